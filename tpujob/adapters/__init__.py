@@ -1,0 +1,1 @@
+"""One vendor each: translate to and from a port. Know neither each other nor the service."""

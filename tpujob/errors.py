@@ -1,0 +1,93 @@
+"""Every error that a user can meet, and the exit code that the command line gives it.
+
+TpujobError
+├── BadSpec          the job file says something impossible
+├── BadRequest       the command or the request does
+├── NotFound         no such job, host, attempt or object
+├── IllegalInState   the job is in a state in which that makes no sense
+├── Unauthorized     the token is missing or wrong
+├── BackendGone      nothing answers where the backend should be
+├── Transient        a remote call may succeed later: nothing is known, nothing is concluded
+├── Refused          a remote service said no, with one cause of the closed list
+├── HostKeyChanged   a host showed another key than the pinned one; nothing was sent to it
+└── StoreError
+    ├── Conflict     somebody else wrote first: read again and decide again
+    └── Fenced       the lease that the write was made under is no longer ours
+"""
+
+from __future__ import annotations
+
+
+class TpujobError(Exception):
+    """Something went wrong that tpujob can explain. `str(error)` is one message for a person."""
+
+    exit_code = 1
+    http_status = 500
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint  #: what to do next; shown on its own line
+
+
+class BadSpec(TpujobError):
+    exit_code = 65
+    http_status = 422
+
+
+class BadRequest(TpujobError):
+    exit_code = 2
+    http_status = 400
+
+
+class NotFound(TpujobError):
+    exit_code = 3
+    http_status = 404
+
+
+class IllegalInState(TpujobError):
+    exit_code = 4
+    http_status = 409
+
+
+class Unauthorized(TpujobError):
+    exit_code = 77
+    http_status = 401
+
+
+class BackendGone(TpujobError):
+    exit_code = 69
+    http_status = 503
+
+
+class Transient(TpujobError):
+    exit_code = 75
+    http_status = 503
+
+
+class Refused(TpujobError):
+    exit_code = 73
+    http_status = 409
+
+    def __init__(self, message: str, *, cause: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.cause = cause  #: a value of `domain.model.Cause`
+
+
+class HostKeyChanged(TpujobError):
+    exit_code = 76
+    http_status = 502
+
+
+class StoreError(TpujobError):
+    http_status = 500
+
+
+class Conflict(StoreError):
+    exit_code = 4
+    http_status = 409
+
+
+class Fenced(StoreError):
+    exit_code = 4
+    http_status = 409

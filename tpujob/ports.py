@@ -1,0 +1,392 @@
+"""The ports: everything that touches the world, as the smallest protocol that serves its caller.
+
+Every call takes `timeout`, in seconds, and returns or raises by then. Adapters raise `Transient` (may succeed later;
+nothing is known) or `Refused` (a clear no), never a vendor's own error. The views at the end are what `JobsApi`
+returns in process, over HTTP and under `--json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict
+
+from tpujob.domain.model import Event, Job, Slice, SliceSeen
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since the epoch, UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+# Store ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to act on one job until `until`. `token` grows with every lease of that job."""
+
+    job_id: str
+    owner: str
+    token: int
+    until: float
+
+
+class Store(Protocol):
+    """Keeps jobs and events. Holds no rules: it compares a version and writes."""
+
+    def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
+        """Store a new job (its `id` is ignored and assigned here) with its first event.
+        The same non-empty key gives back the job of the first call and stores nothing."""
+        ...
+
+    def get(self, job_id: str) -> Job:
+        """Raises NotFound."""
+        ...
+
+    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
+        """Jobs, newest first. `live`: True: not in a final state; False: in one; None: both."""
+        ...
+
+    def commit(
+        self,
+        job: Job,
+        event: Event | None,
+        *,
+        expected_version: int,
+        op_id: str,
+        lease: Lease | None,
+    ) -> Job:
+        """Write `job` as version `expected_version + 1` and append `event`, whole or not at all; returns it as stored.
+        A repeat with the same `op_id` returns what the first call stored. Raises Conflict when the version differs,
+        Fenced when `lease` is given and a newer one exists, NotFound."""
+        ...
+
+    def events(self, job_id: str, *, after: int = 0) -> list[Event]:
+        """Events with `seq > after`, oldest first. Raises NotFound."""
+        ...
+
+    def remove(self, job_id: str, *, lease: Lease | None) -> None:
+        """Remove the record and its events. Absent is success. Raises Fenced."""
+        ...
+
+    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
+        """A new lease, or None while somebody else's is in force. The same owner gets a new, higher token."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """End a lease early. No error if it is no longer in force."""
+        ...
+
+    def due(self, now: float) -> list[str]:
+        """Ids of the jobs whose `wake` has come, the longest overdue first; final jobs with nothing to do are not."""
+        ...
+
+    def next_wake(self) -> float | None:
+        """When the next job is due; None: never."""
+        ...
+
+    def changes(self, after: int) -> tuple[int, list[str]]:
+        """The newest change number, and the ids of jobs changed after `after` (removed ones included). Cheap."""
+        ...
+
+
+# Slices --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A cloud resource that carries our label."""
+
+    name: str
+    zone: str
+    job_id: str
+    created_at: float
+    detail: str = ""
+
+
+class Slices(Protocol):
+    def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
+        """What the cloud says of it now. Never raises: what could not be seen is Unknown."""
+        ...
+
+    def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
+        """Ask for it; returns when the request is accepted, not when the slice is ready. One that exists and carries
+        our labels is adopted. Raises Transient, or Refused with its cause."""
+        ...
+
+    def delete(self, slice: Slice, *, timeout: float) -> None:
+        """Ask for its end, node and queued resource; returns when that is accepted. Absent is success.
+        Raises Transient, Refused."""
+        ...
+
+    def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
+        """Everything in those zones that carries our label, whatever its state. Raises Transient, Refused."""
+        ...
+
+
+# Hosts ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """What one host is to run: a JSON document for the agent (`domain/launch.py` writes it)."""
+
+    host: int
+    document: Mapping[str, Any]
+
+
+class Hosts(Protocol):
+    def public_key(self, slice: Slice) -> str:
+        """The OpenSSH public key of the slice's own key pair, made on the first call. Safe to repeat."""
+        ...
+
+    def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
+        """Bring every host to its plan: all or none. Returns when every agent has accepted; safe to repeat.
+        No program is started before every host answers. Raises Transient (naming the hosts that did not answer),
+        HostKeyChanged, or Refused with cause SETUP."""
+        ...
+
+    def stop(self, slice: Slice, *, grace: float, timeout: float) -> None:
+        """SIGTERM, up to `grace` seconds, SIGKILL, on every host at once; devices are free afterwards. Safe to repeat.
+        Raises Transient, HostKeyChanged."""
+        ...
+
+    def forget(self, slice: Slice) -> None:
+        """Remove the slice's keys and pinned host keys, and close its connections. Safe to repeat."""
+        ...
+
+
+# Blobs ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    path: str  #: `gs://bucket/…`
+    size: int
+    generation: int
+    updated: float  #: by the storage's clock
+    metadata: Mapping[str, str]
+
+
+class Blobs(Protocol):
+    """Objects by `gs://` path."""
+
+    def put(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        if_generation: int | None = None,
+        timeout: float,
+    ) -> Blob:
+        """Write whole or not at all. `if_generation`: 0: only if absent; n: only over that one.
+        Raises Conflict when that does not hold."""
+        ...
+
+    def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
+        """The bytes from `start` up to, not including, `end`. Raises NotFound."""
+        ...
+
+    def list(self, prefix: str, *, after: str = "", timeout: float) -> list[Blob]:
+        """Every object whose path starts with `prefix` and sorts after `after`, by path, with its metadata."""
+        ...
+
+    def delete(self, path: str, *, timeout: float) -> None:
+        """Absent is success."""
+        ...
+
+    def clock(self, *, timeout: float) -> float:
+        """The storage's own time, so that ages are computed on one clock."""
+        ...
+
+    def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
+        """Afterwards `gs://name` exists, in that region. Raises Refused when it lies in another one."""
+        ...
+
+
+class Notifier(Protocol):
+    def send(self, job: Job, event: Event) -> None: ...
+
+
+# The way in ----------------------------------------------------------------------------------------------------------
+
+
+class EventView(TypedDict):
+    seq: int
+    kind: str
+    at: str  #: RFC 3339, UTC
+    state: str
+    text: str
+
+
+class SliceView(TypedDict):
+    name: str
+    type: str
+    zone: str
+    pricing: str
+    role: str
+    usd_per_hour: float | None
+    usd: float | None  #: so far
+    requested_at: str
+    ready_at: str | None
+    gone_at: str | None
+    hosts: list[str]  #: addresses, by host number
+
+
+class AttemptView(TypedDict):
+    number: int
+    slice: str
+    started_at: str
+    running_at: str | None
+    ended_at: str | None
+    outcome: str | None
+    cause: str | None
+    host: int | None
+    message: str
+    step: int | None
+    checkpoint: int | None
+    resumed_from: int | None
+
+
+class JobView(TypedDict):
+    id: str
+    name: str
+    user: str
+    state: str
+    wish: str
+    message: str  #: why it stands where it stands
+    outcome: str | None
+    cause: str | None
+    type: str
+    chips: int
+    hosts: int
+    topology: str
+    zone: str
+    pricing: str
+    runtime_version: str
+    usd_per_hour: float | None  #: what is billed now; 0 without a slice
+    usd_spent: float | None
+    host0_ip: str
+    attempt: int  #: number of the newest; 0: none yet
+    phase: str
+    step: int | None
+    steps: int | None
+    loss: float | None
+    checkpoint: int | None
+    metrics: dict[str, float]
+    workdir: str
+    version: int
+    created_at: str
+    state_since: str
+    finished_at: str | None
+    hold_until: str | None
+    slices: list[SliceView]
+    attempts: list[AttemptView]
+    spec: dict[str, Any]
+
+
+class PlanView(TypedDict):
+    """What `create --dry-run` prints."""
+
+    name: str
+    type: str
+    generation: str
+    chips: int
+    hosts: int
+    topology: str
+    zone: str
+    zones: list[str]
+    pricing: str
+    runtime_version: str
+    usd_per_hour: float | None
+    hbm_gib: int
+    peak_bf16_tflops: float
+    bucket: str
+    command: str
+    spec: dict[str, Any]
+
+
+class LogLine(TypedDict):
+    host: int
+    at: str
+    text: str
+
+
+class LogPage(TypedDict):
+    lines: list[LogLine]
+    cursor: str  #: pass it back for what comes after
+    done: bool  #: nothing more will come
+
+
+class HostAccess(TypedDict):
+    """What `tpujob ssh` needs to reach one host."""
+
+    host: int
+    address: str
+    port: int
+    user: str
+    key_file: str
+    known_hosts_file: str
+
+
+class JobsApi(Protocol):
+    """The way in, the same in process (`jobs.py`) and over HTTP (`adapters/remote.py`).
+
+    `job` is an id (`000042` or `42`) or a name; a name must be unique among jobs that are not final, or else among
+    all. Raises NotFound, BadSpec, BadRequest, IllegalInState."""
+
+    def plan(self, spec: Mapping[str, Any]) -> PlanView:
+        """What `create` would do, resolved; nothing is stored."""
+        ...
+
+    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+        """Store an archive by its hash, once; returns its object path. Raises BadRequest when the hash differs."""
+        ...
+
+    def create(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        user: str,
+        bundles: Sequence[str] = (),
+        idempotency_key: str = "",
+    ) -> JobView: ...
+
+    def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
+        """Jobs, newest first, without `attempts`, `slices` and `spec` filled; final ones only with `all`."""
+        ...
+
+    def get(self, job: str) -> JobView: ...
+
+    def events(self, job: str, *, after: int = 0) -> list[EventView]: ...
+
+    def logs(
+        self,
+        job: str,
+        *,
+        host: int | None = None,
+        attempt: int | None = None,
+        cursor: str = "",
+        tail: int | None = None,
+    ) -> LogPage: ...
+
+    def cancel(self, job: str, *, release: bool = False) -> JobView: ...
+
+    def resume(self, job: str) -> JobView: ...
+
+    def delete(self, job: str) -> JobView: ...
+
+    def clean(self, job: str, *, checkpoints: bool = False) -> JobView: ...
+
+    def access(self, job: str, *, host: int = 0) -> HostAccess:
+        """Raises IllegalInState when the job has no slice that can be reached."""
+        ...
+
+    def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
+        """Yields at once, then whenever that job (or any) may have changed, at the latest after `timeout`."""
+        ...
