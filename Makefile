@@ -1,0 +1,54 @@
+# Everything a person does with a checkout. `make help` lists it. Needs make and Python 3.11 or later, nothing else.
+
+# The first interpreter that is new enough; another one: `make demo PYTHON=python3.13`.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PYTEST ?= $(BIN)/python -m pytest -q
+BIN := .venv/bin
+READY := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: demo test lint fmt bench lock clean help
+
+demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
+	@$(BIN)/tpujob demo
+
+test: lint  ## every check and every test; the quick tests first
+	$(PYTEST) -m "not slow"
+	$(PYTEST) -m slow
+
+lint: $(READY)  ## format, lint, types, and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+fmt: $(READY)  ## format the code and fix what can be fixed
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+
+bench: $(READY)  ## CPU time of commands and of the store, beside that of an empty Python program
+	@$(BIN)/python -m tests.bench.bench_cli
+
+# `fewest`: one version of a package for every Python, so that what the tests ran is what everybody gets.
+lock: $(READY)  ## resolve requirements.lock anew, for every Python and platform at once
+	@$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --fork-strategy fewest \
+		--python-version 3.11 --all-extras --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate --output-file requirements.lock
+
+clean:  ## remove .venv and every cache; jobs and their state stay where they are
+	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Written last, so an installation that was cut short is done again.
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "Installing into .venv (once; one to three minutes) ..."
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
