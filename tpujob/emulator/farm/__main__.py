@@ -1,0 +1,73 @@
+"""`python -m tpujob.emulator.farm --ready FILE --state DIR`: run the farm until SIGTERM.
+
+Writes FILE, whole, once it listens: `{"pid", "control", "ssh_port", "token"}`, for its owner's eyes only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import json
+import os
+import secrets
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from tpujob.emulator.farm.control import Control
+from tpujob.emulator.farm.farm import Farm
+from tpujob.emulator.farm.http import HttpServer
+from tpujob.errors import TpujobError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tpujob.emulator.farm")
+    parser.add_argument("--ready", type=Path, required=True, help="written once it listens")
+    parser.add_argument("--state", type=Path, required=True, help="folder of the hosts")
+    parser.add_argument("--ssh-port", type=int, default=0, help="of every host; 0: a free one")
+    args = parser.parse_args()
+    args.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (args.state / "farm.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another farm runs on {args.state}", file=sys.stderr)
+            return 1
+        try:
+            asyncio.run(_run(args.ready, args.state, args.ssh_port))
+        except TpujobError as error:
+            print(f"{error.message}\n{error.hint}".rstrip(), file=sys.stderr)
+            return error.exit_code
+    return 0
+
+
+async def _run(ready: Path, state: Path, ssh_port: int) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    farm, token = Farm(state, ssh_port), secrets.token_urlsafe(24)
+    await farm.clear()
+    server = HttpServer(Control(farm, token).answer)
+    try:
+        port = await server.start("127.0.0.1")
+        control = f"http://127.0.0.1:{port}"
+        here = {"pid": os.getpid(), "control": control, "ssh_port": farm.ssh_port, "token": token}
+        _write_whole(ready, here)
+        await stop.wait()
+    finally:
+        await server.close()
+        await farm.close()
+
+
+def _write_whole(path: Path, value: dict[str, Any]) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        json.dump(value, file)
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The control API of the farm: JSON over HTTP on loopback, for the emulated cloud and for faults by command."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from typing import Any
+
+from tpujob.emulator.farm.farm import Farm, SliceRequest
+from tpujob.emulator.farm.hosts import HostSpec
+from tpujob.emulator.farm.http import Request, Response, json_response
+from tpujob.errors import BadRequest, NotFound, TpujobError
+
+NOTICE = 30.0  #: seconds between SIGTERM and off, as the cloud promises at most
+WINDOW = 60.0
+
+
+class Control:
+    """Routes a request to the farm. Every request carries the token."""
+
+    def __init__(self, farm: Farm, token: str) -> None:
+        self._farm = farm
+        self._expected = f"Bearer {token}".encode()
+
+    async def answer(self, request: Request) -> Response:
+        given = request.headers.get("authorization", "").encode()
+        if not hmac.compare_digest(given, self._expected):
+            return json_response({"error": "the token is missing or wrong"}, 401)
+        try:
+            return json_response(await self._route(request))
+        except TpujobError as error:
+            return json_response({"error": error.message, "hint": error.hint}, error.http_status)
+
+    async def _route(self, request: Request) -> Any:
+        match request.method, request.path.strip("/").split("/"):
+            case "GET", ["slices"]:
+                return {"slices": self._farm.status()}
+            case "PUT", ["slices", name]:
+                hosts = await self._farm.create(_slice_request(name, _body(request)))
+                return {"hosts": [{"index": h.spec.index, "address": h.address} for h in hosts]}
+            case "DELETE", ["slices", name]:
+                await self._farm.delete(name)
+            case "POST", ["slices", name, "preempt"]:
+                self._farm.preempt(name, _number(_body(request), "notice_s", NOTICE))
+            case "POST", ["slices", name, "maintain"]:
+                self._farm.maintain(name, _number(_body(request), "window_s", WINDOW))
+            case "POST", ["slices", name, "slow"]:
+                body = _body(request)
+                host = int(_number(body, "host", 0))
+                self._farm.slow(name, host, _number(body, "factor", 1))
+            case _:
+                raise NotFound(f"nothing at {request.method} {request.path}")
+        return {}
+
+
+def _body(request: Request) -> dict[str, Any]:
+    try:
+        value = json.loads(request.body or b"{}")
+    except ValueError as error:
+        raise BadRequest(f"the body is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequest("the body must be a JSON object")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _number(body: dict[str, Any], key: str, default: float) -> float:
+    value = body.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e6:
+        raise BadRequest(f"{key} must be a number from 0 to 1,000,000")
+    return float(value)
+
+
+def _slice_request(name: str, body: dict[str, Any]) -> SliceRequest:
+    try:
+        hosts = tuple(
+            HostSpec(
+                index=int(h["index"]),
+                physical=str(h.get("physical", "")),
+                chips=int(h.get("chips", 1)),
+                env=_texts(h.get("env", {})),
+            )
+            for h in body["hosts"]
+        )
+        return SliceRequest(
+            name=name,
+            zone=str(body["zone"]),
+            type=str(body["type"]),
+            hosts=hosts,
+            metadata=_texts(body.get("metadata", {})),
+            env=_texts(body.get("env", {})),
+            project=str(body.get("project", "tpujob-emulator")),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadRequest(f"no description of a slice: {error!r}") from error
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {str(k): str(v) for k, v in value.items()}

@@ -1,0 +1,274 @@
+"""All slices of the farm: where their hosts get addresses, and what can be done to a slice as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import re
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from tpujob.emulator.farm import processes
+from tpujob.emulator.farm.hosts import Host, HostSpec
+from tpujob.emulator.farm.metadata import (
+    COMING_MAINTENANCE,
+    MAINTENANCE,
+    NO_MAINTENANCE,
+    PREEMPTED,
+    SSH_KEYS,
+    vm_facts,
+)
+from tpujob.errors import BadRequest, NotFound, TpujobError
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+MAX_HOSTS = 1024
+
+
+class Power(StrEnum):
+    UP = "up"
+    DYING = "dying"  #: preempted, within its notice
+    DOWN = "down"
+
+
+@dataclass(frozen=True)
+class SliceRequest:
+    name: str
+    zone: str
+    type: str
+    hosts: tuple[HostSpec, ...]
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    project: str = "tpujob-emulator"
+
+
+@dataclass
+class _Slice:
+    hosts: tuple[Host, ...]
+    marker: str
+    power: Power = Power.UP
+    ending: asyncio.Task[None] | None = None  #: from SIGTERM to off
+    window: asyncio.TimerHandle | None = None  #: ends a maintenance event
+
+
+class Farm:
+    """Keeps hosts in the folder `state`. A second farm on the same folder is refused by `__main__`."""
+
+    def __init__(self, state: Path, ssh_port: int = 0) -> None:
+        self._state = state
+        self._id = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
+        self._slices: dict[str, _Slice] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._addresses = _addresses(10 + secrets.randbelow(240))
+        self.ssh_port = ssh_port or _free_everywhere()
+
+    async def clear(self) -> None:
+        """Kill and remove whatever a farm on this folder left when it died: its machines die with it."""
+        await processes.kill_all(f"{self._id}/")
+        await asyncio.to_thread(shutil.rmtree, self._folder(), ignore_errors=True)
+
+    async def create(self, request: SliceRequest) -> list[Host]:
+        """Bring up every host, or none. A slice that exists is left as it is, its SSH keys aside.
+        Raises BadRequest."""
+        _check(request)
+        async with self._lock(request.name):
+            known = self._slices.get(request.name)
+            if known is not None:
+                if len(known.hosts) != len(request.hosts):
+                    raise BadRequest(f"slice {request.name} exists with {len(known.hosts)} hosts")
+                for host in known.hosts:
+                    host.metadata.set(SSH_KEYS, request.metadata.get("ssh-keys", ""))
+                return list(known.hosts)
+            made = await self._build(request)
+            self._slices[request.name] = made
+            return list(made.hosts)
+
+    async def delete(self, name: str) -> None:
+        """Afterwards nothing of it is left. Absent is success."""
+        async with self._lock(name):
+            victim = self._slices.get(name)
+            if victim is None:
+                return
+            _disarm(victim)
+            await _switch_off(victim)
+            await asyncio.to_thread(shutil.rmtree, self._folder(name), ignore_errors=True)
+            del self._slices[name]
+
+    def preempt(self, name: str, notice: float) -> None:
+        """Start the end: TRUE in the metadata, SIGTERM to every process; after `notice` seconds it is off.
+        A second call changes nothing. Raises NotFound."""
+        victim = self._get(name)
+        if victim.power is not Power.UP:
+            return
+        victim.power = Power.DYING
+        for host in victim.hosts:
+            host.slow(1)
+            host.metadata.set(PREEMPTED, "TRUE")
+        processes.terminate_all(victim.marker)
+        victim.ending = asyncio.create_task(_end(victim, notice))
+
+    def maintain(self, name: str, window: float) -> None:
+        """Announce maintenance in the metadata of every host for `window` seconds. Raises NotFound."""
+        chosen = self._get(name)
+        if chosen.window is not None:
+            chosen.window.cancel()
+        _announce(chosen, COMING_MAINTENANCE)
+        loop = asyncio.get_running_loop()
+        chosen.window = loop.call_later(window, _announce, chosen, NO_MAINTENANCE)
+
+    def slow(self, name: str, host: int, factor: float) -> None:
+        """Raises NotFound, BadRequest."""
+        chosen = self._get(name)
+        if not 0 <= host < len(chosen.hosts):
+            raise NotFound(f"slice {name} has no host {host}")
+        if not 1 <= factor <= 1000:
+            raise BadRequest("factor must be from 1 to 1000")
+        if chosen.power is Power.UP:
+            chosen.hosts[host].slow(factor)
+
+    def status(self) -> list[dict[str, object]]:
+        """Every slice with its hosts, as the control API prints them."""
+        running = processes.scan(f"{self._id}/") if self._slices else {}
+        return [
+            {
+                "name": name,
+                "hosts": [
+                    {
+                        "index": h.spec.index,
+                        "address": h.address,
+                        "processes": len(running.get(h.marker, [])),
+                        "state": str(s.power),
+                    }
+                    for h in s.hosts
+                ],
+            }
+            for name, s in sorted(self._slices.items())
+        ]
+
+    async def close(self) -> None:
+        """Switch everything off and remove it."""
+        await asyncio.gather(*(self.delete(name) for name in list(self._slices)))
+        await self.clear()
+
+    async def _build(self, request: SliceRequest) -> _Slice:
+        marker = f"{self._id}/{request.name}/"
+        addresses = [self._free_address() for _ in request.hosts]
+        hosts = tuple(
+            Host(
+                replace(spec, env={**request.env, **spec.env}),
+                address=address,
+                folder=self._folder(request.name) / f"host-{spec.index}",
+                marker=f"{marker}{spec.index}/",
+                facts=_facts(request, spec, addresses),
+            )
+            for spec, address in zip(request.hosts, addresses, strict=True)
+        )
+        made = _Slice(hosts, marker)
+        try:
+            await asyncio.gather(*(host.power_on(self.ssh_port) for host in hosts))
+        except BaseException:
+            await _switch_off(made)
+            shutil.rmtree(self._folder(request.name), ignore_errors=True)
+            raise
+        return made
+
+    def _free_address(self) -> str:
+        """The next address on which the port is free. An address comes back only after 60,000 others."""
+        for _ in range(1000):
+            address = next(self._addresses)
+            if _can_bind(address, self.ssh_port):
+                return address
+        raise TpujobError(f"no loopback address is free on port {self.ssh_port}")
+
+    def _get(self, name: str) -> _Slice:
+        if name not in self._slices:
+            raise NotFound(f"no slice {name}")
+        return self._slices[name]
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def _folder(self, name: str = "") -> Path:
+        return self._state / "slices" / name
+
+
+async def _end(victim: _Slice, notice: float) -> None:
+    await asyncio.sleep(notice)
+    await _switch_off(victim)
+
+
+async def _switch_off(victim: _Slice) -> None:
+    await processes.kill_all(victim.marker)  # one look at the machine for all hosts
+    await asyncio.gather(*(host.power_off() for host in victim.hosts))
+    victim.power = Power.DOWN
+
+
+def _disarm(victim: _Slice) -> None:
+    if victim.ending is not None:
+        victim.ending.cancel()
+    if victim.window is not None:
+        victim.window.cancel()
+
+
+def _announce(chosen: _Slice, event: str) -> None:
+    for host in chosen.hosts:
+        host.metadata.set(MAINTENANCE, event)
+
+
+def _facts(request: SliceRequest, spec: HostSpec, addresses: Sequence[str]) -> dict[str, str]:
+    return vm_facts(
+        slice_name=request.name,
+        zone=request.zone,
+        accelerator=request.type,
+        host=spec.index,
+        addresses=list(addresses),
+        physical=spec.physical,
+        project=request.project,
+        attributes=request.metadata,
+    )
+
+
+def _check(request: SliceRequest) -> None:
+    if not _NAME.fullmatch(request.name):
+        raise BadRequest(f"{request.name!r} is no name of a slice")
+    if not 1 <= len(request.hosts) <= MAX_HOSTS:
+        raise BadRequest(f"a slice has 1 to {MAX_HOSTS} hosts")
+    if [h.index for h in request.hosts] != list(range(len(request.hosts))):
+        raise BadRequest("hosts must be numbered from 0, in order")
+
+
+def _addresses(block: int) -> Iterator[str]:
+    """Every host address of 127.<block>.0.0/16, round and round."""
+    while True:
+        for third in range(1, 251):
+            for fourth in range(1, 251):
+                yield f"127.{block}.{third}.{fourth}"
+
+
+def _free_everywhere() -> int:
+    """A port that nothing holds on any address, below the range from which the system hands out ports by itself."""
+    for _ in range(1000):
+        port = 20000 + secrets.randbelow(12000)
+        if _can_bind("0.0.0.0", port):  # noqa: S104 - bound for a moment, never listened on
+            return port
+    raise TpujobError("no port between 20000 and 32000 is free")
+
+
+def _can_bind(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise TpujobError(
+                    f"cannot use the loopback address {address}: {error.strerror}",
+                    hint="the emulated hosts need Linux, where all of 127.0.0.0/8 is loopback",
+                ) from error
+            return False
+    return True

@@ -1,0 +1,175 @@
+"""What a TPU VM's metadata server knows, and how it answers: values by path, folders, `recursive`, `wait_for_change`.
+
+The store is flat (`instance/preempted` -> `TRUE`); folders are what paths have in common.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tpujob.emulator.farm.http import Request, Response
+
+ROOT = "/computeMetadata/v1/"
+PREEMPTED = "instance/preempted"
+MAINTENANCE = "instance/maintenance-event"
+NO_MAINTENANCE = "NONE"
+COMING_MAINTENANCE = "TERMINATE_ON_HOST_MAINTENANCE"
+SSH_KEYS = "instance/attributes/ssh-keys"
+_FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
+_NUMERIC_PROJECT = "414231801221"
+
+
+def vm_facts(
+    *,
+    slice_name: str,
+    zone: str,
+    accelerator: str,
+    host: int,
+    addresses: list[str],
+    physical: str,
+    project: str,
+    attributes: Mapping[str, str],
+) -> dict[str, str]:
+    """Everything that host `host` of a slice can read about itself. `attributes` is the node's own metadata."""
+    email = f"emulated-vm@{project}.iam.gserviceaccount.com"
+    name = f"{slice_name}-w-{host}"
+    account = {
+        "aliases": "default",
+        "email": email,
+        "scopes": "https://www.googleapis.com/auth/cloud-platform",
+        # no secret: the emulator's own storage asks for none, and nothing else knows this host
+        "token": json.dumps(
+            {"access_token": "emulated", "expires_in": 3599, "token_type": "Bearer"}
+        ),
+    }
+    own = {
+        **attributes,
+        "accelerator-type": accelerator,
+        "agent-worker-number": str(host),
+        "physical_host": physical,
+        "tpu-env": _tpu_env(slice_name, zone, accelerator, host, project),
+        "worker-network-endpoints": ",".join(f"unknown:unknown:{a}" for a in addresses),
+    }
+    instance = {
+        "hostname": f"{name}.{zone}.c.{project}.internal",
+        "id": str(int(hashlib.sha256(name.encode()).hexdigest()[:15], 16)),
+        "maintenance-event": NO_MAINTENANCE,
+        "name": name,
+        "network-interfaces/0/ip": addresses[host],
+        "preempted": "FALSE",
+        "zone": f"projects/{_NUMERIC_PROJECT}/zones/{zone}",
+        **{f"attributes/{k}": v for k, v in own.items()},
+        **{f"service-accounts/{a}/{k}": v for a in ("default", email) for k, v in account.items()},
+    }
+    return {
+        "project/project-id": project,
+        "project/numeric-project-id": _NUMERIC_PROJECT,
+        **{f"instance/{k}": v for k, v in instance.items()},
+    }
+
+
+class Metadata:
+    """The values of one host. `set` wakes whoever waits for a change."""
+
+    def __init__(self, facts: Mapping[str, str]) -> None:
+        self._facts = dict(facts)
+        self._changed = asyncio.Event()
+
+    def get(self, path: str) -> str:
+        return self._facts.get(path, "")
+
+    def set(self, path: str, value: str) -> None:
+        self._facts[path] = value
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def answer(self, request: Request) -> Response:
+        """One request. Rules of the real one: the header is required, a proxied request is refused, a folder needs
+        its slash or `recursive=true`."""
+        if request.path == "/":
+            return Response(200, b"computeMetadata/\n", _FLAVOR)
+        if request.method not in ("GET", "HEAD"):
+            return Response(405, b"", _FLAVOR)
+        if (
+            request.headers.get("metadata-flavor") != "Google"
+            or "x-forwarded-for" in request.headers
+        ):
+            return Response(403, b"Missing Metadata-Flavor:Google header.\n", _FLAVOR)
+        if not request.path.startswith(ROOT):
+            return Response(404, b"", _FLAVOR)
+        if request.query.get("wait_for_change", "").lower() == "true":
+            await self._wait(request)
+        text = self._read(request)
+        if text is None:
+            return Response(404, b"not found\n", _FLAVOR)
+        kind = "application/json" if _recursive(request) else "application/text"
+        headers = {**_FLAVOR, "Content-Type": kind, "ETag": _etag(text)}
+        return Response(200, b"" if request.method == "HEAD" else text.encode(), headers)
+
+    async def _wait(self, request: Request) -> None:
+        """Until the value differs from `last_etag` (or from what it is now), or `timeout_sec` is over."""
+        known = request.query.get("last_etag") or _etag(self._read(request) or "")
+        seconds = request.query.get("timeout_sec", "")
+        try:
+            async with asyncio.timeout(float(seconds) if seconds.isdigit() else None):
+                while _etag(self._read(request) or "") == known:
+                    await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _read(self, request: Request) -> str | None:
+        path = request.path.removeprefix(ROOT)
+        if _recursive(request):
+            below = self._below(path.rstrip("/") + "/" if path else "")
+            return json.dumps(_nested(below)) if below else None
+        if path == "" or path.endswith("/"):
+            below = self._below(path)
+            heads = {p.split("/", 1)[0] + ("/" if "/" in p else "") for p in below}
+            return "".join(f"{h}\n" for h in sorted(heads)) if below else None
+        return self._facts.get(path)
+
+    def _below(self, folder: str) -> dict[str, str]:
+        n = len(folder)
+        return {p[n:]: v for p, v in sorted(self._facts.items()) if p.startswith(folder)}
+
+
+def _recursive(request: Request) -> bool:
+    return request.query.get("recursive", "").lower() == "true"
+
+
+def _etag(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _nested(flat: Mapping[str, str]) -> dict[str, Any]:
+    """The JSON of `recursive=true`: names in camel case, attributes as they were given, scopes and aliases as lists."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *folders, leaf = path.split("/")
+        branch = tree
+        for folder in folders:
+            branch = branch.setdefault(_camel(folder), {})
+        raw = "attributes" in folders
+        many = leaf in ("scopes", "aliases")
+        branch[leaf if raw else _camel(leaf)] = value.split("\n") if many else value
+    return tree
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("-")
+    return head + "".join(word.capitalize() for word in rest) if "@" not in name else name
+
+
+def _tpu_env(slice_name: str, zone: str, accelerator: str, host: int, project: str) -> str:
+    facts = {
+        "ACCELERATOR_TYPE": accelerator,
+        "CONSUMER_PROJECT_ID": project,
+        "NODE_ID": slice_name,
+        "WORKER_ID": str(host),
+        "ZONE": zone,
+    }
+    return "".join(f"{key}: '{value}'\n" for key, value in facts.items())

@@ -1,0 +1,139 @@
+"""Finding and signalling the processes of an emulated host, however far they have detached themselves.
+
+Every process of a host carries a marker in its environment, which `setsid`, `nohup` and double forks keep. A child that
+dropped its environment is found through its parent. Signals go through pidfds that are checked against the start time,
+so that a recycled pid is never hit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+MARKER = "TPUJOB_EMULATED_HOST"
+SLOW_SLICE = 0.05  #: seconds that a slowed host runs for at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    started: int  #: clock ticks since boot; with the pid it names one process for good
+
+
+def scan(prefix: str) -> dict[str, list[Process]]:
+    """Every live process whose marker starts with `prefix`, and its descendants, by marker. Zombies do not count."""
+    found: dict[str, list[Process]] = {}
+    owner: dict[int, str] = {}
+    orphans: dict[int, tuple[int, Process]] = {}  # unmarked: pid -> (parent, process)
+    needle = f"{MARKER}={prefix}".encode()
+    for pid in _pids():
+        stat = _stat(pid)
+        if stat is None:
+            continue
+        parent, started = stat
+        marker = _marker(pid, needle)
+        if marker:
+            owner[pid] = marker
+            found.setdefault(marker, []).append(Process(pid, started))
+        else:
+            orphans[pid] = (parent, Process(pid, started))
+    for pid, (_, process) in orphans.items():
+        marker = _inherited(pid, orphans, owner)
+        if marker:
+            found.setdefault(marker, []).append(process)
+    return found
+
+
+def send(processes: Iterable[Process], *signals: signal.Signals) -> None:
+    """Send the signals, in order, to each process that is still the one that was found."""
+    for process in processes:
+        try:
+            fd = os.pidfd_open(process.pid)
+        except (ProcessLookupError, PermissionError):
+            continue
+        try:
+            stat = _stat(process.pid)
+            if stat is not None and stat[1] == process.started:
+                for number in signals:
+                    signal.pidfd_send_signal(fd, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+        finally:
+            os.close(fd)
+
+
+async def kill_all(prefix: str) -> None:
+    """SIGKILL until none is left: a process may fork between the look and the signal. Raises TimeoutError after 10 s,
+    which only a process stuck in the kernel brings about."""
+    async with asyncio.timeout(10):
+        while groups := scan(prefix):
+            for processes in groups.values():
+                send(processes, signal.SIGKILL)
+            await asyncio.sleep(0.01)
+
+
+def terminate_all(prefix: str) -> None:
+    """SIGTERM to every process; a stopped one is woken, so that it can see it."""
+    for processes in scan(prefix).values():
+        send(processes, signal.SIGTERM, signal.SIGCONT)
+
+
+async def slow_down(prefix: str, factor: float) -> None:
+    """Until cancelled, let the processes run for 1/`factor` of the time; then they all run again."""
+    try:
+        while True:
+            _signal_all(prefix, signal.SIGCONT)
+            await asyncio.sleep(SLOW_SLICE)
+            _signal_all(prefix, signal.SIGSTOP)
+            await asyncio.sleep(SLOW_SLICE * (factor - 1))
+    finally:
+        _signal_all(prefix, signal.SIGCONT)
+
+
+def _signal_all(prefix: str, number: signal.Signals) -> None:
+    for processes in scan(prefix).values():
+        send(processes, number)
+
+
+def _pids() -> list[int]:
+    own = os.getpid()
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own]
+
+
+def _stat(pid: int) -> tuple[int, int] | None:
+    """Parent and start time; None: gone, or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # the name, in parentheses, may hold anything: fields are counted from the last one
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
+
+
+def _marker(pid: int, needle: bytes) -> str:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environ = file.read()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return ""
+    for item in environ.split(b"\0") if needle in environ else ():
+        if item.startswith(needle):
+            return item.partition(b"=")[2].decode(errors="replace")
+    return ""
+
+
+def _inherited(
+    pid: int, orphans: Mapping[int, tuple[int, Process]], owner: Mapping[int, str]
+) -> str:
+    """The marker of the nearest marked ancestor."""
+    for _ in range(64):
+        if pid in owner:
+            return owner[pid]
+        if pid not in orphans:
+            return ""
+        pid = orphans[pid][0]
+    return ""
