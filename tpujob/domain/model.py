@@ -135,6 +135,7 @@ class Attempt:
     host: int | None = None  #: the host that shows the cause
     message: str = ""
     progress: Progress = Progress()
+    progress_at: float | None = None  #: when `progress` was last stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,7 @@ class Job:
     spent: Mapping[str, int] = field(default_factory=dict[str, int])  #: retry budgets used, by name
     then: State | None = None  #: where RELEASING leads, once the slice is gone
     hold_until: float | None = None
+    wipe_checkpoints: bool = False  #: `clean` also removes the checkpoints
     stopped: bool = True  #: in HOLDING: every host has confirmed that the program is gone
     outcome: Outcome | None = None
     cause: Cause | None = None
@@ -190,7 +192,8 @@ class EventKind(StrEnum):
     PROGRESSED = "progressed"
     SLICE_MISSING = "slice_missing"  #: absent at first sight; a second look decides
     SLICE_FOUND = "slice_found"
-    ATTEMPT_ENDED = "attempt_ended"
+    ATTEMPT_ENDED = "attempt_ended"  #: and the slice is given back
+    ATTEMPT_RETRIED = "attempt_retried"  #: it ended, and the next one starts on the same slice
     HELD = "held"
     PROGRAM_STOPPED = "program_stopped"
     RELEASE_STARTED = "release_started"

@@ -1,0 +1,181 @@
+"""Every combination of what a job can be and what can be seen decides something legal and safe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from tpujob.domain.decide import decide, follow_up
+from tpujob.domain.lifecycle import TABLE, IllegalEvent, apply, event
+from tpujob.domain.model import (
+    Absent,
+    Attempt,
+    Cause,
+    CreateSlice,
+    DeleteSlice,
+    Denied,
+    Done,
+    Endpoint,
+    EventKind,
+    Job,
+    NotYet,
+    Outcome,
+    Present,
+    Progress,
+    Report,
+    Seen,
+    Slice,
+    SliceSeen,
+    SliceState,
+    StartProgram,
+    State,
+    StopProgram,
+    Unknown,
+    Wish,
+    WipeJob,
+)
+from tpujob.domain.spec import dump, parse
+
+NOW = 10_000.0
+SPEC = dump(parse({"name": "x", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}))
+ENDPOINTS = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
+WITH_SLICE = {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
+WITH_ATTEMPT = WITH_SLICE - {State.PROVISIONING}
+
+
+def job_in(state: State, *, wish: Wish = Wish.RUN, then: State = State.QUEUED, asked: bool = False) -> Job:
+    slice = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 500)
+    if state in WITH_ATTEMPT:
+        slice = replace(slice, endpoints=ENDPOINTS, ready_at=NOW - 400)
+    if state is State.RELEASING:
+        slice = replace(slice, delete_reason="because", delete_asked_at=NOW - 5 if asked else None)
+    ended = {"ended_at": NOW, "outcome": Outcome.FAILED} if state in (State.HOLDING, State.RELEASING) else {}
+    attempt = Attempt(1, slice.name, NOW - 300, **ended)
+    return Job(
+        id="000001",
+        name="x",
+        user="ada",
+        spec=SPEC,
+        state=state,
+        wish=wish,
+        created_at=NOW - 600,
+        state_since=NOW - 300,
+        slices=(slice,) if state in WITH_SLICE else (),
+        attempts=(attempt,) if state in WITH_ATTEMPT else (),
+        then=then if state is State.RELEASING else None,
+        cause=Cause.PREEMPTED if state is State.RELEASING else None,
+        hold_until=NOW + 60 if state is State.HOLDING else None,
+    )
+
+
+SLICES: list[SliceSeen] = [
+    Absent(),
+    Unknown("503"),
+    *(Present(s, ENDPOINTS if s is SliceState.READY else ()) for s in SliceState),
+    *(Present(SliceState.FAILED, (), "words", cause) for cause in Cause),
+]
+
+
+def report(host: int, phase: str = "running", code: int | None = None, **more: object) -> Report:
+    return Report(host, 1, phase, age=30.0, exit_code=code, **more)  # pyright: ignore[reportArgumentType]
+
+
+CODES = (0, 1, 65, 70, 71, 75, 76, 78, 134, 137, 143, -9, -15)
+REPORTS: list[tuple[Report, ...] | Unknown] = [
+    Unknown("503"),
+    (),
+    (report(0),),
+    (report(0, "setup"), report(1)),
+    (report(0), report(1)),
+    *((report(0, "exited", a), report(1, "exited", b)) for a, b in product(CODES, CODES)),
+    *((report(0, "exited", a), report(1)) for a in CODES),
+    *((report(0, "exited", None, error="no", error_cause=c), report(1)) for c in Cause),
+    (report(0, notice="preempted"), report(1, "exited", 75, notice="preempted")),
+    (replace(report(0), age=10_000.0), report(1)),
+]
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_combination_decides_something_legal_and_safe(state: State) -> None:
+    for wish, slice_seen, reports in product(Wish, SLICES, REPORTS):
+        for then in (State.QUEUED, State.SUCCEEDED, State.FAILED, State.CANCELLED):
+            if then is not State.QUEUED and state is not State.RELEASING:
+                continue
+            for asked in (False, True) if state is State.RELEASING else (False,):
+                job = job_in(state, wish=wish, then=then, asked=asked)
+                check(job, Seen({"tj-000001-1": slice_seen}, reports))
+
+
+def check(job: Job, seen: Seen) -> None:
+    slice_seen = seen.slices["tj-000001-1"]
+    decision = decide(job, seen, NOW)
+    where = f"{job.state}, wish {job.wish}, slice {slice_seen}, reports {seen.reports}: {decision}"
+    assert decision.wake_in >= 0, where
+    after = apply(job, decision.event) if decision.event else job  # raises IllegalEvent when the table forbids it
+    if isinstance(slice_seen, Unknown) and job.wish is Wish.RUN and job.state is not State.RELEASING:
+        assert not isinstance(decision.action, DeleteSlice), f"deletes what it cannot see: {where}"
+    if isinstance(decision.action, DeleteSlice):
+        assert after.state is State.RELEASING, where
+        assert after.slices[-1].delete_reason, f"deletes without a stored reason: {where}"
+    if isinstance(decision.action, (StartProgram, StopProgram, CreateSlice)):
+        assert after.slice is not None, where
+    if after.state.final or after.state is State.QUEUED:
+        assert after.slice is None or job.state is after.state, f"{after.state} owns a slice: {where}"
+    if isinstance(decision.action, WipeJob):
+        assert job.state.final and job.wish is Wish.CLEAN, where
+    if after.state is State.SUCCEEDED and not job.state.final:
+        assert job.then is State.SUCCEEDED, where
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_result_of_an_action_makes_a_legal_event(state: State) -> None:
+    actions = [CreateSlice(), DeleteSlice("tj-000001-1"), StartProgram(), StopProgram()]
+    possible = {
+        State.PROVISIONING: {CreateSlice},
+        State.PREPARING: {StartProgram},
+        State.HOLDING: {StopProgram},
+        State.RELEASING: {DeleteSlice},
+    }
+    for action in actions:
+        if type(action) not in possible.get(state, set()):
+            continue
+        for result in [Done(), NotYet("503"), *(Denied(c, "no") for c in Cause)]:
+            job = job_in(state)
+            happened = follow_up(job, action, result, NOW)
+            if happened:
+                apply(job, happened)
+
+
+def test_an_outcome_once_set_is_never_overwritten() -> None:
+    job = job_in(State.RUNNING)
+    succeeded = decide(job, Seen({}, (report(0, "exited", 0), report(1, "exited", 0))), NOW).event
+    assert succeeded is not None
+    done = apply(job, succeeded)
+    assert done.attempt is not None
+    assert done.attempt.outcome is Outcome.SUCCEEDED
+    for kind in (EventKind.CANCEL_REQUESTED, EventKind.RELEASE_REQUESTED, EventKind.CLEAN_REQUESTED):
+        done = apply(done, event(done, kind, NOW, "asked"))
+    assert done.attempt.outcome is Outcome.SUCCEEDED
+    assert done.then is State.SUCCEEDED
+
+
+def test_an_illegal_event_is_refused() -> None:
+    with pytest.raises(IllegalEvent, match="slice_ready cannot happen to a job that is succeeded"):
+        event(job_in(State.SUCCEEDED), EventKind.SLICE_READY, NOW, "no")
+
+
+def test_every_state_can_be_reached_and_left_and_every_event_is_used() -> None:
+    assert {s for _, s in TABLE.items()} | {State.QUEUED} == set(State)
+    assert {k for _, k in TABLE} | {EventKind.CREATED} == set(EventKind)
+    assert {s for s, _ in TABLE} == set(State)
+
+
+def test_progress_is_that_of_the_host_furthest_behind() -> None:
+    from tpujob.domain.decide import best_progress
+
+    ahead = report(0, progress=Progress(step=12, metrics={"test_accuracy": 0.5}))
+    behind = report(1, progress=Progress(step=10, loss=0.25))
+    best = best_progress([ahead, behind])
+    assert (best.step, best.loss, best.metrics) == (10, 0.25, {"test_accuracy": 0.5})

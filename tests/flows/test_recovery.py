@@ -1,0 +1,316 @@
+"""Stories of one job and its world: what keeps work and money safe. The clock is turned by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import Stage
+from tpujob.domain.model import Cause, Outcome, SliceState, State, Wish
+
+
+def test_a_job_runs_to_its_end_and_its_slice_is_given_back(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    assert stage.hosts.starts == [(1, 0), (1, 1)]
+    stage.finish(job_id, 0, 0)
+    job = stage.until(job_id, State.SUCCEEDED)
+    assert job.outcome is Outcome.SUCCEEDED
+    assert stage.cloud.machines == {}, "a finished job owns no slice"
+    assert job.slices[0].gone_at is not None
+
+
+def test_success_is_exit_code_zero_on_all_hosts(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.report(job_id, 0, phase="exited", exit_code=0)
+    for _ in range(20):
+        stage.step(job_id)
+    assert stage.job(job_id).state is State.RUNNING
+
+
+def test_a_preempted_slice_is_replaced_and_the_failure_budget_is_untouched(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    stage.clock.sleep(60)  # its reports fall silent
+    job = stage.until(job_id, lambda j: j.state is State.RUNNING and len(j.attempts) == 2)
+    first = job.attempts[0]
+    assert (first.outcome, first.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
+    assert job.spent == {"preemptions": 1}
+    assert stage.cloud.created == ["tj-000001-1", "tj-000001-2"]
+    assert stage.cloud.most_alive == 1, "slice 2 may be asked for only when slice 1 is seen to be gone"
+
+
+def test_a_preempted_host_that_still_reports_is_not_cut_off_while_it_saves(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    for host in (0, 1):
+        stage.report(job_id, host, notice="preempted")
+    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    stage.step(job_id)
+    assert "tj-000001-1" in stage.cloud.machines
+    stage.finish(job_id, 75, 75)
+    job = stage.until(job_id, lambda j: len(j.attempts) == 2)
+    assert job.attempts[0].cause is Cause.PREEMPTED
+
+
+def test_an_error_of_the_cloud_changes_nothing(stage: Stage) -> None:
+    job_id = stage.create()
+    before = stage.running(job_id)
+    stage.faults.broken |= {"look", "blobs"}
+    for _ in range(100):
+        stage.step(job_id)
+    after = stage.job(job_id)
+    assert (after.state, after.version) == (before.state, before.version)
+    assert stage.faults.effects == 3, "one create and two starts; an unknown answer causes no effect"
+    assert "503" in stage.api.get(job_id)["message"], "and the user is told why nothing moves"
+
+
+def test_a_slice_that_vanishes_is_believed_gone_only_at_a_second_look(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    lost = stage.cloud.machines.pop("tj-000001-1")
+    stage.step(job_id)
+    assert stage.job(job_id).state is State.RUNNING
+    stage.cloud.machines[lost.name] = lost  # a list that lagged
+    stage.until(job_id, lambda j: j.slices[0].missing_since is None)
+    del stage.cloud.machines[lost.name]
+    job = stage.until(job_id, lambda j: len(j.attempts) == 2)
+    assert job.attempts[0].cause is Cause.PREEMPTED
+
+
+def test_stockouts_are_waited_out_with_growing_pauses_and_no_budget(stage: Stage) -> None:
+    stage.faults.refuse_create = [("STOCKOUT", "There is no more capacity in the zone")] * 6
+    job_id = stage.create()
+    start = stage.clock.now()
+    job = stage.running(job_id)
+    assert len(stage.cloud.created) == 1
+    assert stage.clock.now() - start > 15 + 30 + 60 + 120
+    assert job.spent == {}, "a stockout is no failure of the job, and the count starts anew once it has a slice"
+
+
+def test_a_denied_permission_ends_the_job_with_the_clouds_own_words(stage: Stage) -> None:
+    stage.faults.refuse_create = [("PERMISSION", "IAM_PERMISSION_DENIED")]
+    job_id = stage.create()
+    job = stage.until(job_id, State.FAILED)
+    assert job.cause is Cause.PERMISSION
+    assert "IAM_PERMISSION_DENIED" in job.message
+
+
+def test_a_crash_is_tried_again_on_the_same_slice_until_its_budget_is_spent(stage: Stage) -> None:
+    job_id = stage.create(recovery={"failures": 2})
+    for attempt in (1, 2, 3):
+        stage.until(job_id, lambda j, n=attempt: j.state is State.RUNNING and len(j.attempts) == n)
+        stage.finish(job_id, 1, 0)
+    job = stage.until(job_id, State.FAILED)
+    assert [a.cause for a in job.attempts] == [Cause.CRASH] * 3
+    assert stage.cloud.created == ["tj-000001-1"]
+    assert "host 0: exit code 1" in job.message
+    assert stage.cloud.machines == {}
+
+
+def test_one_host_crashes_while_the_other_hangs_in_a_collective(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.report(job_id, 1, phase="exited", exit_code=1)
+    job = stage.until(job_id, lambda j: len(j.attempts) == 2)
+    assert (job.attempts[0].cause, job.attempts[0].host) == (Cause.CRASH, 1)
+
+
+def test_the_host_that_failed_by_itself_is_named_not_those_it_took_along(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, 76, 1)
+    job = stage.until(job_id, lambda j: len(j.attempts) == 2)
+    assert job.attempts[0].host == 1
+
+
+def test_a_refused_configuration_is_never_tried_again(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, 78, 78)
+    job = stage.until(job_id, State.FAILED)
+    assert job.cause is Cause.BAD_SPEC
+    assert len(job.attempts) == 1
+
+
+def test_cancel_keeps_the_slice_for_a_while_and_resume_uses_it(stage: Stage) -> None:
+    job_id = stage.create(hold="10m")
+    stage.running(job_id)
+    stage.api.cancel(job_id)
+    job = stage.until(job_id, lambda j: j.state is State.HOLDING and j.stopped)
+    assert job.attempts[0].cause is Cause.CANCELLED
+    assert stage.cloud.machines["tj-000001-1"].programs == {}
+    assert "held at $" in job.message
+    stage.api.resume(job_id)
+    job = stage.running(job_id)
+    assert [a.slice for a in job.attempts] == ["tj-000001-1", "tj-000001-1"]
+
+
+def test_a_hold_runs_out(stage: Stage) -> None:
+    job_id = stage.create(hold="10m")
+    stage.running(job_id)
+    held_at = stage.clock.now()
+    stage.api.cancel(job_id)
+    stage.until(job_id, State.CANCELLED)
+    assert stage.cloud.machines == {}
+    assert 600 <= stage.clock.now() - held_at < 700
+
+
+@pytest.mark.parametrize("verb", ["cancel", "release", "delete"])
+@pytest.mark.parametrize("state", [State.QUEUED, State.PROVISIONING, State.PREPARING, State.RUNNING, State.RELEASING])
+def test_every_way_out_from_every_state_ends_with_nothing_billed(stage: Stage, verb: str, state: State) -> None:
+    job_id = stage.create(hold="1m")
+    if state is State.PREPARING:
+        stage.faults.broken.add("start")
+    if state is State.RELEASING:
+        stage.running(job_id)
+        stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+        stage.clock.sleep(60)
+        stage.faults.broken.add("delete")
+    stage.until(job_id, state)
+    for _ in range(2):  # twice is as good as once
+        if verb == "delete":
+            stage.api.delete(job_id)
+        else:
+            stage.api.cancel(job_id, release=verb == "release")
+    stage.faults.broken.clear()
+    job = stage.until(job_id, State.CANCELLED)
+    assert stage.cloud.machines == {}
+    assert all(s.gone_at for s in job.slices)
+
+
+def test_cancel_after_success_leaves_the_success(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, 0, 0)
+    stage.until(job_id, State.SUCCEEDED)
+    assert stage.api.cancel(job_id)["state"] == "succeeded"
+    assert stage.api.delete(job_id)["state"] == "succeeded"
+
+
+def test_a_cancel_during_the_clean_up_after_success_does_not_rewrite_the_outcome(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, 0, 0)
+    stage.faults.broken.add("delete")
+    stage.until(job_id, State.RELEASING)
+    stage.api.cancel(job_id)
+    stage.faults.broken.clear()
+    assert stage.until(job_id, lambda j: j.state.final).state is State.SUCCEEDED
+
+
+def test_a_cancelled_job_starts_again_with_fresh_budgets(stage: Stage) -> None:
+    job_id = stage.create(recovery={"failures": 0})
+    stage.running(job_id)
+    stage.finish(job_id, 1, 1)
+    stage.until(job_id, State.FAILED)
+    stage.api.resume(job_id)
+    job = stage.running(job_id)
+    assert (job.wish, job.outcome, job.spent) == (Wish.RUN, None, {})
+    assert job.attempts[-1].number == 2, "attempt numbers are never used twice"
+
+
+def test_clean_removes_logs_and_record_but_not_checkpoints(stage: Stage) -> None:
+    job_id = stage.create()
+    job = stage.running(job_id)
+    stage.bucket.put(f"{job.workdir}/checkpoints/100/state", b"x", timeout=1)
+    stage.bucket.put(f"{job.workdir}/attempts/1/host-0/log-00001", b"x", timeout=1)
+    stage.api.clean(job_id)
+    for _ in range(40):
+        stage.step(job_id)
+    assert stage.store.list() == []
+    assert list(stage.bucket.objects) == [f"{job.workdir}/checkpoints/100/state"]
+    assert stage.cloud.machines == {}
+
+
+def test_two_backends_never_both_act(stage: Stage) -> None:
+    job_id = stage.create()
+    other = stage.new_backend()
+    stage.until(job_id, State.RUNNING, each=lambda: other.tick(job_id))
+    assert stage.cloud.created == ["tj-000001-1"]
+    assert stage.hosts.starts == [(1, 0), (1, 1)]
+
+
+def test_the_same_idempotency_key_makes_one_job(stage: Stage) -> None:
+    from tests.flows.conftest import SPEC
+
+    first = stage.api.create(SPEC, user="ada", idempotency_key="k1")
+    again = stage.api.create(SPEC, user="ada", idempotency_key="k1")
+    assert first["id"] == again["id"]
+    assert len(stage.store.list()) == 1
+
+
+def test_the_sweep_takes_orphans_and_leaves_what_is_claimed_young_or_unseen(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.cloud._create(_orphan("tj-000999-1"), "000999")
+    stage.faults.broken.add("list")
+    stage.clock.sleep(1000)
+    assert stage.reconciler.sweep(["us-central2-b"]) == [], "what cannot be listed is not touched"
+    stage.faults.broken.clear()
+    stage.cloud._create(_orphan("tj-000998-1"), "000998")
+    swept = stage.reconciler.sweep(["us-central2-b"])
+    assert [o.name for o in swept] == ["tj-000999-1"]
+    assert set(stage.cloud.machines) == {"tj-000001-1", "tj-000998-1"}
+
+
+def _orphan(name: str):
+    from tpujob.ports import Owned
+    from tpujob.reconciler import _named
+
+    return _named(Owned(name, "us-central2-b", "", 0.0))
+
+
+# Killed at every effect ----------------------------------------------------------------------------------------------
+
+
+def _happy(stage: Stage, job_id: str) -> None:
+    stage.running(job_id)
+    stage.finish(job_id, 0, 0)
+    stage.until(job_id, State.SUCCEEDED)
+
+
+def _preempted(stage: Stage, job_id: str) -> None:
+    stage.running(job_id)
+    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    stage.clock.sleep(60)
+    stage.until(job_id, lambda j: j.state is State.RUNNING and len(j.attempts) == 2)
+    stage.finish(job_id, 0, 0)
+    stage.until(job_id, State.SUCCEEDED)
+
+
+def _cancelled(stage: Stage, job_id: str) -> None:
+    stage.running(job_id)
+    stage.api.cancel(job_id)
+    stage.until(job_id, State.HOLDING)
+    stage.api.resume(job_id)
+    stage.running(job_id)
+    stage.api.delete(job_id)
+    stage.until(job_id, State.CANCELLED)
+
+
+@pytest.mark.parametrize("story", [_happy, _preempted, _cancelled])
+def test_a_backend_killed_at_any_effect_loses_nothing_and_leaks_nothing(tmp_path: Path, story: object) -> None:
+    assert callable(story)
+    plain = _played(tmp_path / "plain", story, None)
+    assert plain.faults.effects >= 4
+    for n in range(1, plain.faults.effects + 1):
+        for side in ("before", "after"):
+            stage = _played(tmp_path / f"{n}-{side}", story, (n, side))
+            where = f"killed {side} effect {n}"
+            assert stage.cloud.machines == {}, f"{where}: a slice is left"
+            assert stage.cloud.created == plain.cloud.created, f"{where}: other slices than without the kill"
+            assert sorted(set(stage.hosts.starts)) == sorted(stage.hosts.starts), f"{where}: started twice"
+
+
+def _played(folder: Path, story: object, kill_at: tuple[int, str] | None) -> Stage:
+    assert callable(story)
+    folder.mkdir()
+    stage = Stage(folder)
+    job_id = stage.create()
+    stage.faults.kill_at = kill_at
+    story(stage, job_id)
+    return stage

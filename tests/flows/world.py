@@ -1,0 +1,203 @@
+"""A small world in memory, with a clock turned by hand: a cloud, hosts and a bucket behind the real ports.
+
+It keeps a ledger that the code under test cannot see: what was created, what runs, what is billed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpujob.domain import launch
+from tpujob.domain.model import (
+    Absent,
+    Endpoint,
+    Present,
+    Slice,
+    SliceSeen,
+    SliceState,
+    Unknown,
+)
+from tpujob.errors import Conflict, NotFound, Refused, Transient
+from tpujob.ports import Blob, HostPlan, Owned
+
+
+class Killed(BaseException):
+    """The backend dies here; nothing after it happens."""
+
+
+@dataclass
+class Clock:
+    time: float = 1_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@dataclass
+class Machine:
+    """One slice in the cloud."""
+
+    name: str
+    zone: str
+    job_id: str
+    created_at: float
+    state: SliceState = SliceState.CREATING
+    hosts: int = 2
+    programs: dict[int, int] = field(default_factory=dict)  #: host -> attempt that runs there
+
+
+class Faults:
+    """Makes the n-th effect die, or a call fail, as the test asks."""
+
+    def __init__(self) -> None:
+        self.effects = 0
+        self.kill_at: tuple[int, str] | None = None  #: (effect number, "before" or "after")
+        self.refuse_create: list[tuple[str, str]] = []  #: (cause, message), used up in order
+        self.broken: set[str] = set()  #: names of calls that answer with Transient until removed
+
+    def effect(self, name: str, do: Callable[[], Any]) -> Any:
+        self.effects += 1
+        if self.kill_at == (self.effects, "before"):
+            raise Killed
+        if name in self.broken:
+            raise Transient(f"{name}: 503 the service is unavailable")
+        result = do()
+        if self.kill_at == (self.effects, "after"):
+            raise Killed
+        return result
+
+
+class Cloud:
+    """The Slices port. Slices become ready `ready_after` seconds after they were asked for."""
+
+    def __init__(self, clock: Clock, faults: Faults, *, hosts: int = 2, ready_after: float = 5.0) -> None:
+        self.clock, self.faults, self.hosts, self.ready_after = clock, faults, hosts, ready_after
+        self.machines: dict[str, Machine] = {}
+        self.created: list[str] = []  #: every create that made something, in order
+        self.most_alive = 0
+
+    def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
+        if "look" in self.faults.broken:
+            return Unknown("503 the service is unavailable")
+        machine = self.machines.get(slice.name)
+        if machine is None:
+            return Absent()
+        if machine.state is SliceState.CREATING and self.clock.time - machine.created_at >= self.ready_after:
+            machine.state = SliceState.READY
+        endpoints = tuple(Endpoint(i, f"10.0.{slice.k}.{i}") for i in range(machine.hosts))
+        return Present(machine.state, endpoints if machine.state is SliceState.READY else ())
+
+    def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
+        if self.faults.refuse_create:
+            cause, message = self.faults.refuse_create.pop(0)
+            raise Refused(message, cause=cause)
+        self.faults.effect("create", lambda: self._create(slice, job_id))
+
+    def _create(self, slice: Slice, job_id: str) -> None:
+        if slice.name in self.machines:
+            return
+        self.machines[slice.name] = Machine(slice.name, slice.zone, job_id, self.clock.time, hosts=self.hosts)
+        self.created.append(slice.name)
+        self.most_alive = max(self.most_alive, len(self.machines))
+
+    def delete(self, slice: Slice, *, timeout: float) -> None:
+        self.faults.effect("delete", lambda: self.machines.pop(slice.name, None))
+
+    def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
+        if "list" in self.faults.broken:
+            raise Transient("503 the service is unavailable")
+        return [Owned(m.name, m.zone, m.job_id, m.created_at) for m in self.machines.values() if m.zone in zones]
+
+
+class HostsOfCloud:
+    """The Hosts port: programs are counters in the machines."""
+
+    def __init__(self, cloud: Cloud, bucket: Bucket, faults: Faults) -> None:
+        self.cloud, self.bucket, self.faults = cloud, bucket, faults
+        self.starts: list[tuple[int, int]] = []  #: (attempt, host): real starts, not repeats
+
+    def public_key(self, slice: Slice) -> str:
+        return f"ssh-ed25519 KEY-{slice.name}"
+
+    def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
+        machine = self.cloud.machines.get(slice.name)
+        if machine is None or machine.state is not SliceState.READY:
+            raise Transient("host 0: no route to host")
+        for plan in plans:
+            self.faults.effect("start", lambda plan=plan: self._start(machine, plan))
+
+    def _start(self, machine: Machine, plan: HostPlan) -> None:
+        attempt = plan.document["attempt"]
+        if machine.programs.get(plan.host) == attempt:
+            return
+        machine.programs[plan.host] = attempt
+        self.starts.append((attempt, plan.host))
+        self.bucket.report(plan.document["workdir"], attempt, plan.host, phase="running")
+
+    def stop(self, slice: Slice, *, grace: float, timeout: float) -> None:
+        machine = self.cloud.machines.get(slice.name)
+        if machine is None:
+            raise Transient("host 0: no route to host")
+        self.faults.effect("stop", machine.programs.clear)
+
+    def forget(self, slice: Slice) -> None:
+        pass
+
+
+class Bucket:
+    """The Blobs port, and the agents' pen."""
+
+    def __init__(self, clock: Clock, faults: Faults) -> None:
+        self._clock, self.faults = clock, faults
+        self.objects: dict[str, tuple[bytes, Blob]] = {}
+
+    def put(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        if_generation: int | None = None,
+        timeout: float,
+    ) -> Blob:
+        old = self.objects.get(path)
+        generation = old[1].generation if old else 0
+        if if_generation is not None and if_generation != generation:
+            raise Conflict(f"{path} is at generation {generation}")
+        blob = Blob(path, len(data), generation + 1, self._clock.time, dict(metadata or {}))
+        self.objects[path] = (data, blob)
+        return blob
+
+    def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
+        if path not in self.objects:
+            raise NotFound(path)
+        return self.objects[path][0][start:end]
+
+    def list(self, prefix: str, *, after: str = "", timeout: float) -> list[Blob]:
+        if "blobs" in self.faults.broken:
+            raise Transient("the bucket: 503")
+        found = sorted(p for p in self.objects if p.startswith(prefix) and p > after)
+        return [self.objects[p][1] for p in found]
+
+    def delete(self, path: str, *, timeout: float) -> None:
+        self.objects.pop(path, None)
+
+    def clock(self, *, timeout: float) -> float:
+        return self._clock.time
+
+    def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
+        pass
+
+    def report(self, workdir: str, attempt: int, host: int, **fields: Any) -> None:
+        """What an agent writes: the newest facts over the older ones."""
+        path = launch.report_path(workdir, attempt, host)
+        old = json.loads(self.objects[path][1].metadata["report"]) if path in self.objects else {}
+        job = workdir.rsplit("/", 1)[1]
+        record = {"v": 1, "job": job, "attempt": attempt, "host": host, **old, **fields}
+        self.put(path, b"", metadata={"report": json.dumps(record)}, timeout=1)

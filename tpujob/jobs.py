@@ -1,0 +1,266 @@
+"""The service behind `JobsApi`: what a user can ask of jobs. The reconciler carries it out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from tpujob import logs as log_reader
+from tpujob.bundle import workloads_bundle
+from tpujob.domain import accelerators, launch
+from tpujob.domain.lifecycle import apply, event
+from tpujob.domain.model import Event, EventKind, Job, Slice, State, Wish
+from tpujob.domain.placement import Option, options, region_of
+from tpujob.domain.spec import JobSpec, dump, parse
+from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
+from tpujob.ports import Blobs, Clock, EventView, HostAccess, JobView, LogPage, PlanView, Store
+from tpujob.reconciler import Live
+from tpujob.views import event_view, job_view
+
+#: seconds for one call to the bucket
+BUCKET = 60.0
+#: how often a user's command is written again when the reconciler wrote first
+TRIES = 8
+
+
+class Attention(Protocol):
+    """What the service tells the loop."""
+
+    def poke(self, job_id: str) -> None: ...
+
+    def attend(self, job_id: str, seconds: float) -> None: ...
+
+
+class Jobs:
+    """Implements `ports.JobsApi` in the backend's own process."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: Blobs,
+        clock: Clock,
+        *,
+        bucket: Callable[[str], str],
+        access: Callable[[Slice, int], HostAccess],
+        loop: Attention,
+        wait: Callable[[str | None, float], None],
+        live: Mapping[str, Live],
+    ) -> None:
+        self._store, self._blobs, self._clock = store, blobs, clock
+        self._bucket = bucket  #: region -> `gs://…`
+        self._access = access
+        self._loop = loop
+        self._wait = wait  #: blocks until that job (or any) may have changed, or for so many seconds
+        self._live = live
+
+    # Submit ----------------------------------------------------------------------------------------------------------
+
+    def plan(self, spec: Mapping[str, Any]) -> PlanView:
+        wanted = parse(spec)
+        choices = options(wanted)
+        first = choices[0]
+        facts = accelerators.find(first.type)
+        return PlanView(
+            name=wanted.name,
+            type=first.type,
+            generation=facts.generation,
+            chips=facts.chips,
+            hosts=facts.hosts,
+            topology=facts.topology,
+            zone=first.zone,
+            zones=list(dict.fromkeys(o.zone for o in choices)),
+            pricing=first.pricing,
+            runtime_version=first.runtime_version,
+            usd_per_hour=first.usd_per_hour,
+            hbm_gib=facts.chips * facts.hbm_gib_per_chip,
+            peak_bf16_tflops=facts.chips * facts.peak_bf16_tflops_per_chip,
+            bucket=self._bucket(region_of(first.zone)),
+            command=launch.command_line(dump(wanted)),
+            spec=dump(wanted),
+        )
+
+    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise BadRequest("the bundle's content does not have the hash that it was sent with", hint="Send it again.")
+        if not re.fullmatch(r"gs://[a-z0-9][-a-z0-9_.]{1,61}[a-z0-9]", bucket):
+            raise BadRequest(f"not a bucket: {bucket!r}", hint="Use the `bucket` of the plan.")
+        path = f"{bucket}/bundles/{sha256}.tar.gz"
+        try:
+            self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
+        except Conflict:  # the same content is there already
+            pass
+        return path
+
+    def create(
+        self, spec: Mapping[str, Any], *, user: str, bundles: Sequence[str] = (), idempotency_key: str = ""
+    ) -> JobView:
+        wanted = parse(spec)
+        choices = options(wanted)
+        region = region_of(choices[0].zone)
+        bucket = self._bucket(region)
+        if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
+            raise BadRequest(f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan.")
+        self._blobs.ensure_bucket(bucket, region, timeout=BUCKET)
+        job, created = self._first_record(wanted, choices[0], user, bucket, [*self._own(wanted, bucket), *bundles])
+        stored = self._store.create(job, created, idempotency_key=idempotency_key)
+        self._loop.poke(stored.id)
+        return self._view(stored)
+
+    def _own(self, wanted: JobSpec, bucket: str) -> list[str]:
+        """The bundled workloads, shipped like a user's code."""
+        if wanted.run.workload is None:
+            return []
+        bundle = workloads_bundle()
+        return [self.put_bundle(bundle.sha256, bundle.data, bucket=bucket)]
+
+    def _first_record(
+        self, wanted: JobSpec, first: Option, user: str, bucket: str, bundles: Sequence[str]
+    ) -> tuple[Job, Event]:
+        now = self._clock.now()
+        text = f"{user} asked for {wanted.name} on {first.pricing} {first.type}"
+        created = Event(EventKind.CREATED, now, State.QUEUED, text)
+        job = Job(
+            id="",
+            name=wanted.name,
+            user=user,
+            spec=dump(wanted),
+            state=State.QUEUED,
+            wish=Wish.RUN,
+            created_at=now,
+            state_since=now,
+            wake=now,
+            bucket=bucket,
+            bundles=tuple(dict.fromkeys(bundles)),
+            message=text,
+        )
+        return job, created
+
+    # Look ------------------------------------------------------------------------------------------------------------
+
+    def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
+        jobs = self._store.list(user=user, live=None if all else True)
+        return [self._view(job, full=False) for job in jobs]
+
+    def get(self, job: str) -> JobView:
+        return self._view(self._find(job))
+
+    def events(self, job: str, *, after: int = 0) -> list[EventView]:
+        return [event_view(e) for e in self._store.events(self._find(job).id, after=after)]
+
+    def logs(
+        self,
+        job: str,
+        *,
+        host: int | None = None,
+        attempt: int | None = None,
+        cursor: str = "",
+        tail: int | None = None,
+    ) -> LogPage:
+        found = self._find(job)
+        return log_reader.read(
+            self._blobs, found, host=host, attempt=attempt, cursor=cursor, tail=tail, timeout=BUCKET
+        )
+
+    def access(self, job: str, *, host: int = 0) -> HostAccess:
+        found = self._find(job)
+        serving = found.slice
+        if serving is None or not serving.endpoints or found.state is State.RELEASING:
+            raise IllegalInState(
+                f"job {found.id} is {found.state}: it has no host that can be reached",
+                hint=f"`tpujob show {found.id}` says what it waits for; `tpujob logs {found.id}` has its output.",
+            )
+        if not 0 <= host < len(serving.endpoints):
+            raise NotFound(f"job {found.id} has hosts 0 to {len(serving.endpoints) - 1}, no host {host}")
+        return self._access(serving, host)
+
+    def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
+        job_id = self._find(job).id if job else None
+        while True:
+            yield
+            if job_id:
+                self._loop.attend(job_id, timeout + 5)
+            self._wait(job_id, timeout)
+
+    # Steer -----------------------------------------------------------------------------------------------------------
+
+    def cancel(self, job: str, *, release: bool = False) -> JobView:
+        kind = EventKind.RELEASE_REQUESTED if release else EventKind.CANCEL_REQUESTED
+        text = "cancel requested, with release of the slice" if release else "cancel requested"
+        return self._view(self._wish(job, kind, text, lambda j: _keep_final(j) or _already(j, release=release)))
+
+    def delete(self, job: str) -> JobView:
+        def settled(j: Job) -> bool:
+            return _keep_final(j) or _already(j, release=True)
+
+        return self._view(self._wish(job, EventKind.RELEASE_REQUESTED, "delete requested", settled))
+
+    def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
+        def settled(j: Job) -> bool:
+            return j.wish is Wish.CLEAN and j.wipe_checkpoints == checkpoints
+
+        text = "clean requested" + (", with its checkpoints" if checkpoints else "")
+        return self._view(self._wish(job, EventKind.CLEAN_REQUESTED, text, settled, checkpoints=checkpoints))
+
+    def resume(self, job: str) -> JobView:
+        def settled(j: Job) -> bool:
+            if j.state is State.SUCCEEDED:
+                raise IllegalInState(
+                    f"job {j.id} has succeeded; there is nothing to resume", hint="`tpujob create` starts a new one."
+                )
+            if j.wish is Wish.CLEAN:
+                raise IllegalInState(f"job {j.id} is being cleaned", hint="`tpujob create` starts a new one.")
+            return j.wish is Wish.RUN and not j.state.final
+
+        return self._view(self._wish(job, EventKind.RESUME_REQUESTED, "resume requested", settled))
+
+    def _wish(self, job: str, kind: EventKind, text: str, settled: Callable[[Job], bool], **data: Any) -> Job:
+        """Write the user's wish into the record, whatever else is written meanwhile; a settled wish changes nothing."""
+        for _ in range(TRIES):
+            found = self._find(job)
+            if settled(found):
+                return found
+            asked = event(found, kind, self._clock.now(), text, **data)
+            try:
+                stored = self._store.commit(
+                    apply(found, asked), asked, expected_version=found.version, op_id=uuid.uuid4().hex, lease=None
+                )
+            except Conflict:
+                continue
+            self._loop.poke(stored.id)
+            return stored
+        raise Conflict(f"job {job} is changing too fast to be told anything", hint="Try again in a moment.")
+
+    # Find ------------------------------------------------------------------------------------------------------------
+
+    def _find(self, job: str) -> Job:
+        """By id, or by a name that is unique among live jobs, or else among all."""
+        if re.fullmatch(r"[0-9]{1,6}", job):
+            return self._store.get(job.zfill(6))
+        found = self._store.list(name=job)
+        live = [j for j in found if not j.state.final]
+        named = live or found
+        if len(named) == 1:
+            return named[0]
+        if not named:
+            raise NotFound(f"no job is called {job!r}", hint="`tpujob list --all` shows every job.")
+        ids = ", ".join(j.id for j in named[:10])
+        raise BadRequest(f"{len(named)} jobs are called {job!r}: {ids}", hint="Use the id.")
+
+    def _view(self, job: Job, *, full: bool = True) -> JobView:
+        live = self._live.get(job.id)
+        current = live is not None and job.attempt is not None and live.attempt == job.attempt.number
+        use = live.progress if live and current and job.attempt and job.attempt.ended_at is None else None
+        trouble = live.trouble if live else ""
+        return job_view(job, now=self._clock.now(), progress=use, trouble=trouble, full=full)
+
+
+def _keep_final(job: Job) -> bool:
+    """A job that has ended stays as it ended."""
+    return job.state.final
+
+
+def _already(job: Job, *, release: bool) -> bool:
+    return job.wish in ((Wish.RELEASE, Wish.CLEAN) if release else (Wish.CANCEL, Wish.RELEASE, Wish.CLEAN))

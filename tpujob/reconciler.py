@@ -1,0 +1,284 @@
+"""One tick of one job: observe, decide, take the lease, commit, act. And `sweep`, for slices that no job claims.
+
+The world is looked at without a lease; a lease is held only while something is written or done, so a backend that
+dies leaves at most one job waiting for at most one lease. When ticks happen is `loop.py`'s affair.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tpujob.domain import launch
+from tpujob.domain.decide import best_progress, decide, follow_up
+from tpujob.domain.lifecycle import apply
+from tpujob.domain.model import (
+    Action,
+    Cause,
+    CreateSlice,
+    DeleteSlice,
+    Denied,
+    Done,
+    Event,
+    Job,
+    NotYet,
+    Progress,
+    Report,
+    Result,
+    Seen,
+    Slice,
+    SliceSeen,
+    StartProgram,
+    State,
+    StopProgram,
+    Unknown,
+)
+from tpujob.domain.spec import parse
+from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
+from tpujob.ports import Blobs, Clock, Hosts, Lease, Notifier, Owned, Slices, Store
+
+log = logging.getLogger(__name__)
+
+#: seconds that a lease lasts; no remote call made under it may outlive it
+LEASE = 60.0
+#: seconds kept free at the end of a lease for the commit
+MARGIN = 5.0
+#: seconds for one look at the world
+LOOK = 10.0
+#: decisions in one tick; the next tick goes on from there
+ROUNDS = 12
+#: a started program gets this many seconds to report before it is started again (which is safe, but not free)
+PATIENCE = 10.0
+#: seconds that an unclaimed slice may be old before it is deleted: its job may just be being written
+GRACE = 300.0
+
+
+@dataclass(slots=True)
+class Live:
+    """What is known of a job beyond its record: read from its reports, lost with the process, read again."""
+
+    progress: Progress = field(default_factory=Progress)
+    attempt: int = 0
+    trouble: str = ""  #: what is being retried, in one line
+
+
+class Reconciler:
+    def __init__(
+        self,
+        store: Store,
+        slices: Slices,
+        hosts: Hosts,
+        blobs: Blobs,
+        clock: Clock,
+        *,
+        owner: str,
+        report_every: float = 15.0,
+        notifiers: Sequence[Notifier] = (),
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.store, self.slices, self.hosts, self.blobs, self.clock = store, slices, hosts, blobs, clock
+        self.owner = owner  #: unique among all backends, ever
+        self.report_every = report_every
+        self.notifiers = notifiers
+        self.changed = changed  #: called after every commit, so that whoever follows looks again
+        self.live: dict[str, Live] = {}
+        self._started: dict[str, tuple[int, float]] = {}
+
+    # One tick --------------------------------------------------------------------------------------------------------
+
+    def tick(self, job_id: str) -> float | None:
+        """Bring one job as far as it goes now. Returns the seconds until the next look; None: the job is gone or
+        finished. Never raises for what the world does; a Conflict means that somebody else moved it: look again."""
+        wake_in = 0.0
+        for _ in range(ROUNDS):
+            try:
+                job = self.store.get(job_id)
+            except NotFound:
+                self.live.pop(job_id, None)
+                return None
+            seen = self._observe(job)
+            decision = decide(job, seen, self.clock.now())
+            wake_in = decision.wake_in
+            action = self._worth_doing(job, decision.action)
+            if decision.event is None and action is None:
+                break
+            moved = self._carry_out(job, decision.event, action)
+            if moved is None:  # another backend holds the lease, or wrote first
+                return 3.0
+            if not moved:
+                break
+        return None if self._finished(job_id) else max(wake_in, 0.2)
+
+    def _finished(self, job_id: str) -> bool:
+        try:
+            job = self.store.get(job_id)
+        except NotFound:
+            return True
+        if not job.state.final:
+            return False
+        self.live.pop(job_id, None)
+        return True
+
+    def _carry_out(self, job: Job, happened: Event | None, action: Action | None) -> bool | None:
+        """Commit, then act, under one lease. True: an event was stored; False: none; None: it is not ours to do."""
+        lease = self.store.lease(job.id, self.owner, ttl=LEASE, now=self.clock.now())
+        if lease is None:
+            return None
+        try:
+            current = self._commit(job, happened, lease)
+            result = self._act(current, action, lease) if action else Done()
+            self._note(job.id, result)
+            after = follow_up(current, action, result, self.clock.now()) if action else None
+            if after:
+                self._commit(current, after, lease)
+            return happened is not None or after is not None
+        except (Conflict, Fenced) as error:
+            log.info("job %s: %s; looking again", job.id, error)
+            return None
+        finally:
+            self.store.release(lease)
+
+    def _commit(self, job: Job, happened: Event | None, lease: Lease) -> Job:
+        if happened is None:
+            return job
+        stored = self.store.commit(
+            apply(job, happened),
+            happened,
+            expected_version=job.version,
+            op_id=f"{self.owner}:{lease.token}:{job.version + 1}",
+            lease=lease,
+        )
+        log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
+        self.changed()
+        for notifier in self.notifiers:
+            notifier.send(stored, happened)
+        return stored
+
+    def _note(self, job_id: str, result: Result) -> None:
+        live = self.live.setdefault(job_id, Live())
+        live.trouble = result.error if isinstance(result, NotYet) else ""
+
+    # Observe ---------------------------------------------------------------------------------------------------------
+
+    def _observe(self, job: Job) -> Seen:
+        held = [s for s in job.slices if s.gone_at is None]
+        slices: dict[str, SliceSeen] = {s.name: self.slices.look(s, timeout=LOOK) for s in held}
+        for seen in slices.values():
+            if isinstance(seen, Unknown):
+                self.live.setdefault(job.id, Live()).trouble = seen.error
+        reports = self._reports(job) if job.state in (State.PREPARING, State.RUNNING) else ()
+        return Seen(slices=slices, reports=reports)
+
+    def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:
+        """Every host's report of the newest attempt, by one list call; also remembers how far it has come."""
+        try:
+            blobs = self.blobs.list(launch.reports_prefix(job), timeout=LOOK)
+            storage_now = self.blobs.clock(timeout=LOOK)
+        except (Transient, Refused) as error:
+            return Unknown(str(error))
+        found = launch.read_reports(job, blobs, now=storage_now)
+        if found and job.attempt:
+            live = self.live.setdefault(job.id, Live())
+            live.progress, live.attempt = best_progress(found), job.attempt.number
+        return found
+
+    # Act -------------------------------------------------------------------------------------------------------------
+
+    def _worth_doing(self, job: Job, action: Action | None) -> Action | None:
+        """None for a start that was accepted a moment ago and is about to report."""
+        if isinstance(action, StartProgram) and job.attempt:
+            attempt, at = self._started.get(job.id, (0, 0.0))
+            if attempt == job.attempt.number and self.clock.now() - at < PATIENCE:
+                return None
+        return action
+
+    def _act(self, job: Job, action: Action, lease: Lease) -> Result:
+        timeout = lease.until - self.clock.now() - MARGIN
+        try:
+            self._do(job, action, timeout, lease)
+        except Refused as error:
+            return Denied(Cause(error.cause), str(error))
+        except HostKeyChanged as error:
+            return Denied(Cause.BAD_HOST, str(error))
+        except (Transient, NotFound) as error:
+            log.info("job %s: %s: %s; trying again", job.id, type(action).__name__, error)
+            return NotYet(str(error))
+        return Done()
+
+    def _do(self, job: Job, action: Action, timeout: float, lease: Lease) -> None:
+        match action:
+            case CreateSlice():
+                slice = _serving(job)
+                key = self.hosts.public_key(slice)
+                self.slices.create(slice, job_id=job.id, public_key=key, timeout=timeout)
+            case DeleteSlice(name):
+                slice = next(s for s in job.slices if s.name == name)
+                self.slices.delete(slice, timeout=timeout)
+                self.hosts.forget(slice)
+            case StartProgram():
+                plans = launch.plans(job, report_every=self.report_every)
+                self.hosts.start(_serving(job), plans, timeout=timeout)
+                if job.attempt:
+                    self._started[job.id] = (job.attempt.number, self.clock.now())
+            case StopProgram():
+                grace = min(parse(job.spec).stop_grace, timeout - MARGIN)
+                self.hosts.stop(_serving(job), grace=grace, timeout=timeout)
+            case _:
+                self._wipe(job, timeout, lease)
+
+    def _wipe(self, job: Job, timeout: float, lease: Lease) -> None:
+        """Remove the job's objects, then its record. A time-out leaves the record, so that the next tick goes on."""
+        until = self.clock.now() + timeout
+        for blob in self.blobs.list(job.workdir + "/", timeout=LOOK):
+            if job.wipe_checkpoints or not blob.path.startswith(job.workdir + "/checkpoints/"):
+                if self.clock.now() > until:
+                    raise Transient("cleaning takes long; going on in a moment")
+                self.blobs.delete(blob.path, timeout=LOOK)
+        self.store.remove(job.id, lease=lease)
+        self.live.pop(job.id, None)
+        self.changed()
+
+    # Sweep -----------------------------------------------------------------------------------------------------------
+
+    def sweep(self, zones: Iterable[str]) -> list[Owned]:
+        """Delete what carries our label and no live job claims, once it is older than GRACE. Slices are listed before
+        jobs, so one that is just being asked for is never taken for an orphan. Returns what it asked to delete;
+        what could not be listed or deleted is left for the next sweep."""
+        try:
+            found = self.slices.list_all(sorted(set(zones)), timeout=LOOK * 3)
+        except (Transient, Refused) as error:
+            log.warning("sweep: %s", error)
+            return []
+        claimed = {s.name for job in self.store.list(live=True) for s in job.slices if s.gone_at is None}
+        now = self.clock.now()
+        orphans = [o for o in found if o.name not in claimed and now - o.created_at > GRACE]
+        return [o for o in orphans if self._delete_orphan(o)]
+
+    def _delete_orphan(self, orphan: Owned) -> bool:
+        log.warning("sweep: no live job claims %s in %s: deleting it", orphan.name, orphan.zone)
+        try:
+            self.slices.delete(_named(orphan), timeout=LOOK * 3)
+        except (Transient, Refused) as error:
+            log.warning("sweep: %s: %s", orphan.name, error)
+            return False
+        return True
+
+
+def _serving(job: Job) -> Slice:
+    assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
+    return job.slice
+
+
+def _named(orphan: Owned) -> Slice:
+    """As much of a slice as its deletion needs: a name and a zone."""
+    return Slice(
+        name=orphan.name,
+        k=0,
+        type="",
+        zone=orphan.zone,
+        pricing="spot",
+        runtime_version="",
+        usd_per_hour=None,
+        requested_at=orphan.created_at,
+    )

@@ -1,0 +1,113 @@
+"""Records as the views of `ports.py`: what the API, `--json` and the pages show. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from tpujob.domain import accelerators, cost
+from tpujob.domain.model import Attempt, Event, Job, Progress, Slice, State
+from tpujob.ports import AttemptView, EventView, JobView, SliceView
+
+
+def job_view(
+    job: Job, *, now: float, progress: Progress | None = None, trouble: str = "", full: bool = True
+) -> JobView:
+    """`job` at `now`. `progress` is what its reports say just now, `trouble` what is being retried.
+    Without `full`, `slices`, `attempts` and `spec` stay empty."""
+    serving, attempt = job.slice, job.attempt
+    shown = serving or (job.slices[-1] if job.slices else None)
+    done = progress or (attempt.progress if attempt else Progress())
+    kind = shown.type if shown else _first(job.spec["tpu"]["type"])
+    facts = accelerators.find(kind)
+    return JobView(
+        id=job.id,
+        name=job.name,
+        user=job.user,
+        state=job.state,
+        wish=job.wish,
+        message=f"{job.message}; {trouble}" if trouble and not job.state.final else job.message,
+        outcome=job.outcome,
+        cause=job.cause,
+        type=facts.type,
+        chips=facts.chips,
+        hosts=facts.hosts,
+        topology=facts.topology,
+        zone=shown.zone if shown else _first(job.spec["tpu"].get("zones") or [""]),
+        pricing=job.spec["tpu"]["pricing"],
+        runtime_version=shown.runtime_version if shown else facts.runtime_version,
+        usd_per_hour=_billed_now(job),
+        usd_spent=cost.job_cost(job.slices, now),
+        host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
+        attempt=attempt.number if attempt else 0,
+        phase=done.phase if job.state is State.RUNNING else "",
+        step=done.step,
+        steps=done.steps,
+        loss=done.loss,
+        checkpoint=done.checkpoint,
+        metrics=dict(done.metrics),
+        workdir=job.workdir,
+        version=job.version,
+        created_at=_time(job.created_at),
+        state_since=_time(job.state_since),
+        finished_at=_maybe(job.finished_at),
+        hold_until=_maybe(job.hold_until),
+        slices=[slice_view(s, now=now) for s in job.slices] if full else [],
+        attempts=[attempt_view(a, live=progress if a is attempt else None) for a in job.attempts] if full else [],
+        spec=dict(job.spec) if full else {},
+    )
+
+
+def slice_view(slice: Slice, *, now: float) -> SliceView:
+    return SliceView(
+        name=slice.name,
+        type=slice.type,
+        zone=slice.zone,
+        pricing=slice.pricing,
+        role=slice.role,
+        usd_per_hour=slice.usd_per_hour,
+        usd=cost.slice_cost(slice, now),
+        requested_at=_time(slice.requested_at),
+        ready_at=_maybe(slice.ready_at),
+        gone_at=_maybe(slice.gone_at),
+        hosts=[e.address for e in slice.endpoints],
+    )
+
+
+def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptView:
+    done = live if live and attempt.ended_at is None else attempt.progress
+    return AttemptView(
+        number=attempt.number,
+        slice=attempt.slice,
+        started_at=_time(attempt.started_at),
+        running_at=_maybe(attempt.running_at),
+        ended_at=_maybe(attempt.ended_at),
+        outcome=attempt.outcome,
+        cause=attempt.cause,
+        host=attempt.host,
+        message=attempt.message,
+        step=done.step,
+        checkpoint=done.checkpoint,
+        resumed_from=done.resumed_from,
+    )
+
+
+def event_view(event: Event) -> EventView:
+    return EventView(seq=event.seq, kind=event.kind, at=_time(event.at), state=event.state, text=event.text)
+
+
+def _billed_now(job: Job) -> float | None:
+    """The sum over slices that are ready and not gone; None when one of them has no known price."""
+    billed = [s.usd_per_hour for s in job.slices if s.ready_at is not None and s.gone_at is None]
+    return None if None in billed else round(sum(filter(None, billed)), 4)
+
+
+def _first(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else value[0]
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _maybe(seconds: float | None) -> str | None:
+    return None if seconds is None else _time(seconds)
