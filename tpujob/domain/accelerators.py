@@ -241,6 +241,11 @@ def zones(generation_or_type: str) -> tuple[str, ...]:
     return generation.device_zones if accelerator.hosts == 1 else generation.pod_zones
 
 
+def region_of(zone: str) -> str:
+    """The region that a zone lies in: `us-central2` for `us-central2-b`."""
+    return zone.rpartition("-")[0]
+
+
 def _no_such_type(type: str) -> str:
     shown = type if _TYPE.fullmatch(type) else repr(type[:40])
     if re.match(r"(tpu-?)?v?(tpu)?7x?(-|$)", type.lower()):

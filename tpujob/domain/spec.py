@@ -1,0 +1,184 @@
+"""What the user asked for: the fields of a job file, with their defaults. Never changes after a job's creation.
+
+What a value may be is in `specfields.py`, the sentences for what is wrong in `specerrors.py`, how YAML is read in
+`yamlfile.py`, and where a job may run in `placement.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from tpujob.domain import accelerators, yamlfile
+from tpujob.domain import specfields as kinds
+from tpujob.domain.specerrors import Allowed, Problem, bad_spec, problems
+
+#: The programs in `workloads/` that `run.workload` may name.
+WORKLOADS = ("mlp",)
+
+MAX_RECORD = 128 * 1024  #: characters of a whole spec in its JSON form, as a store keeps it
+
+
+def _workload(value: Any) -> str | None:
+    return None if value is None else kinds.one_of(WORKLOADS, "bundled workload")(value)
+
+
+_Workload = Annotated[
+    str | None,
+    BeforeValidator(_workload),
+    WithJsonSchema({"anyOf": [{"type": "string", "enum": list(WORKLOADS)}, {"type": "null"}]}),
+]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)
+
+
+class Tpu(_Part):
+    """The hardware that the job needs."""
+
+    types: kinds.Types = Field(
+        alias="type",
+        description="An accelerator type such as v4-16, or a list of them in order of preference.",
+    )
+    zones: kinds.Zones = Field(
+        (),
+        description="Zones of one region, in order of preference. Left out: those that have the type.",
+    )
+    pricing: kinds.Pricing = Field(
+        "spot", description="spot is cheap and can be taken away; reserved needs a reservation."
+    )
+    runtime_version: kinds.RuntimeVersion = Field(
+        None, description="The TPU VM's software. Left out: the usual one of the generation."
+    )
+
+    @model_validator(mode="after")
+    def _one_generation_per_runtime(self) -> Self:
+        generations = {accelerators.find(type).generation for type in self.types}
+        if self.runtime_version is not None and len(generations) > 1:
+            raise ValueError(
+                "runtime_version cannot fit types of several generations "
+                f"({', '.join(sorted(generations))}); leave it out"
+            )
+        return self
+
+
+class Run(_Part):
+    """The program that every host runs."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["workload"]}, {"required": ["command"]}]}
+    )
+
+    workload: _Workload = Field(None, description="A bundled training program.")
+    args: kinds.Args = Field({}, description="Arguments of the bundled program, by name.")
+    command: kinds.Command = Field(
+        None, description="Any program instead, as a shell command; it starts on every host."
+    )
+    env: kinds.Env = Field({}, description="Environment variables of the program.")
+
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        if (self.workload is None) == (self.command is None):
+            both = "both are" if self.workload is not None else "neither is"
+            raise ValueError(f"needs exactly one of workload and command, but {both} given")
+        if self.args and self.workload is None:
+            raise ValueError("args go with workload; write a command's arguments into the command")
+        return self
+
+
+class Recovery(_Part):
+    """How often an interrupted job is started again."""
+
+    preemptions: kinds.Preemptions = Field(
+        100, description="How many preemptions are made up for before the job fails."
+    )
+    failures: kinds.Failures = Field(
+        3, description="How often a program that failed is started again."
+    )
+
+
+class JobSpec(_Part):
+    """A training job on Cloud TPUs."""
+
+    name: kinds.Name = Field(description="What people call the job: a-z, 0-9 and -, up to 40.")
+    tpu: Tpu
+    run: Run
+    code: kinds.Folder = Field(
+        None,
+        description="A folder, relative to this file, that is shipped to every host; "
+        "the program starts in it. Left out: nothing is shipped.",
+    )
+    setup: kinds.Command = Field(
+        None, description="A shell command that prepares a host, run before the program."
+    )
+    recovery: Recovery = Recovery()  # pyright: ignore[reportCallIssue]
+    hold: kinds.Hold = Field(
+        900, description="How long cancel keeps the slice for a resume, such as 15m; up to 7d."
+    )
+    stop_grace: kinds.Grace = Field(
+        30, description="How long a program may take to stop, from SIGTERM to SIGKILL; up to 10m."
+    )
+
+
+_ALLOWED: Allowed = {
+    (): tuple(JobSpec.model_fields),
+    ("tpu",): tuple(field.alias or name for name, field in Tpu.model_fields.items()),
+    ("run",): tuple(Run.model_fields),
+    ("recovery",): tuple(Recovery.model_fields),
+}
+
+
+def read(path: Path) -> JobSpec:
+    """The spec in a job file. Raises BadSpec that says everything that is wrong with it, each with its line."""
+    return load(yamlfile.read(path), str(path))
+
+
+def load(text: str, source: str) -> JobSpec:
+    """The spec in a job file's text; `source` names the file in errors. Raises BadSpec as `read` does."""
+    document = yamlfile.load(text, source)
+    return _validated(document.data, document)
+
+
+def parse(data: Mapping[str, Any]) -> JobSpec:
+    """The spec in its JSON form, as `dump` makes it or as a client sends it. Raises BadSpec."""
+    return _validated(data, None)
+
+
+def dump(spec: JobSpec) -> dict[str, Any]:
+    """The JSON form, with every default filled in; `parse` reads an equal spec back."""
+    return spec.model_dump(mode="json")
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a job file, for editors. `configs/jobspec.schema.json` is a copy."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **JobSpec.model_json_schema(),
+    }
+
+
+def _validated(data: Mapping[str, Any], document: yamlfile.Document | None) -> JobSpec:
+    try:
+        spec = JobSpec.model_validate(data)
+    except ValidationError as error:
+        raise bad_spec(problems(error, _ALLOWED), document) from None
+    size = len(json.dumps(dump(spec)))
+    if size > MAX_RECORD:
+        text = (
+            f"the job takes {size:,} characters, more than {MAX_RECORD:,}; put long texts into code"
+        )
+        raise bad_spec([Problem((), text)], document)
+    return spec

@@ -1,0 +1,242 @@
+"""YAML read strictly, with the line of every key: what a job file is made of, before anyone asks what it means.
+
+Works on the parser's events, so that a hostile file is given up early: it never nests, repeats or grows beyond the
+limits below. Scalars follow YAML 1.2 (`1e-3` is a number; `no` and `12:30` are text). Every error names file and line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tpujob.errors import BadSpec
+
+MAX_BYTES = 256 * 1024
+MAX_VALUES = 10_000  #: with every alias counted as often as it is used
+MAX_DEPTH = 12
+
+#: Where in a document: keys and list indexes from the top.
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One mapping, and where its parts were written."""
+
+    source: str
+    data: dict[str, Any]
+    lines: Mapping[KeyPath, int]  #: numbered from 1; of the key where there is one
+
+    def line(self, path: KeyPath) -> int:
+        """The line of that part, or of the nearest part around it."""
+        while path not in self.lines:
+            path = path[:-1]
+        return self.lines[path]
+
+
+def read(path: Path) -> str:
+    """The text of a job file. Raises BadSpec when there is none, or it is too long or not UTF-8."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise BadSpec(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise BadSpec(f"{path}: is a folder; name the job file in it") from None
+    except OSError as error:
+        raise BadSpec(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise BadSpec(f"{path}: {_TOO_LONG}")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadSpec(f"{path}:{line}: is not UTF-8 text; save the file as UTF-8") from None
+
+
+def load(text: str, source: str) -> Document:
+    """The mapping in `text`. Raises BadSpec that names `source` and a line."""
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise BadSpec(f"{source}: {_TOO_LONG}")
+    text = text.removeprefix("\ufeff")
+    try:
+        return _Reader(text, source).document()
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(error, text, source) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        raise BadSpec(f"{source}:{line}: the character U+{code:04X} is not allowed") from None
+
+
+_TOO_LONG = f"is longer than {MAX_BYTES // 1024} KiB, the most that a job file may have"
+
+
+def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> BadSpec:
+    mark = error.problem_mark or error.context_mark
+    number = mark.line if mark else 0
+    lines = text.splitlines()
+    line = lines[number] if number < len(lines) else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return BadSpec(f"{source}:{number + 1}: a tab in the indentation; indent with spaces")
+    what = ", ".join(part for part in (error.context, error.problem) if part)
+    return BadSpec(f"{source}:{number + 1}: not valid YAML: {what}")
+
+
+class _Reader:
+    """One pass over the events of one text."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self._source = source
+        self._events: Iterator[yaml.Event] = yaml.parse(  # pyright: ignore[reportUnknownMemberType]
+            text, Loader=yaml.SafeLoader
+        )
+        self._lines: dict[KeyPath, int] = {}
+        self._anchors: dict[str, tuple[Any, int]] = {}  #: value, and how many values it holds
+        self._values = 0
+
+    def document(self) -> Document:
+        next(self._events)  # the stream's start
+        start = next(self._events)
+        first = next(self._events) if isinstance(start, yaml.DocumentStartEvent) else start
+        self._lines[()] = _line(first)
+        if not isinstance(first, yaml.MappingStartEvent):
+            data = None if first is start else self._value(first, ())
+            if data is None:
+                raise BadSpec(f"{self._source}: the file is empty; a job needs name, tpu and run")
+            raise self._bad(first, f"must hold a mapping of keys to values, not {describe(data)}")
+        data = self._value(first, ())
+        next(self._events)  # the document's end
+        after = next(self._events)
+        if isinstance(after, yaml.DocumentStartEvent):
+            raise self._bad(after, "a second document begins here; a job file holds one job")
+        return Document(self._source, data, self._lines)
+
+    def _value(self, event: yaml.Event, path: KeyPath) -> Any:
+        """The value that begins with `event`; takes its events."""
+        before = self._values
+        self._count(event, 1)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        if len(path) > MAX_DEPTH:
+            raise self._bad(event, f"nested more than {MAX_DEPTH} levels deep")
+        if getattr(event, "tag", None) is not None:
+            raise self._bad(event, "tags (`!…`) are not allowed; write the plain value")
+        if isinstance(event, yaml.MappingStartEvent):
+            value = self._mapping(path)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = self._sequence(path)
+        else:
+            value = self._scalar(event)
+        anchor = getattr(event, "anchor", None)
+        if anchor is not None:
+            self._anchors[anchor] = (value, self._values - before)
+        return value
+
+    def _mapping(self, path: KeyPath) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent) or event.tag is not None or event.anchor:
+                raise self._bad(event, "a key must be plain text")
+            key = event.value
+            if key in mapping:
+                first = self._lines[(*path, key)]
+                raise self._bad(event, f"{where((*path, key))}: given twice, first in line {first}")
+            self._lines[(*path, key)] = _line(event)
+            mapping[key] = self._value(next(self._events), (*path, key))
+        return mapping
+
+    def _sequence(self, path: KeyPath) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            here = (*path, len(items))
+            self._lines[here] = _line(event)
+            items.append(self._value(event, here))
+        return items
+
+    def _scalar(self, event: yaml.Event) -> Any:
+        assert isinstance(event, yaml.ScalarEvent)
+        if event.style is not None:  # quoted, or a block
+            return event.value
+        if re.fullmatch(r"[-+]?[0-9]{19,}|0[xo][0-9a-fA-F]{16,}", event.value):
+            raise self._bad(event, "the number is too large; put it in quotes if it is text")
+        return plain(event.value)
+
+    def _alias(self, event: yaml.AliasEvent) -> Any:
+        if event.anchor not in self._anchors:
+            raise self._bad(event, f"the alias *{event.anchor} stands for nothing above")
+        value, size = self._anchors[event.anchor]
+        self._count(event, size)
+        return value
+
+    def _count(self, event: yaml.Event, more: int) -> None:
+        self._values += more
+        if self._values > MAX_VALUES:
+            what = "with its aliases written out, " if self._anchors else ""
+            raise self._bad(event, f"{what}the file holds more than {MAX_VALUES:,} values")
+
+    def _bad(self, event: yaml.Event, text: str) -> BadSpec:
+        return BadSpec(f"{self._source}:{_line(event)}: {text}")
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1
+
+
+_PLAIN = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SPECIAL = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+
+def plain(text: str) -> Any:
+    """What an unquoted scalar stands for in YAML 1.2, but `007` stays text, as a number would lose its zeros."""
+    if text in _PLAIN:
+        return _PLAIN[text]
+    if _INT.fullmatch(text):
+        return int(text, 0)
+    if _SPECIAL.fullmatch(text):
+        return float(text.replace(".", ""))
+    if _FLOAT.fullmatch(text) and not re.fullmatch(r"[-+]?0[0-9]+", text):
+        return float(text)
+    return text
+
+
+def where(path: KeyPath) -> str:
+    """A path as it is shown: `tpu.zones[1]`. Keys that are no plain words are quoted."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += ("." if text else "") + shown(part)
+    return text
+
+
+def shown(word: str) -> str:
+    """A word from a file, safe to print: quoted unless it is plain, and cut to a sensible length."""
+    return word if re.fullmatch(r"[A-Za-z0-9_][-A-Za-z0-9_./]{0,59}", word) else repr(word[:60])
+
+
+def describe(value: Any) -> str:
+    """What a value is, in a few words for an error."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return (
+            f"the number {value}" if isinstance(value, float) or abs(value) < 10**18 else "a number"
+        )
+    if isinstance(value, str):
+        return f"the text {value[:60]!r}"
+    return "a list" if isinstance(value, (list, tuple)) else "a mapping"
