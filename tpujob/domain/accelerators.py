@@ -27,9 +27,9 @@ class Generation:
     cores_per_chip: int
     suffix_counts_cores: bool  #: whether the N of `v4-N` counts cores; if not, chips
     devices_per_chip: int  #: as JAX sees them
-    hbm_gib: int  #: per chip
-    peak_bf16_tflops: float  #: per chip
-    hbm_gbps: int  #: GB/s per chip
+    hbm_gib_per_chip: int
+    peak_bf16_tflops_per_chip: float
+    hbm_gbps_per_chip: int  #: GB/s
     runtime_version: str
     sizes: tuple[int, ...]  #: every N, ascending
     device_zones: tuple[str, ...]  #: for types of one host; the usual places first
@@ -38,7 +38,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One type string and what it stands for. Rates and sizes of memory are per chip."""
+    """One type string and what it stands for."""
 
     type: str  #: as the API spells it: `v4-16`, `v5litepod-8`
     generation: str  #: `v4`, `v5e`
@@ -49,9 +49,9 @@ class Accelerator:
     hosts: int
     chips_per_host: int
     topology: str  #: chips along each axis: `2x2x2`
-    hbm_gib: int
-    peak_bf16_tflops: float
-    hbm_gbps: int
+    hbm_gib_per_chip: int
+    peak_bf16_tflops_per_chip: float
+    hbm_gbps_per_chip: int  #: GB/s
     runtime_version: str  #: the default
 
 
@@ -197,9 +197,9 @@ def _accelerator(generation: Generation, size: int) -> Accelerator:
         hosts=hosts,
         chips_per_host=chips // hosts,
         topology=_topology(generation.name, chips),
-        hbm_gib=generation.hbm_gib,
-        peak_bf16_tflops=generation.peak_bf16_tflops,
-        hbm_gbps=generation.hbm_gbps,
+        hbm_gib_per_chip=generation.hbm_gib_per_chip,
+        peak_bf16_tflops_per_chip=generation.peak_bf16_tflops_per_chip,
+        hbm_gbps_per_chip=generation.hbm_gbps_per_chip,
         runtime_version=generation.runtime_version,
     )
 

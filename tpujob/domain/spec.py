@@ -126,10 +126,14 @@ class JobSpec(_Part):
     )
     recovery: Recovery = Recovery()  # pyright: ignore[reportCallIssue]
     hold: kinds.Hold = Field(
-        900, description="How long cancel keeps the slice for a resume, such as 15m; up to 7d."
+        900,
+        description="How long cancel keeps the slice for a resume, such as 15m; up to 7d.",
+        json_schema_extra={"default": kinds.time_text(900)},
     )
     stop_grace: kinds.Grace = Field(
-        30, description="How long a program may take to stop, from SIGTERM to SIGKILL; up to 10m."
+        30,
+        description="How long a program may take to stop, from SIGTERM to SIGKILL; up to 10m.",
+        json_schema_extra={"default": kinds.time_text(30)},
     )
 
 
