@@ -1,0 +1,105 @@
+"""The emulator's process: the Cloud TPU API, Cloud Storage and the control interface, until SIGTERM.
+
+The hosts are the host farm's, a process of its own (`tpujob.emulator.farm`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from tpujob.emulator.control import ControlServer
+from tpujob.emulator.driver import Driver
+from tpujob.emulator.farm_client import Farm, FarmClient, FarmError, NoFarm
+from tpujob.emulator.serve import TpuServer
+from tpujob.emulator.storage import start_storage
+from tpujob.emulator.world import World
+
+
+def main(arguments: list[str] | None = None) -> int:
+    args = _parse(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    try:
+        with running(args) as ready:
+            _write_whole(args.ready, {"pid": os.getpid(), **ready})
+            stop.wait()
+    except OSError as error:
+        print(f"the emulator cannot start: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+@contextlib.contextmanager
+def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
+    """Everything is up inside; yields the addresses for the ready file."""
+    args.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        storage = start_storage(args.state, args.storage_port)
+        stack.callback(storage.stop)
+        world = World(time.time, host_env=_host_env(storage.url))
+        driver = Driver(world, _farm(args.farm_ready))
+        driver.start()
+        stack.callback(driver.stop)
+        tpu = TpuServer(world, args.tpu_port)
+        tpu.start()
+        stack.callback(tpu.stop)
+        control = ControlServer(world, args.control_port)
+        control.start()
+        stack.callback(control.stop)
+        yield {
+            "tpu": tpu.address,
+            "storage": storage.url,
+            "control": control.url,
+            "token": control.token,
+        }
+
+
+def _farm(ready: Path | None) -> Farm:
+    """Hosts that an earlier emulator left behind are taken down first: their slices are no longer known."""
+    if ready is None:
+        return NoFarm()
+    farm = FarmClient(ready)
+    with contextlib.suppress(FarmError):  # it may not be up yet, and has no hosts then
+        farm.take_all_down()
+    return farm
+
+
+def _host_env(storage_url: str) -> dict[str, str]:
+    """What makes `gs://` on a host mean the emulated storage, for each client library."""
+    return {
+        "STORAGE_EMULATOR_HOST": storage_url,
+        "TENSORSTORE_GCS_HTTP_URL": storage_url,
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else it tries TLS for a minute first
+    }
+
+
+def _write_whole(path: Path, content: dict[str, Any]) -> None:
+    temporary = path.with_suffix(".tmp")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(content, file)
+    temporary.replace(path)
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tpujob.emulator", description=__doc__)
+    parser.add_argument("--ready", type=Path, required=True, help="written when everything is up")
+    parser.add_argument("--state", type=Path, required=True, help="folder for what is kept")
+    parser.add_argument("--farm-ready", type=Path, help="the host farm's; without it no hosts")
+    for what in ("tpu", "storage", "control"):
+        parser.add_argument(f"--{what}-port", type=int, default=0)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

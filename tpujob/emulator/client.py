@@ -1,0 +1,114 @@
+"""Talks to a running emulator's control interface. Standard library only, as the command line pays for its imports."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tpujob.errors import (
+    BackendGone,
+    BadRequest,
+    IllegalInState,
+    NotFound,
+    TpujobError,
+    Unauthorized,
+)
+
+_TIMEOUT_S = 10.0
+_START_IT = "start it with: tpujob up"
+_ERRORS: dict[int, type[TpujobError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    404: NotFound,
+    409: IllegalInState,
+}
+
+
+class EmulatorClient:
+    """Every method raises BackendGone when nothing answers, BadRequest, NotFound or IllegalInState when the emulator
+    says no. A `target` is a slice's name or a job's id; empty: the only slice that is ready."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._netloc = urlsplit(url).netloc
+        self._token = token
+
+    @staticmethod
+    def from_ready(ready: Path) -> EmulatorClient:
+        """The emulator that has written this ready file. Raises BackendGone if there is none."""
+        try:
+            found = json.loads(ready.read_text(encoding="utf-8"))
+            return EmulatorClient(str(found["control"]), str(found["token"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BackendGone("the emulator is not running", hint=_START_IT) from error
+
+    def status(self) -> dict[str, Any]:
+        return self._call("GET", "/status")
+
+    def preempt(self, target: str = "", *, notice_s: float = 30.0) -> dict[str, Any]:
+        """SIGTERM and the metadata flag now, the hosts gone after the notice."""
+        return self._call("POST", "/preempt", target=target, notice_s=notice_s)
+
+    def maintain(self, target: str = "", *, window_s: float = 60.0) -> dict[str, Any]:
+        """Announce maintenance on the hosts' metadata servers."""
+        return self._call("POST", "/maintain", target=target, window_s=window_s)
+
+    def slow(self, target: str = "", *, host: int, factor: float) -> dict[str, Any]:
+        """Give one host's processes 1/factor of their time; 1 ends it."""
+        return self._call("POST", "/slow", target=target, host=host, factor=factor)
+
+    def stockout(
+        self,
+        zone: str,
+        type: str = "",
+        *,
+        for_s: float | None = None,
+        off: bool = False,
+        fail: bool = False,
+    ) -> None:
+        """No capacity for new slices. Requests wait in the queue; with `fail` they fail at once."""
+        self._call("POST", "/stockout", zone=zone, type=type, for_s=for_s, off=off, fail=fail)
+
+    def quota(self, zone: str, type: str, limit: int | None, *, pricing: str = "") -> None:
+        """None: no limit. Pricing empty: each of them is limited so."""
+        self._call("POST", "/quota", zone=zone, type=type, limit=limit, pricing=pricing)
+
+    def api_error(
+        self,
+        method: str,
+        code: str = "UNAVAILABLE",
+        *,
+        count: int = 1,
+        when: str = "pre",
+        delay_s: float = 0.0,
+        message: str = "",
+    ) -> None:
+        """The next `count` calls hang for `delay_s` and answer `code`, before (`pre`) or after (`post`) taking effect.
+        `OK` only hangs. A count of 0 takes it back."""
+        parameters = {"count": count, "when": when, "delay_s": delay_s, "message": message}
+        self._call("POST", "/api-error", method=method, code=code, **parameters)
+
+    def break_host(self, physical: str, fault: str) -> None:
+        """What programs that land there get as TPUJOB_FAULT from now on; empty mends the host."""
+        self._call("POST", "/break-host", physical=physical, fault=fault)
+
+    def settings(self, **seconds: float) -> dict[str, Any]:
+        """Change latencies (`create`, `delete`, `accept`, `suspend`, `stop`, `list_lag`); returns all of them."""
+        return self._call("POST", "/settings", **seconds)
+
+    def _call(self, verb: str, path: str, /, **body: Any) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        connection = http.client.HTTPConnection(self._netloc, timeout=_TIMEOUT_S)
+        try:
+            connection.request(verb, path, body=json.dumps(body), headers=headers)
+            response = connection.getresponse()
+            answer: dict[str, Any] = json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise BackendGone("the emulator does not answer", hint=_START_IT) from error
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise _ERRORS.get(response.status, TpujobError)(str(answer.get("error", "")))
+        return answer

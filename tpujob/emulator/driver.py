@@ -1,0 +1,81 @@
+"""Makes the world move: waits for the next thing that is due, and carries what it asks to the host farm.
+
+One thread that sleeps until it has something to do, and a few more that wait for the farm's answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from tpujob.emulator import nodes
+from tpujob.emulator.farm_client import Farm, FarmError
+from tpujob.emulator.records import BringUp, Effect, MaintainHosts, PreemptHosts, TakeDown
+from tpujob.emulator.world import World
+
+_FARM_CALLS = (
+    4  #: at once; a slice that comes up slowly does not hold back another one's preemption
+)
+
+
+class Driver:
+    def __init__(self, world: World, farm: Farm) -> None:
+        self._world = world
+        self._farm = farm
+        self._stopping = False
+        self._pool = ThreadPoolExecutor(_FARM_CALLS, thread_name_prefix="farm-call")
+        self._thread = threading.Thread(target=self._run, name="world", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when calls to the farm that were under way have ended; the hosts stay as they are."""
+        with self._world.lock:
+            self._stopping = True
+            self._world.lock.notify_all()
+        self._thread.join()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _run(self) -> None:
+        world = self._world
+        with world.lock:
+            while not self._stopping:
+                due = world.advance()
+                for effect in world.take_effects():
+                    self._pool.submit(self._perform, effect)
+                world.lock.wait(None if due is None else max(0.0, due - world.clock()))
+
+    def _perform(self, effect: Effect) -> None:
+        try:
+            addresses = self._carry(effect)
+        except FarmError as error:
+            self._failed(effect, str(error))
+            return
+        with self._world.lock:
+            if isinstance(effect, BringUp):
+                nodes.hosts_up(self._world, effect.node, effect.number, addresses)
+            elif isinstance(effect, TakeDown):
+                nodes.hosts_down(self._world, effect.node, effect.number)
+
+    def _carry(self, effect: Effect) -> tuple[str, ...]:
+        match effect:
+            case BringUp():
+                return self._farm.bring_up(effect)
+            case TakeDown():
+                self._farm.take_down(effect.slice)
+            case PreemptHosts():
+                self._farm.preempt(effect.slice, effect.notice)
+            case MaintainHosts():
+                self._farm.maintain(effect.slice, effect.window)
+            case _:
+                self._farm.slow(effect.slice, effect.host, effect.factor)
+        return ()
+
+    def _failed(self, effect: Effect, reason: str) -> None:
+        with self._world.lock:
+            self._world.tell(f"host farm: {reason}")
+            if isinstance(effect, BringUp):
+                nodes.hosts_not_up(self._world, effect.node, effect.number, reason)
+            elif isinstance(effect, TakeDown):
+                nodes.hosts_not_down(self._world, effect.node, effect.number)
