@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import uuid
@@ -53,7 +54,9 @@ class Jobs:
         self._bucket = bucket  #: region -> `gs://…`
         self._access = access
         self._loop = loop
-        self._wait = wait  #: blocks until that job (or any) may have changed, or for so many seconds
+        self._wait = (
+            wait  #: blocks until that job (or any) may have changed, or for so many seconds
+        )
         self._live = live
 
     # Submit ----------------------------------------------------------------------------------------------------------
@@ -84,27 +87,37 @@ class Jobs:
 
     def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise BadRequest("the bundle's content does not have the hash that it was sent with", hint="Send it again.")
+            raise BadRequest(
+                "the bundle's content does not have the hash that it was sent with",
+                hint="Send it again.",
+            )
         if not re.fullmatch(r"gs://[a-z0-9][-a-z0-9_.]{1,61}[a-z0-9]", bucket):
             raise BadRequest(f"not a bucket: {bucket!r}", hint="Use the `bucket` of the plan.")
         path = f"{bucket}/bundles/{sha256}.tar.gz"
-        try:
+        with contextlib.suppress(Conflict):  # the same content is there already
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
-        except Conflict:  # the same content is there already
-            pass
         return path
 
     def create(
-        self, spec: Mapping[str, Any], *, user: str, bundles: Sequence[str] = (), idempotency_key: str = ""
+        self,
+        spec: Mapping[str, Any],
+        *,
+        user: str,
+        bundles: Sequence[str] = (),
+        idempotency_key: str = "",
     ) -> JobView:
         wanted = parse(spec)
         choices = options(wanted)
         region = region_of(choices[0].zone)
         bucket = self._bucket(region)
         if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
-            raise BadRequest(f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan.")
+            raise BadRequest(
+                f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."
+            )
         self._blobs.ensure_bucket(bucket, region, timeout=BUCKET)
-        job, created = self._first_record(wanted, choices[0], user, bucket, [*self._own(wanted, bucket), *bundles])
+        job, created = self._first_record(
+            wanted, choices[0], user, bucket, [*self._own(wanted, bucket), *bundles]
+        )
         stored = self._store.create(job, created, idempotency_key=idempotency_key)
         self._loop.poke(stored.id)
         return self._view(stored)
@@ -173,7 +186,9 @@ class Jobs:
                 hint=f"`tpujob show {found.id}` says what it waits for; `tpujob logs {found.id}` has its output.",
             )
         if not 0 <= host < len(serving.endpoints):
-            raise NotFound(f"job {found.id} has hosts 0 to {len(serving.endpoints) - 1}, no host {host}")
+            raise NotFound(
+                f"job {found.id} has hosts 0 to {len(serving.endpoints) - 1}, no host {host}"
+            )
         return self._access(serving, host)
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
@@ -189,7 +204,9 @@ class Jobs:
     def cancel(self, job: str, *, release: bool = False) -> JobView:
         kind = EventKind.RELEASE_REQUESTED if release else EventKind.CANCEL_REQUESTED
         text = "cancel requested, with release of the slice" if release else "cancel requested"
-        return self._view(self._wish(job, kind, text, lambda j: _keep_final(j) or _already(j, release=release)))
+        return self._view(
+            self._wish(job, kind, text, lambda j: _keep_final(j) or _already(j, release=release))
+        )
 
     def delete(self, job: str) -> JobView:
         def settled(j: Job) -> bool:
@@ -202,21 +219,28 @@ class Jobs:
             return j.wish is Wish.CLEAN and j.wipe_checkpoints == checkpoints
 
         text = "clean requested" + (", with its checkpoints" if checkpoints else "")
-        return self._view(self._wish(job, EventKind.CLEAN_REQUESTED, text, settled, checkpoints=checkpoints))
+        return self._view(
+            self._wish(job, EventKind.CLEAN_REQUESTED, text, settled, checkpoints=checkpoints)
+        )
 
     def resume(self, job: str) -> JobView:
         def settled(j: Job) -> bool:
             if j.state is State.SUCCEEDED:
                 raise IllegalInState(
-                    f"job {j.id} has succeeded; there is nothing to resume", hint="`tpujob create` starts a new one."
+                    f"job {j.id} has succeeded; there is nothing to resume",
+                    hint="`tpujob create` starts a new one.",
                 )
             if j.wish is Wish.CLEAN:
-                raise IllegalInState(f"job {j.id} is being cleaned", hint="`tpujob create` starts a new one.")
+                raise IllegalInState(
+                    f"job {j.id} is being cleaned", hint="`tpujob create` starts a new one."
+                )
             return j.wish is Wish.RUN and not j.state.final
 
         return self._view(self._wish(job, EventKind.RESUME_REQUESTED, "resume requested", settled))
 
-    def _wish(self, job: str, kind: EventKind, text: str, settled: Callable[[Job], bool], **data: Any) -> Job:
+    def _wish(
+        self, job: str, kind: EventKind, text: str, settled: Callable[[Job], bool], **data: Any
+    ) -> Job:
         """Write the user's wish into the record, whatever else is written meanwhile; a settled wish changes nothing."""
         for _ in range(TRIES):
             found = self._find(job)
@@ -225,13 +249,19 @@ class Jobs:
             asked = event(found, kind, self._clock.now(), text, **data)
             try:
                 stored = self._store.commit(
-                    apply(found, asked), asked, expected_version=found.version, op_id=uuid.uuid4().hex, lease=None
+                    apply(found, asked),
+                    asked,
+                    expected_version=found.version,
+                    op_id=uuid.uuid4().hex,
+                    lease=None,
                 )
             except Conflict:
                 continue
             self._loop.poke(stored.id)
             return stored
-        raise Conflict(f"job {job} is changing too fast to be told anything", hint="Try again in a moment.")
+        raise Conflict(
+            f"job {job} is changing too fast to be told anything", hint="Try again in a moment."
+        )
 
     # Find ------------------------------------------------------------------------------------------------------------
 
@@ -251,8 +281,14 @@ class Jobs:
 
     def _view(self, job: Job, *, full: bool = True) -> JobView:
         live = self._live.get(job.id)
-        current = live is not None and job.attempt is not None and live.attempt == job.attempt.number
-        use = live.progress if live and current and job.attempt and job.attempt.ended_at is None else None
+        current = (
+            live is not None and job.attempt is not None and live.attempt == job.attempt.number
+        )
+        use = (
+            live.progress
+            if live and current and job.attempt and job.attempt.ended_at is None
+            else None
+        )
         trouble = live.trouble if live else ""
         return job_view(job, now=self._clock.now(), progress=use, trouble=trouble, full=full)
 
@@ -263,4 +299,6 @@ def _keep_final(job: Job) -> bool:
 
 
 def _already(job: Job, *, release: bool) -> bool:
-    return job.wish in ((Wish.RELEASE, Wish.CLEAN) if release else (Wish.CANCEL, Wish.RELEASE, Wish.CLEAN))
+    return job.wish in (
+        (Wish.RELEASE, Wish.CLEAN) if release else (Wish.CANCEL, Wish.RELEASE, Wish.CLEAN)
+    )

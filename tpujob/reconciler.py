@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tpujob.domain import launch
-from tpujob.domain.decide import best_progress, decide, follow_up
+from tpujob.domain.decide import decide, follow_up
+from tpujob.domain.endings import best_progress
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import (
     Action,
@@ -77,7 +78,13 @@ class Reconciler:
         notifiers: Sequence[Notifier] = (),
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.store, self.slices, self.hosts, self.blobs, self.clock = store, slices, hosts, blobs, clock
+        self.store, self.slices, self.hosts, self.blobs, self.clock = (
+            store,
+            slices,
+            hosts,
+            blobs,
+            clock,
+        )
         self.owner = owner  #: unique among all backends, ever
         self.report_every = report_every
         self.notifiers = notifiers
@@ -250,7 +257,9 @@ class Reconciler:
         except (Transient, Refused) as error:
             log.warning("sweep: %s", error)
             return []
-        claimed = {s.name for job in self.store.list(live=True) for s in job.slices if s.gone_at is None}
+        claimed = {
+            s.name for job in self.store.list(live=True) for s in job.slices if s.gone_at is None
+        }
         now = self.clock.now()
         orphans = [o for o in found if o.name not in claimed and now - o.created_at > GRACE]
         return [o for o in orphans if self._delete_orphan(o)]

@@ -52,7 +52,9 @@ def job_view(
         finished_at=_maybe(job.finished_at),
         hold_until=_maybe(job.hold_until),
         slices=[slice_view(s, now=now) for s in job.slices] if full else [],
-        attempts=[attempt_view(a, live=progress if a is attempt else None) for a in job.attempts] if full else [],
+        attempts=[attempt_view(a, live=progress if a is attempt else None) for a in job.attempts]
+        if full
+        else [],
         spec=dict(job.spec) if full else {},
     )
 
@@ -92,7 +94,9 @@ def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptVi
 
 
 def event_view(event: Event) -> EventView:
-    return EventView(seq=event.seq, kind=event.kind, at=_time(event.at), state=event.state, text=event.text)
+    return EventView(
+        seq=event.seq, kind=event.kind, at=_time(event.at), state=event.state, text=event.text
+    )
 
 
 def _billed_now(job: Job) -> float | None:
@@ -106,7 +110,11 @@ def _first(value: str | list[str]) -> str:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(seconds, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def _maybe(seconds: float | None) -> str | None:

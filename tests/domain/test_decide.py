@@ -33,8 +33,8 @@ from tpujob.domain.model import (
     State,
     StopProgram,
     Unknown,
-    Wish,
     WipeJob,
+    Wish,
 )
 from tpujob.domain.spec import dump, parse
 
@@ -45,13 +45,19 @@ WITH_SLICE = {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING,
 WITH_ATTEMPT = WITH_SLICE - {State.PROVISIONING}
 
 
-def job_in(state: State, *, wish: Wish = Wish.RUN, then: State = State.QUEUED, asked: bool = False) -> Job:
+def job_in(
+    state: State, *, wish: Wish = Wish.RUN, then: State = State.QUEUED, asked: bool = False
+) -> Job:
     slice = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 500)
     if state in WITH_ATTEMPT:
         slice = replace(slice, endpoints=ENDPOINTS, ready_at=NOW - 400)
     if state is State.RELEASING:
         slice = replace(slice, delete_reason="because", delete_asked_at=NOW - 5 if asked else None)
-    ended = {"ended_at": NOW, "outcome": Outcome.FAILED} if state in (State.HOLDING, State.RELEASING) else {}
+    ended = (
+        {"ended_at": NOW, "outcome": Outcome.FAILED}
+        if state in (State.HOLDING, State.RELEASING)
+        else {}
+    )
     attempt = Attempt(1, slice.name, NOW - 300, **ended)
     return Job(
         id="000001",
@@ -74,7 +80,10 @@ SLICES: list[SliceSeen] = [
     Absent(),
     Unknown("503"),
     *(Present(s, ENDPOINTS if s is SliceState.READY else ()) for s in SliceState),
-    *(Present(SliceState.FAILED, (), "words", c) for c in (Cause.STOCKOUT, Cause.QUOTA, Cause.PERMISSION)),
+    *(
+        Present(SliceState.FAILED, (), "words", c)
+        for c in (Cause.STOCKOUT, Cause.QUOTA, Cause.PERMISSION)
+    ),
 ]
 
 
@@ -114,8 +123,14 @@ def check(job: Job, seen: Seen) -> None:
     decision = decide(job, seen, NOW)
     where = f"{job.state}, wish {job.wish}, slice {slice_seen}, reports {seen.reports}: {decision}"
     assert decision.wake_in >= 0, where
-    after = apply(job, decision.event) if decision.event else job  # raises IllegalEvent when the table forbids it
-    if isinstance(slice_seen, Unknown) and job.wish is Wish.RUN and job.state is not State.RELEASING:
+    after = (
+        apply(job, decision.event) if decision.event else job
+    )  # raises IllegalEvent when the table forbids it
+    if (
+        isinstance(slice_seen, Unknown)
+        and job.wish is Wish.RUN
+        and job.state is not State.RELEASING
+    ):
         assert not isinstance(decision.action, DeleteSlice), f"deletes what it cannot see: {where}"
     if isinstance(decision.action, DeleteSlice):
         assert after.state is State.RELEASING, where
@@ -123,9 +138,11 @@ def check(job: Job, seen: Seen) -> None:
     if isinstance(decision.action, (StartProgram, StopProgram, CreateSlice)):
         assert after.slice is not None, where
     if after.state.final or after.state is State.QUEUED:
-        assert after.slice is None or job.state is after.state, f"{after.state} owns a slice: {where}"
+        assert after.slice is None or job.state is after.state, (
+            f"{after.state} owns a slice: {where}"
+        )
     if isinstance(decision.action, WipeJob):
-        assert job.state.final and job.wish is Wish.CLEAN, where
+        assert (job.state.final, job.wish) == (True, Wish.CLEAN), where
     if after.state is State.SUCCEEDED and not job.state.final:
         assert job.then is State.SUCCEEDED, where
 
@@ -156,7 +173,11 @@ def test_an_outcome_once_set_is_never_overwritten() -> None:
     done = apply(job, succeeded)
     assert done.attempt is not None
     assert done.attempt.outcome is Outcome.SUCCEEDED
-    for kind in (EventKind.CANCEL_REQUESTED, EventKind.RELEASE_REQUESTED, EventKind.CLEAN_REQUESTED):
+    for kind in (
+        EventKind.CANCEL_REQUESTED,
+        EventKind.RELEASE_REQUESTED,
+        EventKind.CLEAN_REQUESTED,
+    ):
         done = apply(done, event(done, kind, NOW, "asked"))
     assert done.attempt.outcome is Outcome.SUCCEEDED
     assert done.then is State.SUCCEEDED
@@ -174,7 +195,7 @@ def test_every_state_can_be_reached_and_left_and_every_event_is_used() -> None:
 
 
 def test_progress_is_that_of_the_host_furthest_behind() -> None:
-    from tpujob.domain.decide import best_progress
+    from tpujob.domain.endings import best_progress
 
     ahead = report(0, progress=Progress(step=12, metrics={"test_accuracy": 0.5}))
     behind = report(1, progress=Progress(step=10, loss=0.25))

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tpujob.adapters.sqlite import SqliteStore
 
 from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, Killed
-from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job, State
 from tpujob.jobs import Jobs
 from tpujob.ports import HostAccess
@@ -87,7 +87,9 @@ class Stage:
             self.step(job_id)
         job = self.job(job_id)
         events = "\n".join(f"  {e.state:12} {e.kind}: {e.text}" for e in self.store.events(job_id))
-        raise AssertionError(f"never reached; the job is {job.state} ({job.message}) after\n{events}")
+        raise AssertionError(
+            f"never reached; the job is {job.state} ({job.message}) after\n{events}"
+        )
 
     def step(self, job_id: str) -> None:
         try:

@@ -40,7 +40,9 @@ def test_a_preempted_slice_is_replaced_and_the_failure_budget_is_untouched(stage
     assert (first.outcome, first.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
     assert job.spent == {"preemptions": 1}
     assert stage.cloud.created == ["tj-000001-1", "tj-000001-2"]
-    assert stage.cloud.most_alive == 1, "slice 2 may be asked for only when slice 1 is seen to be gone"
+    assert stage.cloud.most_alive == 1, (
+        "slice 2 may be asked for only when slice 1 is seen to be gone"
+    )
 
 
 def test_a_preempted_host_that_still_reports_is_not_cut_off_while_it_saves(stage: Stage) -> None:
@@ -64,7 +66,9 @@ def test_an_error_of_the_cloud_changes_nothing(stage: Stage) -> None:
         stage.step(job_id)
     after = stage.job(job_id)
     assert (after.state, after.version) == (before.state, before.version)
-    assert stage.faults.effects == 3, "one create and two starts; an unknown answer causes no effect"
+    assert stage.faults.effects == 3, (
+        "one create and two starts; an unknown answer causes no effect"
+    )
     assert "503" in stage.api.get(job_id)["message"], "and the user is told why nothing moves"
 
 
@@ -88,7 +92,9 @@ def test_stockouts_are_waited_out_with_growing_pauses_and_no_budget(stage: Stage
     job = stage.running(job_id)
     assert len(stage.cloud.created) == 1
     assert stage.clock.now() - start > 15 + 30 + 60 + 120
-    assert job.spent == {}, "a stockout is no failure of the job, and the count starts anew once it has a slice"
+    assert job.spent == {}, (
+        "a stockout is no failure of the job, and the count starts anew once it has a slice"
+    )
 
 
 def test_a_denied_permission_ends_the_job_with_the_clouds_own_words(stage: Stage) -> None:
@@ -160,8 +166,12 @@ def test_a_hold_runs_out(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("verb", ["cancel", "release", "delete"])
-@pytest.mark.parametrize("state", [State.QUEUED, State.PROVISIONING, State.PREPARING, State.RUNNING, State.RELEASING])
-def test_every_way_out_from_every_state_ends_with_nothing_billed(stage: Stage, verb: str, state: State) -> None:
+@pytest.mark.parametrize(
+    "state", [State.QUEUED, State.PROVISIONING, State.PREPARING, State.RUNNING, State.RELEASING]
+)
+def test_every_way_out_from_every_state_ends_with_nothing_billed(
+    stage: Stage, verb: str, state: State
+) -> None:
     job_id = stage.create(hold="1m")
     if state is State.PREPARING:
         stage.faults.broken.add("start")
@@ -191,7 +201,9 @@ def test_cancel_after_success_leaves_the_success(stage: Stage) -> None:
     assert stage.api.delete(job_id)["state"] == "succeeded"
 
 
-def test_a_cancel_during_the_clean_up_after_success_does_not_rewrite_the_outcome(stage: Stage) -> None:
+def test_a_cancel_during_the_clean_up_after_success_does_not_rewrite_the_outcome(
+    stage: Stage,
+) -> None:
     job_id = stage.create()
     stage.running(job_id)
     stage.finish(job_id, 0, 0)
@@ -293,7 +305,9 @@ def _cancelled(stage: Stage, job_id: str) -> None:
 
 
 @pytest.mark.parametrize("story", [_happy, _preempted, _cancelled])
-def test_a_backend_killed_at_any_effect_loses_nothing_and_leaks_nothing(tmp_path: Path, story: object) -> None:
+def test_a_backend_killed_at_any_effect_loses_nothing_and_leaks_nothing(
+    tmp_path: Path, story: object
+) -> None:
     assert callable(story)
     plain = _played(tmp_path / "plain", story, None)
     assert plain.faults.effects >= 4
@@ -302,8 +316,12 @@ def test_a_backend_killed_at_any_effect_loses_nothing_and_leaks_nothing(tmp_path
             stage = _played(tmp_path / f"{n}-{side}", story, (n, side))
             where = f"killed {side} effect {n}"
             assert stage.cloud.machines == {}, f"{where}: a slice is left"
-            assert stage.cloud.created == plain.cloud.created, f"{where}: other slices than without the kill"
-            assert sorted(set(stage.hosts.starts)) == sorted(stage.hosts.starts), f"{where}: started twice"
+            assert stage.cloud.created == plain.cloud.created, (
+                f"{where}: other slices than without the kill"
+            )
+            assert sorted(set(stage.hosts.starts)) == sorted(stage.hosts.starts), (
+                f"{where}: started twice"
+            )
 
 
 def _played(folder: Path, story: object, kill_at: tuple[int, str] | None) -> Stage:

@@ -76,7 +76,9 @@ class Faults:
 class Cloud:
     """The Slices port. Slices become ready `ready_after` seconds after they were asked for."""
 
-    def __init__(self, clock: Clock, faults: Faults, *, hosts: int = 2, ready_after: float = 5.0) -> None:
+    def __init__(
+        self, clock: Clock, faults: Faults, *, hosts: int = 2, ready_after: float = 5.0
+    ) -> None:
         self.clock, self.faults, self.hosts, self.ready_after = clock, faults, hosts, ready_after
         self.machines: dict[str, Machine] = {}
         self.created: list[str] = []  #: every create that made something, in order
@@ -88,7 +90,10 @@ class Cloud:
         machine = self.machines.get(slice.name)
         if machine is None:
             return Absent()
-        if machine.state is SliceState.CREATING and self.clock.time - machine.created_at >= self.ready_after:
+        if (
+            machine.state is SliceState.CREATING
+            and self.clock.time - machine.created_at >= self.ready_after
+        ):
             machine.state = SliceState.READY
         endpoints = tuple(Endpoint(i, f"10.0.{slice.k}.{i}") for i in range(machine.hosts))
         return Present(machine.state, endpoints if machine.state is SliceState.READY else ())
@@ -102,7 +107,9 @@ class Cloud:
     def _create(self, slice: Slice, job_id: str) -> None:
         if slice.name in self.machines:
             return
-        self.machines[slice.name] = Machine(slice.name, slice.zone, job_id, self.clock.time, hosts=self.hosts)
+        self.machines[slice.name] = Machine(
+            slice.name, slice.zone, job_id, self.clock.time, hosts=self.hosts
+        )
         self.created.append(slice.name)
         self.most_alive = max(self.most_alive, len(self.machines))
 
@@ -112,7 +119,11 @@ class Cloud:
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
         if "list" in self.faults.broken:
             raise Transient("503 the service is unavailable")
-        return [Owned(m.name, m.zone, m.job_id, m.created_at) for m in self.machines.values() if m.zone in zones]
+        return [
+            Owned(m.name, m.zone, m.job_id, m.created_at)
+            for m in self.machines.values()
+            if m.zone in zones
+        ]
 
 
 class HostsOfCloud:

@@ -1,0 +1,163 @@
+"""How things end: an attempt, the request for a slice, a hold, the way out: the events that `decide.py` picks from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tpujob.domain import retry
+from tpujob.domain.lifecycle import event
+from tpujob.domain.model import (
+    Cause,
+    Decision,
+    DeleteSlice,
+    Event,
+    EventKind,
+    Job,
+    Outcome,
+    Progress,
+    Report,
+    State,
+    Wish,
+)
+from tpujob.domain.spec import parse
+from tpujob.domain.triage import End
+
+_E = EventKind
+
+
+def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Event:
+    """The end of the newest attempt, and where the job goes from there."""
+    data: dict[str, Any] = {"outcome": end.outcome, "cause": end.cause, "host": end.host}
+    data["progress"] = asdict(best_progress(reports)) if reports else None
+    if end.cause is None:
+        text = f"attempt {number(job)} succeeded: {end.message}"
+        return event(job, _E.ATTEMPT_ENDED, now, text, then=State.SUCCEEDED, **data)
+    next_try = retry.after(job, end.cause)
+    said = f"attempt {number(job)} ended, {end.cause}: {end.message}"
+    if isinstance(next_try, retry.GiveUp):
+        return event(
+            job, _E.ATTEMPT_ENDED, now, f"{said}; {next_try.why}", then=State.FAILED, **data
+        )
+    data["budget"] = next_try.budget
+    lost_slice = any(r.notice for r in reports)
+    if next_try.same_slice and not lost_slice:
+        text = (
+            f"{said}; starting again on the same slice in {next_try.delay:.0f} s{_left(next_try)}"
+        )
+        return event(job, _E.ATTEMPT_RETRIED, now, text, delay=next_try.delay, **data)
+    return event(job, _E.ATTEMPT_ENDED, now, f"{said}{_left(next_try)}", then=State.QUEUED, **data)
+
+
+def give_up_slice(job: Job, cause: Cause, error: str, now: float) -> Event:
+    """The request for a slice came to nothing: another one later, or the end of the job."""
+    next_try = retry.after(job, cause)
+    text = f"no slice in {zone(job)}, {cause}: {error}"
+    if isinstance(next_try, retry.GiveUp):
+        return event(job, _E.RELEASE_STARTED, now, text, then=State.FAILED, cause=cause)
+    return event(
+        job, _E.RELEASE_STARTED, now, text, then=State.QUEUED, cause=cause, budget=next_try.budget
+    )
+
+
+def release(job: Job, now: float, text: str, *, then: State, cause: Cause) -> Decision:
+    name = job.slice.name if job.slice else ""
+    return Decision(
+        event(job, _E.RELEASE_STARTED, now, text, then=then, cause=cause),
+        DeleteSlice(name),
+        wake_in=0,
+    )
+
+
+def hold(job: Job, now: float, **data: Any) -> Event:
+    until = now + parse(job.spec).hold
+    text = "cancelled; stopping the program" if "endpoints" not in data else held_text(job)
+    given = {"outcome": Outcome.INTERRUPTED, "cause": Cause.CANCELLED, "hold_until": until, **data}
+    return event(job, _E.HELD, now, text, **given)
+
+
+def arrive(job: Job, now: float) -> Event:
+    """The end of RELEASING: what was planned, unless the user has asked for something else since."""
+    then = job.then or State.CANCELLED
+    if then is State.QUEUED and job.wish is not Wish.RUN:
+        return event(job, _E.CANCELLED, now, "cancelled", cause=Cause.CANCELLED)
+    if then is State.QUEUED or (then is State.CANCELLED and job.wish is Wish.RUN):
+        delay = _requeue_delay(job)
+        text = f"waiting {delay:.0f} s, then asking for another slice" + (
+            f" (after {job.cause})" if job.cause else ""
+        )
+        return event(job, _E.REQUEUED, now, text, delay=delay)
+    kind = {State.SUCCEEDED: _E.SUCCEEDED, State.FAILED: _E.FAILED}.get(then, _E.CANCELLED)
+    return event(job, kind, now, _reason(job, then), cause=job.cause)
+
+
+def _requeue_delay(job: Job) -> float:
+    """The back-off of the cause that led here; its budget is spent already."""
+    if job.cause is None:
+        return 0.0
+    policy = retry.POLICIES[job.cause]
+    used = max(0, job.spent.get(policy.budget, 1) - 1)
+    return retry.backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
+
+
+def _reason(job: Job, then: State) -> str:
+    if then is State.CANCELLED:
+        return "cancelled; nothing is billed any more"
+    return job.slices[-1].delete_reason if job.slices else job.message
+
+
+def best_progress(reports: Sequence[Report]) -> Progress:
+    """One progress for all hosts: of those that know a step, the one that is furthest behind; host 0's metrics."""
+    if not reports:
+        return Progress()
+    first = min(reports, key=lambda r: r.host).progress
+    stepping = [r.progress for r in reports if r.progress.step is not None]
+    behind = min(stepping, key=lambda p: p.step or 0, default=first)
+    return Progress(
+        step=behind.step,
+        steps=behind.steps,
+        loss=behind.loss,
+        phase=first.phase,
+        checkpoint=max(
+            (p.checkpoint for p in stepping if p.checkpoint is not None), default=first.checkpoint
+        ),
+        resumed_from=first.resumed_from if first.resumed_from is not None else behind.resumed_from,
+        metrics=first.metrics,
+    )
+
+
+def _left(again: retry.Again) -> str:
+    return "" if again.left is None else f" ({again.left} more {again.budget} allowed)"
+
+
+def held_text(job: Job) -> str:
+    price = (
+        f" at ${job.slice.usd_per_hour:.2f}/h"
+        if job.slice and job.slice.usd_per_hour is not None
+        else ""
+    )
+    return f"stopped; {slice_name(job)} is held{price} until the hold runs out"
+
+
+# Words ---------------------------------------------------------------------------------------------------------------
+
+
+def slice_name(job: Job) -> str:
+    return job.slice.name if job.slice else "the slice"
+
+
+def zone(job: Job) -> str:
+    return job.slice.zone if job.slice else "any zone"
+
+
+def number(job: Job) -> int:
+    return job.attempt.number if job.attempt else 0
+
+
+def hosts_text(n: int) -> str:
+    return "1 host" if n == 1 else f"{n} hosts"
+
+
+def list_hosts(hosts: Sequence[int]) -> str:
+    return ("host " if len(hosts) == 1 else "hosts ") + ", ".join(map(str, hosts))
