@@ -1,0 +1,82 @@
+"""Files of the emulated Cloud Storage: bytes on their way in, and a safe file name for any object name."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+from google_crc32c import extend as _extend  # pyright: ignore[reportUnknownVariableType]
+
+_COPY_CHUNK = 4 << 20
+
+
+class Incoming:
+    """Bytes on their way in: a temporary file, its length and its checksums so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / uuid.uuid4().hex
+        self.size = 0
+        self._crc = 0
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._file = self.path.open("xb")
+
+    def write(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+        self.size += len(chunk)
+        self._crc = _crc32c(self._crc, chunk)
+        self._md5.update(chunk)
+
+    def append(self, sources: Iterable[BinaryIO]) -> None:
+        """Add whole files, and close them. Leaves MD5 aside; may run in another thread."""
+        for source in sources:
+            with source:
+                while chunk := source.read(_COPY_CHUNK):
+                    self._file.write(chunk)
+                    self.size += len(chunk)
+                    self._crc = _crc32c(self._crc, chunk)
+
+    @property
+    def crc32c(self) -> str:
+        return base64.b64encode(self._crc.to_bytes(4, "big")).decode()
+
+    @property
+    def md5(self) -> str:
+        return base64.b64encode(self._md5.digest()).decode()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def discard(self) -> None:
+        """Afterwards no byte of it is left, unless it became an object. Safe to repeat."""
+        with suppress(OSError):  # closing flushes, which fails on a full disk
+            self._file.close()
+        self.path.unlink(missing_ok=True)
+
+
+def _crc32c(before: int, chunk: bytes) -> int:
+    return int(_extend(before, chunk))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def file_name(bucket: str, name: str, generation: int) -> str:
+    """A safe path for any object name, readable where it can be: `gs://b/a/c` is `b/a/c@<generation>`.
+
+    No segment of a folder holds `@`, so `a` and `a/c` live side by side; none is `.`, `..` or empty. What is too long
+    or too deep for a file system is named by its hash instead.
+    """
+    parts = [_segment(part) for part in name.split("/")]
+    safe = "/".join(parts)
+    if len(safe) > 800 or len(parts) > 40 or max(map(len, parts)) > 200:
+        safe = "%long/" + hashlib.sha256(name.encode()).hexdigest()
+    return f"{bucket}/{safe}@{generation}"
+
+
+def _segment(part: str) -> str:
+    if not part.strip("."):
+        return part.replace(".", "%2E") or "%"
+    return quote(part, safe=" +=,")
