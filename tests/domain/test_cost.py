@@ -1,0 +1,79 @@
+"""Prices per hour against figures worked out by hand, and what slices cost over their lives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tpujob.domain import accelerators, cost
+from tpujob.domain.cost import job_cost, slice_cost, usd_per_hour
+from tpujob.domain.model import Slice
+from tpujob.errors import BadSpec
+
+HOUR = 3600.0
+SLICE = Slice(
+    name="tj-000042-1",
+    k=1,
+    type="v4-16",
+    zone="us-central2-b",
+    pricing="spot",
+    runtime_version="tpu-ubuntu2204-base",
+    usd_per_hour=8.0,
+    requested_at=1000.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("type", "zone", "pricing", "usd"),
+    [
+        ("v4-8", "us-central2-b", "on-demand", 12.88),  # 4 chips of 3.22
+        ("v4-16", "us-central2-b", "spot", 7.372),  # 8 chips of 0.9215
+        ("v4-16", "us-central2-b", "reserved", 25.76),  # as on demand
+        ("v2-8", "us-central1-b", "on-demand", 4.5),  # the single device ...
+        ("v2-32", "us-central1-a", "on-demand", 24.0),  # ... and the pod have their own price
+        ("v3-8", "us-east1-d", "spot", None),  # no spot price is published
+        ("v3-32", "us-east1-d", "on-demand", None),  # nobody knows
+        ("v5e-8", "us-central1-a", "spot", 1.95944),
+        ("v5litepod-8", "us-central1-a", "spot", 1.95944),
+        ("v5p-8", "us-east5-a", "on-demand", 16.8),
+        ("v6e-1", "us-south1-ai1b", "spot", 1.35),
+        ("v6e-1", "us-central2-b", "spot", None),
+        ("v6e-1", "nowhere-1-a", "spot", None),
+    ],
+)
+def test_price_per_hour(type: str, zone: str, pricing: cost.Pricing, usd: float | None) -> None:
+    assert usd_per_hour(type, zone, pricing) == usd
+
+
+def test_spot_is_cheaper_wherever_both_are_known() -> None:
+    for type in accelerators.ALL:
+        for zone in accelerators.zones(type):
+            spot, full = (usd_per_hour(type, zone, how) for how in ("spot", "on-demand"))
+            assert spot is None or (full is not None and 0 < spot < full), (type, zone)
+
+
+def test_a_type_that_does_not_exist_has_no_price() -> None:
+    with pytest.raises(BadSpec, match="nearest"):
+        usd_per_hour("v4-15", "us-central2-b", "spot")
+
+
+def test_a_slice_is_billed_from_ready_to_gone() -> None:
+    assert slice_cost(SLICE, 5000.0) == 0.0, "waiting is free"
+    ready = replace(SLICE, ready_at=2000.0)
+    assert slice_cost(ready, 2000.0 + HOUR / 2) == pytest.approx(4.0)
+    assert slice_cost(ready, 1000.0) == 0.0, "a clock that was set back earns nothing"
+    asked = replace(ready, delete_asked_at=2000.0 + HOUR)
+    assert slice_cost(asked, 2000.0 + 2 * HOUR) == pytest.approx(16.0), "billed until it is gone"
+    gone = replace(asked, gone_at=2000.0 + 2 * HOUR)
+    assert slice_cost(gone, 2000.0 + 9 * HOUR) == pytest.approx(16.0)
+
+
+def test_a_job_costs_what_its_slices_cost() -> None:
+    first = replace(SLICE, ready_at=0.0, gone_at=HOUR)
+    second = replace(SLICE, k=2, ready_at=2 * HOUR)
+    waiting = replace(SLICE, k=3, usd_per_hour=None)
+    assert job_cost([], HOUR) == 0.0
+    assert job_cost([first, second, waiting], 2.5 * HOUR) == pytest.approx(12.0)
+    unknown = replace(waiting, ready_at=0.0)
+    assert job_cost([first, unknown], HOUR) is None, "an unknown part makes the sum unknown"

@@ -1,0 +1,113 @@
+"""Where a job may run: the order of its options, the one region, and what does not go together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tpujob.domain import accelerators
+from tpujob.domain.placement import Option, choose, options, region_of
+from tpujob.domain.spec import JobSpec, parse
+from tpujob.errors import BadSpec
+
+
+def job(**tpu: Any) -> JobSpec:
+    return parse({"name": "a", "tpu": tpu, "run": {"command": "x"}})
+
+
+def places(spec: JobSpec, region: str | None = None) -> list[tuple[str, str]]:
+    return [(option.type, option.zone) for option in options(spec, region=region)]
+
+
+def refusal(spec: JobSpec, region: str | None = None) -> str:
+    with pytest.raises(BadSpec) as error:
+        options(spec, region=region)
+    return error.value.message
+
+
+def test_one_type_in_one_zone_is_one_option_with_its_price_and_runtime() -> None:
+    assert options(job(type="v4-16")) == (
+        Option("v4-16", "us-central2-b", "spot", "tpu-ubuntu2204-base", 7.372),
+    )
+    own = options(job(type="v4-16", runtime_version="tpu-vm-v4-base", pricing="on-demand"))
+    assert (own[0].runtime_version, own[0].usd_per_hour) == ("tpu-vm-v4-base", 25.76)
+
+
+def test_types_come_before_zones() -> None:
+    spec = job(type=["v5p-8", "v6e-8"], zones=["us-east5-b", "us-east5-a"])
+    assert places(spec) == [
+        ("v5p-8", "us-east5-b"),
+        ("v5p-8", "us-east5-a"),
+        ("v6e-8", "us-east5-b"),
+        ("v6e-8", "us-east5-a"),
+    ]
+
+
+def test_a_zone_that_lacks_one_of_the_types_serves_the_others() -> None:
+    spec = job(type=["v3-8", "v6e-8"], zones=["us-central1-f", "us-central1-b"])
+    assert places(spec) == [
+        ("v3-8", "us-central1-f"),
+        ("v3-8", "us-central1-b"),
+        ("v6e-8", "us-central1-b"),
+    ]
+
+
+def test_without_zones_it_is_the_first_region_that_has_every_type() -> None:
+    assert places(job(type="v6e-8")) == [
+        ("v6e-8", f"us-central1-{letter}") for letter in ("b", "a", "c")
+    ]
+    both = places(job(type=["v3-32", "v6e-8"]))
+    assert {region_of(zone) for _, zone in both} == {"europe-west4"}
+
+
+def test_without_zones_the_bucket_settles_the_region() -> None:
+    assert places(job(type="v6e-8"), "us-east1") == [("v6e-8", "us-east1-d")]
+    assert places(job(type="v6e-8"), "US-EAST1") == [("v6e-8", "us-east1-d")], "as buckets say it"
+    message = refusal(job(type="v4-16"), "us-central1")
+    assert "v4-16 cannot be had in us-central1" in message
+    assert "us-central2" in message
+    assert "cannot be had in US," in refusal(job(type="v4-16"), "US"), "a multi-region is no region"
+
+
+def test_every_type_has_a_place_in_every_region_that_lists_it() -> None:
+    for type in accelerators.ALL:
+        spec = job(type=type)
+        for region in {region_of(zone) for zone in accelerators.zones(type)}:
+            assert all(region_of(option.zone) == region for option in options(spec, region=region))
+
+
+def test_zones_of_two_regions_are_refused_naming_both() -> None:
+    message = refusal(job(type="v6e-8", zones=["us-east1-d", "us-east5-a"]))
+    assert "us-east1-d lies in us-east1, but us-east5-a in us-east5" in message
+
+
+def test_a_zone_away_from_the_bucket_is_refused_naming_both() -> None:
+    message = refusal(job(type="v4-16", zones=["us-central2-b"]), "us-east1")
+    assert "us-central2-b lies in us-central2, but the job's bucket in us-east1" in message
+
+
+def test_a_zone_without_the_type_is_refused_naming_those_that_have_it() -> None:
+    message = refusal(job(type="v4-16", zones=["us-central1-a"]))
+    assert message == ("tpu.zones: us-central1-a has no v4-16. v4-16 is offered in us-central2-b")
+
+
+def test_a_type_that_none_of_the_zones_has_is_refused() -> None:
+    message = refusal(job(type=["v6e-8", "v4-8"], zones=["us-east1-d"]))
+    assert "none of tpu.zones (us-east1-d) has v4-8. It is offered in us-central2-b" in message
+
+
+def test_types_that_share_no_region_are_refused() -> None:
+    message = refusal(job(type=["v3-32", "v4-8"]))
+    assert "no region has all of v3-32, v4-8: v3-32 in europe-west4, us-east1; v4-8 in" in message
+
+
+def test_refusals_lead_through_the_options_and_round_again() -> None:
+    found = options(job(type="v6e-8"))
+    tried = [choose(found, refusals).zone[-1] for refusals in range(7)]
+    assert tried == list("bacbacb")
+
+
+def test_a_region_is_the_zone_without_its_last_part() -> None:
+    assert region_of("us-central2-b") == "us-central2"
+    assert region_of("us-south1-ai1b") == "us-south1"

@@ -1,0 +1,337 @@
+"""The job file: what it may say, what is answered when it says something else, and that its JSON form loses nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpujob.domain import accelerators, specfields
+from tpujob.domain.spec import WORKLOADS, JobSpec, Recovery, Run, Tpu, dump, load, parse, schema
+from tpujob.errors import BadSpec
+
+ROOT = Path(__file__).parents[2]
+steady = settings(deadline=None, derandomize=True)  # the same cases in every run, however slow
+
+MINIMAL = """\
+name: hello
+tpu:
+  type: v4-16
+run:
+  command: echo hello
+"""
+
+FULL = """\
+name: digits-2
+tpu:
+  type: [v5e-16, v6e-16]
+  zones: [us-east5-a, us-east5-b]
+  pricing: on-demand
+run:
+  workload: mlp
+  args: {steps: 300, lr: 1e-3, dataset: digits, shuffle: true}
+  env: {TOKENIZERS_PARALLELISM: "false"}
+code: .
+setup: uv pip install -r requirements.txt
+recovery: {preemptions: 7, failures: 0}
+hold: 1h30m
+stop_grace: 0s
+"""
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(BadSpec) as error:
+        load(text, "job.yaml")
+    return error.value.message
+
+
+def with_line(line: str) -> str:
+    return MINIMAL + line + "\n"
+
+
+# What a file says ----------------------------------------------------------------------------------------------------
+
+
+def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
+    assert dump(load(MINIMAL, "job.yaml")) == {
+        "name": "hello",
+        "tpu": {"type": ["v4-16"], "zones": [], "pricing": "spot", "runtime_version": None},
+        "run": {"workload": None, "args": {}, "command": "echo hello", "env": {}},
+        "code": None,
+        "setup": None,
+        "recovery": {"preemptions": 100, "failures": 3},
+        "hold": "15m",
+        "stop_grace": "30s",
+    }
+
+
+def test_every_key_is_understood() -> None:
+    spec = load(FULL, "job.yaml")
+    assert spec.tpu.types == ("v5litepod-16", "v6e-16")
+    assert spec.tpu.zones == ("us-east5-a", "us-east5-b")
+    assert spec.run.args == {"steps": 300, "lr": 0.001, "dataset": "digits", "shuffle": True}
+    assert (spec.recovery.preemptions, spec.recovery.failures) == (7, 0)
+    assert (spec.hold, spec.stop_grace) == (5400, 0)
+    assert parse(json.loads(json.dumps(dump(spec)))) == spec
+
+
+@steady
+@given(st.integers(0, 7 * 86400))
+def test_times_survive_their_text(seconds: int) -> None:
+    assert specfields.seconds(specfields.time_text(seconds)) == seconds
+
+
+def _jobs() -> st.SearchStrategy[dict[str, Any]]:
+    value = st.one_of(
+        st.text(max_size=20),
+        st.integers(-(2**63) + 1, 2**63 - 1),
+        st.booleans(),
+        st.floats(allow_nan=False, allow_infinity=False),
+    )
+    word = st.from_regex(r"[a-z][a-z0-9_]{0,10}", fullmatch=True)
+    return st.fixed_dictionaries(
+        {
+            "name": st.from_regex(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", fullmatch=True),
+            "tpu": st.fixed_dictionaries({"type": st.sampled_from(list(accelerators.ALL))}),
+            "run": st.fixed_dictionaries(
+                {
+                    "workload": st.sampled_from(WORKLOADS),
+                    "args": st.dictionaries(word, value, max_size=4),
+                }
+            ),
+        },
+        optional={"hold": st.integers(0, 7 * 86400).map(specfields.time_text)},
+    )
+
+
+@steady
+@given(_jobs())
+def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
+    try:
+        spec = parse(data)
+    except BadSpec as error:
+        refused = error.message
+    else:
+        refused = ""
+        assert parse(json.loads(json.dumps(dump(spec)))) == spec
+    assert not refused or "NUL or half a character" in refused
+
+
+# What is refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            with_line("zones: [a]"),
+            "job.yaml:6: zones: no such key; did you mean tpu.zones? Allowed",
+        ),
+        (with_line("setpu: x"), "job.yaml:6: setpu: no such key; did you mean setup?"),
+        (with_line("'<script>': x"), "job.yaml:6: '<script>': no such key. Allowed in a job file:"),
+        (with_line("budget: {usd: 3}"), "job.yaml:6: budget: not supported yet. Allowed in a job"),
+        (
+            with_line("recovery: {hangs: 1}"),
+            "recovery.hangs: not supported yet. Allowed in recovery:",
+        ),
+        (
+            MINIMAL.replace("type: v4-16", "type: v4-16\n  slices: 2"),
+            ":4: tpu.slices: not supported",
+        ),
+        (with_line("  secrets: [X]"), "job.yaml:6: run.secrets: not supported yet"),
+        ("name: a\n", "job.yaml:1: tpu: is missing, and required"),
+        (
+            MINIMAL.replace("hello\ntpu", "3\ntpu"),
+            "name: must be text, not the number 3; put it in",
+        ),
+        (MINIMAL.replace("hello\ntpu", "$(reboot)\ntpu"), "not '$(reboot)'"),
+        (MINIMAL.replace("hello\ntpu", "<script>\ntpu"), "name: must be 1 to 40 of a-z, 0-9 and -"),
+        (MINIMAL.replace("hello\ntpu", "a" * 41 + "\ntpu"), "name: must be 1 to 40"),
+        (MINIMAL.replace("hello\ntpu", '"\\e[2J"\ntpu'), r"not '\x1b[2J'"),
+        (MINIMAL.replace("hello\ntpu", '"a\\n"\ntpu'), "name: must be 1 to 40"),
+        (
+            MINIMAL.replace("v4-16", "v4-15"),
+            "job.yaml:3: tpu.type: v4-15: no such type; nearest: v4-16",
+        ),
+        (MINIMAL.replace("v4-16", "[]"), "tpu.type: must name at least one accelerator type"),
+        (MINIMAL.replace("v4-16", "{a: b}"), "tpu.type: must be an accelerator type or a list of"),
+        (MINIMAL.replace("v4-16", "tpu7x-8"), "Compute Engine"),
+        (
+            "name: a\ntpu: v4-8\nrun: {command: x}\n",
+            "job.yaml:2: tpu: must be a mapping with keys of",
+        ),
+        (
+            "name: a\ntpu: {type: v4-8}\nrun:\n",
+            "job.yaml:3: run: must be a mapping with keys of args",
+        ),
+        (
+            "name: a\ntpu: {type: v4-8, pricing: preemptible}\nrun: {command: x}\n",
+            "tpu.pricing: preemptible is no pricing; allowed: spot, on-demand, reserved",
+        ),
+        (
+            "name: a\ntpu: {type: v4-8, zones: [us-central2-x]}\nrun: {command: x}\n",
+            "tpu.zones: us-central2-x is no zone with TPUs; did you mean us-central2-b",
+        ),
+        (
+            "name: a\ntpu: {type: [v4-8, v5p-8], runtime_version: x}\nrun: {command: x}\n",
+            "runtime_version cannot fit types of several generations (v4, v5p)",
+        ),
+        (
+            "name: a\ntpu: {type: v4-8}\nrun: {}\n",
+            "job.yaml:3: run: needs exactly one of workload and command, but neither is given",
+        ),
+        (
+            "name: a\ntpu: {type: v4-8}\nrun: {workload: mlp, command: x}\n",
+            "needs exactly one of workload and command, but both are given",
+        ),
+        (with_line("  args: {a: 1}"), "run: args go with workload"),
+        (
+            MINIMAL.replace("command: echo hello", "workload: mpl"),
+            "no bundled workload; allowed: mlp",
+        ),
+        (MINIMAL.replace("echo hello", "''"), "run.command: must not be empty"),
+        (MINIMAL.replace("echo hello", "[echo]"), "run.command: must be text, not a list"),
+        (MINIMAL.replace("echo hello", '"a\\0b"'), "run.command: must not hold a NUL"),
+        (
+            MINIMAL.replace("echo hello", "x" * 20_000),
+            "must have at most 16,384 characters, not 20,000",
+        ),
+        (with_line("  env: {A: 1}"), "run.env.A: must be text, not the number 1; put it in quotes"),
+        (with_line("  env: {'a b': x}"), "run.env.'a b': the name must be letters, digits and _"),
+        (with_line("  env: {TPUJOB_HOST: x}"), "must not begin with TPUJOB_"),
+        (
+            with_line("  env: [A=1]"),
+            "run.env: must be a mapping of variable names to values, not a list",
+        ),
+        (
+            MINIMAL.replace(
+                "command: echo hello", "workload: mlp\n  args: {Steps: 1, a: [1], b: .nan}"
+            ),
+            "job.yaml:6: run.args.Steps: the name must be a-z, 0-9 and _",
+        ),
+        (
+            with_line("hold: 15"),
+            "hold: must be a time with its unit, such as 90s, 15m or 1h30m, not",
+        ),
+        (with_line("hold: 8d"), "hold: must be at most 7d, not 8d"),
+        (with_line("hold: ''"), "hold: must be a time with its unit"),
+        (with_line("recovery: {failures: -1}"), "recovery.failures: must be from 0 to 1,000"),
+        (
+            with_line("recovery: {failures: true}"),
+            "recovery.failures: must be a whole number, not true",
+        ),
+        (with_line("code: [.]"), "code: must be text, not a list"),
+    ],
+)
+def test_a_wrong_value_is_told_where_it_is_and_what_is_allowed(text: str, says: str) -> None:
+    assert says in refusal(text)
+
+
+def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
+    message = refusal(
+        "name: A\ntpu: {type: v4-15}\nbudget: 3\nrun:\n  workload: mlp\n  args:\n    A: 1\nhold: 3\n"
+    )
+    places = [line.split(" ")[:2] for line in message.splitlines()]
+    assert places == [
+        ["job.yaml:1:", "name:"],
+        ["job.yaml:2:", "tpu.type:"],
+        ["job.yaml:3:", "budget:"],
+        ["job.yaml:7:", "run.args.A:"],
+        ["job.yaml:8:", "hold:"],
+    ]
+
+
+def test_a_thousand_wrong_keys_do_not_fill_the_screen() -> None:
+    message = refusal(MINIMAL + "".join(f"key{i}: 1\n" for i in range(1000)))
+    assert message.count("\n") == 20
+    assert message.endswith("... and 980 more")
+
+
+def test_a_spec_that_no_store_could_keep_is_refused() -> None:
+    env = "\n".join(f"    A{i}: &x {'y' * 8000}" if i == 0 else f"    A{i}: *x" for i in range(90))
+    assert "put long texts into code" in refusal(MINIMAL + "  env:\n" + env + "\n")
+
+
+def test_what_a_client_sends_is_checked_the_same_way() -> None:
+    with pytest.raises(BadSpec) as error:
+        parse({"name": "a", "tpu": {"type": "v4-8", "zone": "x"}, "run": {"command": "x"}})
+    assert error.value.message == (
+        "tpu.zone: no such key; did you mean zones? "
+        "Allowed in tpu: pricing, runtime_version, type, zones"
+    )
+
+
+#: Words of pydantic and Python that say nothing to the writer of a job file.
+JARGON = re.compile(
+    r"input|permitted|pydantic|valid (string|integer|dict|tuple)|validator|NoneType|Error|\bdict\b|<class|type=",
+    re.I,
+)
+
+
+KEYS = [key for part in (JobSpec, Tpu, Run, Recovery) for key in part.model_fields] + ["type", "x"]
+
+
+@steady
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text("ab-<\n\0é\ud800"),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(KEYS),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    ),
+    st.sampled_from(["name", "tpu", "run", "recovery", "hold", "code", "setup", "other"]),
+)
+def test_whatever_is_sent_is_answered_in_our_own_words(value: Any, key: str) -> None:
+    data: dict[str, Any] = {
+        "name": "a",
+        "tpu": {"type": "v4-8"},
+        "run": {"command": "x"},
+        key: value,
+    }
+    try:
+        spec = parse(data)
+    except BadSpec as error:
+        refused = error.message
+    else:
+        refused = ""
+        assert parse(dump(spec)) == spec
+    assert not JARGON.search(refused), refused
+
+
+# Files beside it -----------------------------------------------------------------------------------------------------
+
+
+def test_the_schema_in_configs_is_up_to_date() -> None:
+    written = json.loads((ROOT / "configs/jobspec.schema.json").read_text(encoding="utf-8"))
+    assert written == schema(), "run: tpujob schema > configs/jobspec.schema.json"
+
+
+def test_the_schema_describes_every_key() -> None:
+    parts = {"JobSpec": schema(), **schema()["$defs"]}
+    for part, described in parts.items():
+        assert described["additionalProperties"] is False, part
+        for key, value in described["properties"].items():
+            assert "description" in value or "$ref" in value, f"{part}.{key}"
+    assert set(schema()["properties"]) == set(JobSpec.model_fields)
+
+
+def test_the_named_workloads_are_those_in_the_folder() -> None:
+    folder = ROOT / "workloads"
+    packages = {path.parent.name for path in folder.glob("*/__main__.py")}
+    modules = {
+        path.stem
+        for path in folder.glob("*.py")
+        if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+    }
+    assert set(WORKLOADS) == packages | modules
