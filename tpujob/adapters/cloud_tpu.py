@@ -1,0 +1,389 @@
+"""Slices on Cloud TPU, through the official client: the real service, or the emulator at an insecure endpoint.
+
+A slice is a queued resource and the node that it grants, both with the slice's name. What the API's states and errors
+mean is in `cloud_tpu_tables.py` and `cloud_tpu_judge.py`; here are only the calls. No call is repeated here and none
+waits for a long-running operation: the next look sees what came of it.
+"""
+
+# The client library's generated classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
+from tpujob.adapters.cloud_tpu_tables import call_cause
+from tpujob.domain.model import Absent, Cause, Endpoint, Present, Slice, SliceSeen, Unknown
+from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.ports import Owned
+
+_log = logging.getLogger(__name__)
+
+LABEL = "tpujob"
+JOB_LABEL = "tpujob-job"
+OWNER_LABEL = "tpujob-owner"
+
+SSH_USER = "tpujob"
+
+_CHANNEL_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    # gRPC's own 120 s would keep us blind for two minutes after the emulator is back.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class CloudTpuSlices:
+    """The port Slices. Threads may share it."""
+
+    def __init__(
+        self,
+        project: str,
+        *,
+        insecure_endpoint: str = "",
+        owner: str = "local",
+        reservation: str = "",
+        network: str = "",
+        subnetwork: str = "",
+        service_account: str = "",
+        external_ips: bool = True,
+    ) -> None:
+        """`insecure_endpoint`: `host:port` of an emulator. `owner`: a label value that tells this backend's slices from
+        those of another one in the same project. Empty network and account: the project's defaults."""
+        self._project = project
+        self._endpoint = insecure_endpoint
+        self._owner = owner
+        self._reservation = reservation
+        self._network = {"network": network, "subnetwork": subnetwork}
+        self._service_account = service_account
+        self._external_ips = external_ips
+        self._client_lock = threading.Lock()
+        self._made: Any = None
+
+    def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
+        """What the cloud says of it now. Never raises: what could not be seen is Unknown."""
+        try:
+            return self._look(slice, _Deadline(timeout))
+        except TpujobError as error:
+            return Unknown(error.message)
+
+    def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
+        """Ask for it; returns when the request is accepted, not when the slice is ready. One that exists and carries
+        our labels is adopted. Raises Transient, or Refused with its cause."""
+        deadline = _Deadline(timeout)
+        request = self._request(slice, job_id, public_key)
+        try:
+            with _translated(f"asking for {slice.name}"):
+                self._client().create_queued_resource(request, **deadline.call())
+        except _Exists:
+            self._adopt(slice, job_id, deadline)
+
+    def delete(self, slice: Slice, *, timeout: float) -> None:
+        """Ask for its end, node and queued resource; returns when that is accepted. Absent is success.
+        Raises Transient, Refused; what carries the name but is not ours is Refused and stays."""
+        deadline = _Deadline(timeout)
+        with contextlib.suppress(_Missing), _translated(f"deleting {slice.name}"):
+            if queued := self._queued(slice, deadline):
+                self._check_ours(slice, queued.labels)
+                request = {"name": self._queued_name(slice), "force": True}
+                self._client().delete_queued_resource(request, **deadline.call())
+            elif node := self._node(slice, deadline):
+                self._check_ours(slice, node.labels)
+                self._client().delete_node(name=self._node_name(slice), **deadline.call())
+
+    def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
+        """Everything in those zones that carries our label, whatever its state; node and queued resource of one name
+        are one. A zone that is closed to the project holds nothing. Raises Transient, Refused."""
+        deadline = _Deadline(timeout)
+        return [owned for zone in zones for owned in self._list_zone(zone, deadline)]
+
+    def close(self) -> None:
+        """Close the connection, if there is one; a later call opens another."""
+        with self._client_lock:
+            made, self._made = self._made, None
+        if made is not None:
+            made.transport.close()
+
+    # Looking
+
+    def _look(self, slice: Slice, deadline: _Deadline) -> SliceSeen:
+        queued, node = self._queued(slice, deadline), self._node(slice, deadline)
+        our_queued = queued if queued and self._ours(queued.labels) else None
+        our_node = node if node and self._ours(node.labels) else None
+        seen = judge(our_queued, our_node)
+        if seen is None and (queued or node):
+            return Absent()  # the name is somebody else's, so ours is positively not there
+        if seen is None:
+            return self._agreed_absent(slice, deadline)
+        if isinstance(seen, Present) and seen.cause is not None:
+            _log.info("%s: %r %r", slice.name, queued, node)
+        return seen
+
+    def _agreed_absent(self, slice: Slice, deadline: _Deadline) -> SliceSeen:
+        """Gone only if the lists agree, all pages of them."""
+        client, request = self._client(), {"parent": self._parent(slice.zone)}
+        for call, names in (
+            (client.list_nodes, _node_names),
+            (client.list_queued_resources, _queued_names),
+        ):
+            with _translated(f"listing {slice.zone}"):
+                pages = list(_pages(call, request, deadline))
+            if any(page.unreachable for page in pages):
+                return Unknown(f"{slice.name} is not found, but the list is not complete")
+            if any(slice.name in names(page) for page in pages):
+                return Unknown(f"{slice.name} is not found, but is still listed")
+        return Absent()
+
+    def _queued(self, slice: Slice, deadline: _Deadline) -> QueuedSeen | None:
+        try:
+            with _translated(f"looking at {slice.name}"):
+                name = self._queued_name(slice)
+                return _queued_seen(
+                    self._client().get_queued_resource(name=name, **deadline.call())
+                )
+        except _Missing:
+            return None
+
+    def _node(self, slice: Slice, deadline: _Deadline) -> NodeSeen | None:
+        try:
+            with _translated(f"looking at {slice.name}"):
+                name = self._node_name(slice)
+                return _node_seen(self._client().get_node(name=name, **deadline.call()))
+        except _Missing:
+            return None
+
+    def _list_zone(self, zone: str, deadline: _Deadline) -> list[Owned]:
+        client, request = self._client(), {"parent": self._parent(zone)}
+        found: dict[str, Owned] = {}
+        try:
+            with _translated(f"listing {zone}"):
+                for page in _pages(client.list_queued_resources, request, deadline):
+                    for queued in page.queued_resources:
+                        self._add(found, _id(queued.name), zone, _queued_seen(queued))
+                for page in _pages(client.list_nodes, request, deadline):
+                    for node in page.nodes:
+                        self._add(found, _id(node.name), zone, _node_seen(node))
+        except Refused as refused:
+            if "is not found or access is unauthorized" not in refused.message:
+                raise
+        return list(found.values())
+
+    def _add(
+        self, found: dict[str, Owned], name: str, zone: str, seen: QueuedSeen | NodeSeen
+    ) -> None:
+        if self._ours(seen.labels):
+            job = seen.labels.get(JOB_LABEL, "")
+            kind = "node" if isinstance(seen, NodeSeen) else "queued resource"
+            detail = f"{kind} {seen.state}"
+            if known := found.get(name):
+                detail = f"{known.detail}, {detail}"
+            found[name] = Owned(name, zone, job, seen.created_at, detail)
+
+    # Asking
+
+    def _request(self, slice: Slice, job_id: str, public_key: str) -> dict[str, Any]:
+        parent = self._parent(slice.zone)
+        node: dict[str, Any] = {
+            "accelerator_type": slice.type,
+            "runtime_version": slice.runtime_version,
+            "labels": {LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: self._owner},
+            "metadata": {
+                "ssh-keys": f"{SSH_USER}:{public_key.strip()}",
+                "block-project-ssh-keys": "TRUE",
+                "enable-oslogin": "FALSE",  # else the key above is ignored
+                "enable-guest-attributes": "TRUE",
+            },
+            "network_config": {**self._network, "enable_external_ips": self._external_ips},
+        }
+        if self._service_account:
+            scope = ["https://www.googleapis.com/auth/cloud-platform"]
+            node["service_account"] = {"email": self._service_account, "scope": scope}
+        asked: dict[str, Any] = {}
+        if slice.pricing == "spot":
+            asked["spot"] = {}  # then the node must have no scheduling_config
+        elif slice.pricing == "reserved":
+            asked["guaranteed"] = {}
+            node["scheduling_config"] = {"reserved": True}
+            if self._reservation:
+                asked["reservation_name"] = f"{parent}/reservations/{self._reservation}"
+        spec = {"parent": parent, "node_id": slice.name, "node": node}
+        asked["tpu"] = {"node_spec": [spec]}
+        return {
+            "parent": parent,
+            "queued_resource_id": slice.name,
+            "queued_resource": asked,
+            # The same for every try, so that one whose answer was lost is recognised.
+            "request_id": str(
+                uuid.uuid5(uuid.NAMESPACE_URL, f"{self._owner}/{parent}/{slice.name}")
+            ),
+        }
+
+    def _adopt(self, slice: Slice, job_id: str, deadline: _Deadline) -> None:
+        seen = self._queued(slice, deadline) or self._node(slice, deadline)
+        if seen is None:
+            raise Transient(f"asking for {slice.name}: it exists, and is not found")
+        self._check_ours(slice, seen.labels, job_id)
+
+    def _check_ours(self, slice: Slice, labels: Mapping[str, str], job_id: str = "") -> None:
+        if not self._ours(labels) or (job_id and labels.get(JOB_LABEL) != job_id):
+            raise Refused(
+                f"the name {slice.name} in {slice.zone} is taken by someone else",
+                cause=Cause.BAD_SPEC,
+                hint="it does not carry this backend's labels, so it is neither used nor deleted",
+            )
+
+    def _ours(self, labels: Mapping[str, str]) -> bool:
+        return labels.get(LABEL) == "1" and labels.get(OWNER_LABEL) == self._owner
+
+    # Names and connection
+
+    def _parent(self, zone: str) -> str:
+        return f"projects/{self._project}/locations/{zone}"
+
+    def _queued_name(self, slice: Slice) -> str:
+        return f"{self._parent(slice.zone)}/queuedResources/{slice.name}"
+
+    def _node_name(self, slice: Slice) -> str:
+        return f"{self._parent(slice.zone)}/nodes/{slice.name}"
+
+    def _client(self) -> Any:
+        with self._client_lock:
+            if self._made is None:
+                self._made = _connect(self._endpoint)
+            return self._made
+
+
+class _Deadline:
+    """What is left of a call's time, given to each of the requests it makes."""
+
+    def __init__(self, timeout: float) -> None:
+        self._ends = time.monotonic() + timeout
+
+    def call(self) -> dict[str, Any]:
+        """The arguments that bound one request: its time, and no repeats by the library."""
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise Transient("Cloud TPU did not answer in time")
+        return {"retry": None, "timeout": left}
+
+
+class _Missing(Refused):
+    """NOT_FOUND."""
+
+
+class _Exists(Refused):
+    """ALREADY_EXISTS."""
+
+
+@contextlib.contextmanager
+def _translated(doing: str) -> Generator[None]:
+    """Turn the library's errors into ours."""
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except GoogleAPICallError as error:
+        raise _meaning(doing, _code_name(error), str(error.message)) from error
+    except GoogleAuthError as error:
+        text = f"{doing}: no credentials for Google Cloud: {error}"
+        raise Transient(text, hint="gcloud auth application-default login") from error
+    except ValueError as error:
+        if "closed channel" not in str(error):
+            raise
+        raise Transient(f"{doing}: the connection was closed meanwhile") from error
+
+
+def _meaning(doing: str, code: str, message: str) -> TpujobError:
+    cause, hint = call_cause(code, message)
+    said = f"{doing}: {message}"
+    if cause is None:
+        return Transient(said, hint=hint)
+    kind = {"NOT_FOUND": _Missing, "ALREADY_EXISTS": _Exists}.get(code, Refused)
+    return kind(said, cause=cause, hint=hint)
+
+
+def _code_name(error: Any) -> str:
+    return error.grpc_status_code.name if error.grpc_status_code is not None else "UNKNOWN"
+
+
+def _connect(endpoint: str) -> Any:
+    from google.cloud import tpu_v2
+
+    if not endpoint:
+        return tpu_v2.TpuClient()
+    import grpc
+    from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+
+    # An endpoint given to the client itself is spoken to in TLS, so the channel is made here.
+    channel = grpc.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
+    return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
+
+
+# From messages -------------------------------------------------------------------------------------------------------
+
+
+def _pages(call: Callable[..., Any], request: dict[str, Any], deadline: _Deadline) -> Iterator[Any]:
+    token = ""
+    while True:
+        page = call({**request, "page_token": token}, **deadline.call())
+        yield page
+        token = page.next_page_token
+        if not token:
+            return
+
+
+def _node_names(page: Any) -> set[str]:
+    return {_id(node.name) for node in page.nodes}
+
+
+def _queued_names(page: Any) -> set[str]:
+    return {_id(queued.name) for queued in page.queued_resources}
+
+
+def _id(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _queued_seen(queued: Any) -> QueuedSeen:
+    raw = type(queued).pb(queued)  # the wrapper warns of enum values that it does not know
+    specs = raw.tpu.node_spec
+    error = raw.state.failed_data.error
+    return QueuedSeen(
+        state=_word(raw.state, "state"),
+        initiator=_word(raw.state, "state_initiator"),
+        error_code=error.code,
+        error=error.message,
+        labels=dict(specs[0].node.labels) if specs else {},
+        created_at=raw.create_time.ToNanoseconds() / 1e9,
+    )
+
+
+def _node_seen(node: Any) -> NodeSeen:
+    raw = type(node).pb(node)
+    health = _word(raw, "health")
+    good = health in ("HEALTHY", "HEALTH_UNSPECIFIED")
+    return NodeSeen(
+        state=_word(raw, "state"),
+        endpoints=tuple(
+            Endpoint(host, one.ip_address, one.access_config.external_ip)
+            for host, one in enumerate(raw.network_endpoints)
+        ),
+        detail="" if good else f"{health} {raw.health_description}".strip(),
+        labels=dict(raw.labels),
+        created_at=raw.create_time.ToNanoseconds() / 1e9,
+    )
+
+
+def _word(message: Any, field: str) -> str:
+    """The name of an enum field's value; a value newer than the library is its number."""
+    value = getattr(message, field)
+    known = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number
+    return known[value].name if value in known else str(value)
