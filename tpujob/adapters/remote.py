@@ -1,0 +1,248 @@
+"""`JobsApi` over HTTP: what the command line talks to. Standard library only, as every command pays for its imports."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from tpujob import errors
+from tpujob.errors import BackendGone, BadRequest, NotFound, TpujobError, Transient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tpujob.ports import EventView, HostAccess, JobView, LogPage, PlanView
+
+#: seconds that a short call may take; storing a bundle of 100 MiB is not one
+TIMEOUT = 60.0
+BUNDLE_TIMEOUT = 600.0
+#: the longest wait that the backend grants to one poll
+POLL = 30.0
+
+#: how a connection that the other side has closed meanwhile shows itself
+_BROKEN = (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatusLine)
+
+
+class RemoteJobs:
+    """Implements `ports.JobsApi` against a backend at `url`. Each thread has its own connection."""
+
+    def __init__(self, url: str, token: str, *, log: str = "", timeout: float = TIMEOUT) -> None:
+        parts = urlsplit(url)
+        self.url = url
+        self._host, self._port = parts.hostname or "", parts.port
+        self._secure = parts.scheme == "https"
+        if not self._secure and self._host not in ("127.0.0.1", "localhost", "::1"):
+            raise BadRequest(
+                f"{url} is not safe: the token would travel unencrypted",
+                hint="a backend on another machine needs an https:// URL",
+            )
+        self._token, self._log, self._timeout = token, log, timeout
+        self._mine = threading.local()
+
+    # JobsApi ---------------------------------------------------------------------------------------------------------
+
+    def plan(self, spec: Mapping[str, Any]) -> PlanView:
+        return self._call("POST", "/plan", body={"spec": spec}, repeat=True)
+
+    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+        path = f"/bundles/{quote(sha256, safe='')}"
+        query = {"bucket": bucket}
+        stored = self._call("PUT", path, query, body=data, repeat=True, timeout=BUNDLE_TIMEOUT)
+        return stored["path"]
+
+    def create(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        user: str,
+        bundles: Sequence[str] = (),
+        idempotency_key: str = "",
+    ) -> JobView:
+        body = {"spec": spec, "user": user, "bundles": list(bundles)}
+        return self._call(
+            "POST", "/jobs", body=body, key=idempotency_key, repeat=bool(idempotency_key)
+        )
+
+    def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
+        return self._get("/jobs", user=user, all="true" if all else "")
+
+    def get(self, job: str) -> JobView:
+        return self._get(_path(job))
+
+    def events(self, job: str, *, after: int = 0) -> list[EventView]:
+        return self._get(_path(job, "events"), after=after)
+
+    def logs(
+        self,
+        job: str,
+        *,
+        host: int | None = None,
+        attempt: int | None = None,
+        cursor: str = "",
+        tail: int | None = None,
+    ) -> LogPage:
+        return self._get(_path(job, "logs"), host=host, attempt=attempt, cursor=cursor, tail=tail)
+
+    def cancel(self, job: str, *, release: bool = False) -> JobView:
+        query = {"release": "true"} if release else {}
+        return self._call("POST", _path(job, "cancel"), query, repeat=True)
+
+    def resume(self, job: str) -> JobView:
+        return self._call("POST", _path(job, "resume"), repeat=True)
+
+    def delete(self, job: str) -> JobView:
+        return self._call("POST", _path(job, "delete"), repeat=True)
+
+    def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
+        query = {"checkpoints": "true"} if checkpoints else {}
+        return self._call("POST", _path(job, "clean"), query, repeat=True)
+
+    def access(self, job: str, *, host: int = 0) -> HostAccess:
+        return self._get(_path(job, "access"), host=host)
+
+    def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
+        wait = min(timeout, POLL)
+        cursor = self._poll(job, "", wait)["cursor"]
+        while True:
+            yield
+            hint = self._poll(job, cursor, wait)
+            cursor = hint["cursor"]
+            time.sleep(hint["again_in"])
+
+    # Also ------------------------------------------------------------------------------------------------------------
+
+    def version(self) -> str:
+        """The version of the backend."""
+        return self._get("/version")["version"]
+
+    def close(self) -> None:
+        """Close this thread's connection. A later call opens another."""
+        connection = getattr(self._mine, "connection", None)
+        self._mine.connection = None
+        if connection is not None:
+            connection.close()
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def _get(self, path: str, **query: Any) -> Any:
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return self._call("GET", path, given, repeat=True)
+
+    def _poll(self, job: str | None, cursor: str, wait: float) -> Any:
+        query = {"job": job, "cursor": cursor, "timeout": wait}
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return self._call("GET", "/follow", given, repeat=True, timeout=wait + self._timeout)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        *,
+        body: bytes | Mapping[str, Any] | None = None,
+        key: str = "",
+        repeat: bool = False,
+        timeout: float = 0.0,
+    ) -> Any:
+        """One request and its answer. `repeat`: doing it twice is the same as once, so that it may be sent again when
+        a connection that was kept open turns out to be closed."""
+        target = f"/v1{path}" + (f"?{urlencode(query)}" if query else "")
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        if key:
+            headers["Idempotency-Key"] = key
+        if body is not None and not isinstance(body, bytes):
+            headers["Content-Type"] = "application/json"
+            body = json.dumps(body).encode()
+        while True:
+            kept = getattr(self._mine, "connection", None) is not None
+            try:
+                status, answer = self._exchange(method, target, body, headers, timeout)
+            except _BROKEN as error:
+                self.close()
+                if kept and repeat:
+                    continue  # `kept` is False the second time
+                raise self._gone(str(error) or type(error).__name__) from None
+            except TimeoutError:
+                self.close()
+                raise Transient(
+                    f"the backend at {self.url} did not answer in time",
+                    hint=self._see_log("try again"),
+                ) from None
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                raise self._gone(str(error) or type(error).__name__) from None
+            except BaseException:
+                self.close()  # an answer that nobody read would be taken for the next one's
+                raise
+            return self._read(status, answer)
+
+    def _exchange(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        timeout: float,
+    ) -> tuple[int, bytes]:
+        connection = getattr(self._mine, "connection", None)
+        if connection is None:
+            kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+            connection = self._mine.connection = kind(self._host, self._port)
+        connection.timeout = timeout or self._timeout
+        if connection.sock is not None:
+            connection.sock.settimeout(connection.timeout)
+        try:
+            connection.request(method, target, body=body, headers=headers)
+        except (BrokenPipeError, ConnectionResetError):
+            if connection.sock is None:
+                raise
+            # otherwise the body may have been refused before it was read: the answer is there
+        response = connection.getresponse()
+        answer = response.read()
+        if response.will_close:
+            self.close()
+        return response.status, answer
+
+    def _read(self, status: int, answer: bytes) -> Any:
+        try:
+            document = json.loads(answer)
+            if status < 400:
+                return document
+            told = document["error"]
+            raise _error(told)
+        except (ValueError, KeyError, TypeError):
+            raise BackendGone(
+                f"what answers at {self.url} is not a tpujob backend (HTTP {status})",
+                hint=self._see_log("restart it: tpujob down, then tpujob up"),
+            ) from None
+
+    def _gone(self, detail: str) -> BackendGone:
+        return BackendGone(
+            f"nothing answers at {self.url} ({detail})", hint=self._see_log("start it: tpujob up")
+        )
+
+    def _see_log(self, hint: str) -> str:
+        return f"{hint}; its log: {self._log}" if self._log else hint
+
+
+def _path(job: str, part: str = "") -> str:
+    if not job or "/" in job or job in (".", ".."):
+        raise NotFound(f"no job is called {job!r}", hint="`tpujob list --all` shows every job.")
+    return f"/jobs/{quote(job, safe='')}" + (f"/{part}" if part else "")
+
+
+def _error(told: Mapping[str, Any]) -> TpujobError:
+    """The exception that the backend met, of the same class with the same text."""
+    kind = getattr(errors, str(told["type"]), None)
+    message, hint = str(told["message"]), str(told.get("hint", ""))
+    if isinstance(kind, type) and issubclass(kind, errors.Refused):
+        return kind(message, cause=str(told.get("cause", "")), hint=hint)
+    if isinstance(kind, type) and issubclass(kind, TpujobError):
+        return kind(message, hint=hint)
+    error = TpujobError(message, hint=hint)
+    error.exit_code = int(told.get("exit_code", 1))
+    return error

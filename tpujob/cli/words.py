@@ -1,0 +1,78 @@
+"""What a job's state means for the person who owns it, in plain words. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpujob.cli.text import clock
+
+if TYPE_CHECKING:
+    from tpujob.ports import AttemptView, JobView
+
+FINAL = frozenset({"succeeded", "failed", "cancelled"})
+
+#: What `tpujob wait` exits with when a job has ended so.
+EXIT_OF_STATE = {"succeeded": 0, "failed": 1, "cancelled": 5}
+
+
+def what_next(job: JobView) -> str:
+    """What happens next, by itself or by a command."""
+    state, wish, ref = job["state"], job["wish"], job["id"]
+    if state in FINAL:
+        return _after_end(job)
+    if wish == "clean":
+        return "it gives its slice back; then its logs and its record are removed"
+    if wish == "release" or (wish == "cancel" and state == "queued"):
+        return "it gives its slice back and ends as cancelled; record and logs stay"
+    if state == "holding":
+        until = clock(job["hold_until"])
+        if wish == "run":
+            return "the program is being started again on the slice that it holds"
+        return (
+            f"the slice is kept, and paid for, until {until}: `tpujob resume {ref}` goes on, "
+            f"`tpujob delete {ref}` gives it back now"
+        )
+    if wish == "cancel":
+        return "the program is being stopped; the slice is kept for a resume"
+    return _by_itself(job)
+
+
+def _by_itself(job: JobView) -> str:
+    from_step = f" from checkpoint {job['checkpoint']}" if job["checkpoint"] is not None else ""
+    match job["state"]:
+        case "queued" if job["attempt"]:
+            return f"it asks for another slice and goes on{from_step}"
+        case "queued":
+            return "it asks for a slice"
+        case "provisioning":
+            return "when the slice is ready, the program starts on all hosts"
+        case "preparing":
+            return "when all hosts have started the program, it is running"
+        case "running" if job["pricing"] == "spot":
+            return (
+                "it succeeds when every host exits with 0; "
+                "if the slice is preempted, it gets another and goes on from its last checkpoint"
+            )
+        case "running":
+            return "it succeeds when every host exits with 0"
+        case "releasing":
+            return "when the slice is seen to be gone, the job goes on or ends"
+        case _:
+            return "unknown to this version of tpujob"
+
+
+def _after_end(job: JobView) -> str:
+    ref = job["id"]
+    if job["wish"] == "clean":
+        return "its logs and its record are being removed"
+    if job["state"] == "succeeded":
+        return f"nothing: it is done. `tpujob logs {ref}` has its output"
+    return f"nothing by itself: `tpujob resume {ref}` goes on from the last checkpoint"
+
+
+def steps_of(attempt: AttemptView) -> str:
+    """The steps that an attempt made: `, step 300 to 600`."""
+    first, last = attempt["resumed_from"], attempt["step"]
+    if last is None:
+        return ""
+    return f", step {first} to {last}" if first else f", to step {last}"

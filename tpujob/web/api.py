@@ -1,0 +1,237 @@
+"""`JobsApi` as JSON over HTTP under `/v1`. One function for each route; no rule of a job is here.
+
+Endpoints are plain functions, as the service is synchronous: each runs in a thread of the pool. A view that the service
+returns goes out as it is; the models are for the OpenAPI page at `/docs`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from tpujob import __version__
+from tpujob.errors import BadRequest, NotFound, TpujobError
+from tpujob.ports import JobsApi
+from tpujob.web import schemas
+from tpujob.web.auth import Guard, error_body
+
+MAX_WAIT = 30.0  #: seconds of one long poll, so that a client that is gone frees its thread by then
+MAX_POLLS = 16  #: long polls at once; the pool has 40 threads, the others stay for short calls
+AGAIN_IN = 2.0  #: seconds that a poll beyond these is asked to wait instead
+
+
+def create_app(
+    api: JobsApi,
+    token: str,
+    *,
+    watch: Callable[[], int] | None = None,
+    version: str = __version__,
+    hosts: Iterable[str] = (),
+) -> FastAPI:
+    """The backend's app. Every path but `/healthz` asks for `token`. `watch` gives the number of the newest change of
+    any job, so that a client that follows all jobs misses none between two polls; `hosts` are the names, apart from
+    the loopback ones, under which the backend answers."""
+    app = FastAPI(
+        title="tpujob",
+        version=version,
+        description="Training jobs on Cloud TPUs, kept alive until they are done.",
+        redoc_url=None,
+        responses={"default": {"model": schemas.ErrorReply, "description": "An error"}},
+    )
+    app.add_middleware(Guard, token=token, hosts=tuple(hosts))
+    app.add_exception_handler(TpujobError, _explained)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.add_exception_handler(ClientDisconnect, _cut)
+    app.include_router(_jobs(api), prefix="/v1", tags=["jobs"])
+    app.include_router(_one_job(api), prefix="/v1/jobs/{job}", tags=["one job"])
+    app.include_router(_following(api, watch), prefix="/v1", tags=["follow"])
+
+    @app.get("/v1/version", tags=["backend"], response_model=schemas.Version)
+    def get_version() -> JSONResponse:
+        """Which tpujob this is."""
+        return JSONResponse({"version": version, "api": "v1"})
+
+    @app.get("/healthz", tags=["backend"], response_model=schemas.Health)
+    def healthz() -> JSONResponse:
+        """That it answers. The only path that asks for no token."""
+        return JSONResponse({"ok": True})
+
+    _ = (get_version, healthz)
+    return app
+
+
+JobRef = Annotated[str, "an id (`000042` or `42`) or a unique name"]
+Number = Annotated[int | None, Query(ge=0, le=1_000_000)]
+
+
+async def _body(request: Request) -> bytes:
+    return await request.body()
+
+
+def _jobs(api: JobsApi) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/jobs", response_model=list[schemas.Job])
+    def list_jobs(user: str = "", all: bool = False) -> JSONResponse:
+        """Jobs, newest first, without `attempts`, `slices` and `spec`; final ones only with `all`."""
+        return JSONResponse(api.list(user=user, all=all))
+
+    @routes.post("/jobs", status_code=201, response_model=schemas.Job)
+    def create_job(
+        new: schemas.NewJob, idempotency_key: Annotated[str, Header(max_length=200)] = ""
+    ) -> JSONResponse:
+        """Submit a job. The same `Idempotency-Key` gives back the job of the first call."""
+        job = api.create(
+            new.spec, user=new.user, bundles=new.bundles, idempotency_key=idempotency_key
+        )
+        return JSONResponse(job, status_code=201)
+
+    @routes.post("/plan", response_model=schemas.Plan)
+    def plan(new: schemas.NewPlan) -> JSONResponse:
+        """What a job would get and cost; nothing is stored."""
+        return JSONResponse(api.plan(new.spec))
+
+    @routes.put("/bundles/{sha256}", response_model=schemas.Stored)
+    def put_bundle(
+        sha256: str, bucket: str, data: Annotated[bytes, Depends(_body)]
+    ) -> JSONResponse:
+        """Store an archive by its hash; safe to repeat."""
+        return JSONResponse({"path": api.put_bundle(sha256, data, bucket=bucket)})
+
+    _ = (list_jobs, create_job, plan, put_bundle)
+    return routes
+
+
+def _one_job(api: JobsApi) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("", response_model=schemas.Job)
+    def get_job(job: JobRef) -> JSONResponse:
+        """Everything about one job."""
+        return JSONResponse(api.get(job))
+
+    @routes.get("/events", response_model=list[schemas.Event])
+    def get_events(job: JobRef, after: Annotated[int, Query(ge=0)] = 0) -> JSONResponse:
+        """What happened to it, oldest first, with `seq > after`."""
+        return JSONResponse(api.events(job, after=after))
+
+    @routes.get("/logs", response_model=schemas.Page)
+    def get_logs(
+        job: JobRef,
+        host: Number = None,
+        attempt: Number = None,
+        cursor: Annotated[str, Query(max_length=32_768)] = "",
+        tail: Number = None,
+    ) -> JSONResponse:
+        """A page of its output; `cursor` leads to the next."""
+        page = api.logs(job, host=host, attempt=attempt, cursor=cursor, tail=tail)
+        return JSONResponse(page)
+
+    @routes.get("/access", response_model=schemas.Access)
+    def get_access(job: JobRef, host: Annotated[int, Query(ge=0)] = 0) -> JSONResponse:
+        """How one of its hosts is reached."""
+        return JSONResponse(api.access(job, host=host))
+
+    @routes.post("/cancel", response_model=schemas.Job)
+    def cancel(job: JobRef, release: bool = False) -> JSONResponse:
+        """Stop the program and keep the slice for a while, or give it back with `release`."""
+        return JSONResponse(api.cancel(job, release=release))
+
+    @routes.post("/resume", response_model=schemas.Job)
+    def resume(job: JobRef) -> JSONResponse:
+        """Go on from the last checkpoint."""
+        return JSONResponse(api.resume(job))
+
+    @routes.post("/delete", response_model=schemas.Job)
+    def delete(job: JobRef) -> JSONResponse:
+        """Stop it and give the slice back; record and logs stay."""
+        return JSONResponse(api.delete(job))
+
+    @routes.post("/clean", response_model=schemas.Job)
+    def clean(job: JobRef, checkpoints: bool = False) -> JSONResponse:
+        """As delete; then remove logs, bundle and record, and with `checkpoints` those too."""
+        return JSONResponse(api.clean(job, checkpoints=checkpoints))
+
+    _ = (get_job, get_events, get_logs, get_access, cancel, resume, delete, clean)
+    return routes
+
+
+def _following(api: JobsApi, watch: Callable[[], int] | None) -> APIRouter:
+    routes = APIRouter()
+    seats = threading.BoundedSemaphore(MAX_POLLS)
+
+    def current(job: str | None) -> str:
+        if job is not None:
+            return str(api.get(job)["version"])
+        return str(watch()) if watch else "-"
+
+    @routes.get("/follow", response_model=schemas.Hint)
+    def follow(
+        job: str | None = None,
+        cursor: Annotated[str, Query(max_length=64)] = "",
+        timeout: Annotated[float, Query(ge=0, le=MAX_WAIT)] = MAX_WAIT,
+    ) -> JSONResponse:
+        """Answers when that job, or any, may have changed since `cursor` was given out, at the latest after `timeout`
+        seconds; at once without a cursor."""
+        again_in = 0.0
+        if cursor and cursor == current(job):
+            if seats.acquire(blocking=False):
+                try:
+                    _until_hint(api, job, timeout)
+                finally:
+                    seats.release()
+            else:
+                again_in = min(AGAIN_IN, timeout)
+        return JSONResponse({"cursor": current(job), "again_in": again_in})
+
+    _ = follow
+    return routes
+
+
+def _until_hint(api: JobsApi, job: str | None, timeout: float) -> None:
+    hints = iter(api.follow(job, timeout=timeout))
+    next(hints, None)  # comes at once
+    next(hints, None)
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+def _reply(error: TpujobError, status: int = 0) -> JSONResponse:
+    return JSONResponse(error_body(error), status_code=status or error.http_status)
+
+
+def _explained(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, TpujobError)
+    return _reply(error)
+
+
+def _malformed(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    return _reply(BadRequest("; ".join(map(_sentence, error.errors()[:5]))))
+
+
+def _sentence(problem: Any) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where}: {problem['msg']}"[:300]
+
+
+def _no_route(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return _reply(NotFound(f"nothing is at {request.url.path[:200]}", hint="see /docs"))
+    if error.status_code == 405:
+        return _reply(BadRequest(f"{request.method} is not done here", hint="see /docs"), 405)
+    return _reply(BadRequest(str(error.detail)[:300]), error.status_code)
+
+
+def _cut(_: Request, _error: Exception) -> JSONResponse:
+    return _reply(BadRequest("the request was cut off"))

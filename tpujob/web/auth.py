@@ -1,0 +1,200 @@
+"""The door of the backend: who may come in, how much they may carry, and what every answer says about itself.
+
+One ASGI layer around the whole app, so that a new route is closed until somebody opens it here. Knows nothing of jobs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import logging
+import secrets
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tpujob.errors import BadRequest, TpujobError, Unauthorized
+
+log = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/healthz"})  #: the only ones that answer without a token
+DOCS_PATHS = frozenset({"/docs", "/openapi.json"})  #: a browser may send the token as a password
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+JSON_LIMIT = 1 << 20
+BUNDLE_LIMIT = 100 << 20
+
+_ErrorHeaders: TypeAlias = dict[str, str]
+
+
+class Guard:
+    """Lets a request in when its Host is one of ours (against DNS rebinding), its token is right and its body is not
+    too large. Answers in the API's error form otherwise, and for whatever the app let fall."""
+
+    def __init__(self, app: ASGIApp, *, token: str, hosts: Iterable[str] = ()) -> None:
+        if not token:
+            raise ValueError("a backend without a token would be open to everybody on this machine")
+        self.app = app
+        self._token = token.encode()
+        self._hosts = LOOPBACK | {h.lower() for h in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, headers = scope["path"], Headers(scope=scope)
+        exchange = _Exchange(receive, send, path, _limit(scope["method"], path))
+        if _host(headers) not in self._hosts:
+            await exchange.refuse(BadRequest("this backend does not answer under that host name"))
+        elif path not in OPEN_PATHS and not self._known(headers, path):
+            scheme = "Basic" if path in DOCS_PATHS else "Bearer"
+            log.warning("%s: no valid token for %s %s", exchange.id, scope["method"], path)
+            await exchange.refuse(
+                Unauthorized(
+                    "the token is missing or wrong",
+                    hint="the backend's token file holds the right one",
+                ),
+                {"www-authenticate": f'{scheme} realm="tpujob"'},
+            )
+        elif exchange.announced_too_much(headers):
+            await exchange.refuse_size()
+        else:
+            await exchange.run(self.app, scope)
+
+    def _known(self, headers: Headers, path: str) -> bool:
+        given = headers.getlist("authorization")
+        if len(given) != 1:
+            return False
+        scheme, _, value = given[0].partition(" ")
+        if scheme.lower() == "bearer":
+            return hmac.compare_digest(value.strip().encode(), self._token)
+        if scheme.lower() == "basic" and path in DOCS_PATHS:
+            return hmac.compare_digest(_password(value), self._token)
+        return False
+
+
+class _Exchange:
+    """One request and its answer: counts what comes in, marks what goes out."""
+
+    def __init__(self, receive: Receive, send: Send, path: str, limit: int) -> None:
+        self.id = secrets.token_hex(8)
+        self._receive, self._send, self._path, self._limit = receive, send, path, limit
+        self._received = 0
+        self._started = False
+        self._too_large = False
+
+    async def run(self, app: ASGIApp, scope: Scope) -> None:
+        try:
+            await app(scope, self.receive, self.send)
+        except Exception:
+            if not self._too_large:
+                log.exception("%s: %s %s failed", self.id, scope["method"], self._path)
+                if self._started:
+                    raise
+                await self.refuse(_lost(self.id))
+                return
+        if self._too_large and not self._started:
+            await self.refuse_size()
+
+    def announced_too_much(self, headers: Headers) -> bool:
+        length = headers.get("content-length", "0")
+        return length.isdecimal() and int(length) > self._limit
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        if self._received > self._limit:
+            self._too_large = True
+            return {"type": "http.disconnect"}
+        return message
+
+    async def send(self, message: Message) -> None:
+        if self._too_large and not self._started:
+            return  # the app answers a cut body; the true reason is told instead
+        if message["type"] == "http.response.start":
+            self._started = True
+            self._mark(MutableHeaders(scope=message))
+        await self._send(message)
+
+    def _mark(self, headers: MutableHeaders) -> None:
+        headers["cache-control"] = "no-store"
+        headers["x-content-type-options"] = "nosniff"
+        headers["x-frame-options"] = "DENY"
+        headers["referrer-policy"] = "no-referrer"
+        headers["x-request-id"] = self.id
+        if self._path not in DOCS_PATHS:
+            headers.setdefault(
+                "content-security-policy", "default-src 'none'; frame-ancestors 'none'"
+            )
+
+    async def refuse_size(self) -> None:
+        limit = f"{self._limit >> 20} MiB"
+        await self.refuse(BadRequest(f"the request is larger than {limit}"), status=413)
+
+    async def refuse(
+        self, error: TpujobError, headers: _ErrorHeaders | None = None, *, status: int = 0
+    ) -> None:
+        body = json.dumps(error_body(error)).encode()
+        sent = {"content-type": "application/json", "content-length": str(len(body))}
+        # what is left of a refused body is not read, so this connection cannot serve another request
+        sent |= {"connection": "close"} | (headers or {})
+        start = MutableHeaders(headers=sent)
+        self._mark(start)
+        self._started = True
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status or error.http_status,
+                "headers": start.raw,
+            }
+        )
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def error_body(error: TpujobError) -> dict[str, dict[str, str | int]]:
+    """The one form in which an error leaves the backend; `adapters/remote.py` reads it back."""
+    told: dict[str, str | int] = {
+        "type": type(error).__name__,
+        "message": error.message,
+        "hint": error.hint,
+        "exit_code": error.exit_code,
+    }
+    cause = getattr(error, "cause", "")
+    return {"error": told | ({"cause": str(cause)} if cause else {})}
+
+
+def _lost(request_id: str) -> TpujobError:
+    return TpujobError(
+        f"the backend failed at this request ({request_id})",
+        hint="its log says more under that number",
+    )
+
+
+def _limit(method: str, path: str) -> int:
+    return BUNDLE_LIMIT if method == "PUT" and path.startswith("/v1/bundles/") else JSON_LIMIT
+
+
+def _host(headers: Headers) -> str:
+    """The host that the request names, without its port; empty unless it names exactly one."""
+    named = headers.getlist("host")
+    if len(named) != 1:
+        return ""
+    host = named[0].strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _password(value: str) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2]
+    except (binascii.Error, ValueError):
+        return b""

@@ -1,0 +1,89 @@
+"""What the HTTP API says about the shapes that go in and out, for its OpenAPI page. No behaviour.
+
+The shapes themselves are the TypedDicts of `ports.py`; pydantic reads those only from Python 3.12 on, so that they are
+turned into models of the same fields here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from tpujob.ports import EventView, HostAccess, JobView, LogPage, PlanView
+
+
+class NewJob(BaseModel):
+    """What `POST /v1/jobs` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
+    user: str = Field(min_length=1, max_length=64)
+    bundles: list[str] = Field(default=[], max_length=16, description="object paths, in order")
+
+
+class NewPlan(BaseModel):
+    """What `POST /v1/plan` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
+
+
+class Stored(BaseModel):
+    path: str = Field(description="the object path of the bundle, for `POST /v1/jobs`")
+
+
+class Hint(BaseModel):
+    """The answer of a long poll."""
+
+    cursor: str = Field(description="pass it to the next call: nothing in between is missed")
+    again_in: float = Field(description="seconds to wait first, as too many are waiting already")
+
+
+class Version(BaseModel):
+    version: str
+    api: str
+
+
+class Health(BaseModel):
+    ok: bool
+
+
+class Problem(BaseModel):
+    type: str = Field(description="a class of `tpujob.errors`")
+    message: str
+    hint: str
+    exit_code: int
+
+
+class ErrorReply(BaseModel):
+    error: Problem
+
+
+_made: dict[type, type[BaseModel]] = {}
+
+
+def model_of(view: type) -> type[BaseModel]:
+    """A pydantic model with the fields of a TypedDict, those within included."""
+    if view not in _made:
+        fields = {name: (_shown(hint), ...) for name, hint in get_type_hints(view).items()}
+        make = cast(Any, create_model)  # its overloads cannot name fields that are computed
+        _made[view] = make(view.__name__, __doc__=view.__doc__ or "", **fields)
+    return _made[view]
+
+
+def _shown(hint: Any) -> Any:
+    if is_typeddict(hint):
+        return model_of(hint)
+    if get_origin(hint) is list and is_typeddict(get_args(hint)[0]):
+        return list[model_of(get_args(hint)[0])]
+    return hint
+
+
+Job = model_of(JobView)
+Plan = model_of(PlanView)
+Event = model_of(EventView)
+Page = model_of(LogPage)
+Access = model_of(HostAccess)
