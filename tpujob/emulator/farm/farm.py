@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from tpujob.emulator.farm import processes
 from tpujob.emulator.farm.hosts import Host, HostSpec
 from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
@@ -24,6 +23,7 @@ from tpujob.emulator.farm.metadata import (
     SSH_KEYS,
     vm_facts,
 )
+from tpujob.emulator.farm.processes import Census
 from tpujob.errors import BadRequest, NotFound, TpujobError
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -62,6 +62,7 @@ class Farm:
     def __init__(self, state: Path, ssh_port: int = 0) -> None:
         self._state = state
         self._id = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
+        self._census = Census(self._id)
         self._slices: dict[str, _Slice] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._addresses = _addresses(10 + secrets.randbelow(240))
@@ -69,7 +70,7 @@ class Farm:
 
     async def clear(self) -> None:
         """Kill and remove whatever a farm on this folder left when it died: its machines die with it."""
-        await processes.kill_all(f"{self._id}/")
+        await self._census.kill(f"{self._id}/")
         await asyncio.to_thread(shutil.rmtree, self._folder(), ignore_errors=True)
 
     async def create(self, request: SliceRequest) -> list[Host]:
@@ -95,7 +96,7 @@ class Farm:
             if victim is None:
                 return
             _disarm(victim)
-            await _switch_off(victim)
+            await self._switch_off(victim)
             await asyncio.to_thread(shutil.rmtree, self._folder(name), ignore_errors=True)
             del self._slices[name]
 
@@ -109,8 +110,8 @@ class Farm:
         for host in victim.hosts:
             host.slow(1)
             host.metadata.set(PREEMPTED, "TRUE")
-        processes.terminate_all(victim.marker)
-        victim.ending = asyncio.create_task(_end(victim, notice))
+        self._census.terminate(victim.marker)
+        victim.ending = asyncio.create_task(self._end(victim, notice))
 
     def maintain(self, name: str, window: float) -> None:
         """Announce maintenance in the metadata of every host for `window` seconds. Raises NotFound."""
@@ -133,7 +134,7 @@ class Farm:
 
     def status(self) -> list[dict[str, object]]:
         """Every slice with its hosts, as the control API prints them."""
-        running = processes.scan(f"{self._id}/") if self._slices else {}
+        running = self._census.find(f"{self._id}/") if self._slices else {}
         return [
             {
                 "name": name,
@@ -165,6 +166,7 @@ class Farm:
                 folder=self._folder(request.name) / f"host-{spec.index}",
                 marker=f"{marker}{spec.index}/",
                 facts=_facts(request, spec, addresses),
+                census=self._census,
             )
             for spec, address in zip(request.hosts, addresses, strict=True)
         )
@@ -172,10 +174,21 @@ class Farm:
         try:
             await asyncio.gather(*(host.power_on(self.ssh_port) for host in hosts))
         except BaseException:
-            await _switch_off(made)
+            await self._switch_off(made)
             shutil.rmtree(self._folder(request.name), ignore_errors=True)
             raise
         return made
+
+    async def _end(self, victim: _Slice, notice: float) -> None:
+        await asyncio.sleep(notice)
+        await self._switch_off(victim)
+
+    async def _switch_off(self, victim: _Slice) -> None:
+        await self._census.kill(victim.marker)
+        await asyncio.gather(*(host.disconnect() for host in victim.hosts))
+        await self._census.kill(victim.marker)  # what a last session started in between
+        await asyncio.gather(*(host.ended() for host in victim.hosts))
+        victim.power = Power.DOWN
 
     def _free_address(self) -> str:
         """The next address on which the port is free. An address comes back only after 60,000 others."""
@@ -195,17 +208,6 @@ class Farm:
 
     def _folder(self, name: str = "") -> Path:
         return self._state / "slices" / name
-
-
-async def _end(victim: _Slice, notice: float) -> None:
-    await asyncio.sleep(notice)
-    await _switch_off(victim)
-
-
-async def _switch_off(victim: _Slice) -> None:
-    await processes.kill_all(victim.marker)  # one look at the machine for all hosts
-    await asyncio.gather(*(host.power_off() for host in victim.hosts))
-    victim.power = Power.DOWN
 
 
 def _disarm(victim: _Slice) -> None:

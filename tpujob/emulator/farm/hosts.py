@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,13 +31,21 @@ class Host:
     """`marker` is what every process of the host carries; it ends with `/`, so that no marker begins another."""
 
     def __init__(
-        self, spec: HostSpec, *, address: str, folder: Path, marker: str, facts: Mapping[str, str]
+        self,
+        spec: HostSpec,
+        *,
+        address: str,
+        folder: Path,
+        marker: str,
+        facts: Mapping[str, str],
+        census: processes.Census,
     ) -> None:
         self.spec = spec
         self.address = address
         self.marker = marker
         self.metadata = Metadata(facts)
         self._folder = folder
+        self._census = census
         self._http = HttpServer(self.metadata.answer)
         self._ssh: SshServer | None = None
         self._slow: asyncio.Task[None] | None = None
@@ -63,14 +70,15 @@ class Host:
         self._ssh = SshServer(login)
         await self._ssh.start(self.address, ssh_port)
 
-    async def power_off(self) -> None:
-        """Cut every process, connection and listener, at once. The folder stays."""
+    async def disconnect(self) -> None:
+        """Cut every connection and listener, at once. Its processes are the caller's to kill; the folder stays."""
         self.slow(1)
-        await processes.kill_all(self.marker)
         await self._http.close()
         if self._ssh is not None:
             await self._ssh.close()
-        await processes.kill_all(self.marker)  # what a last session started in between
+
+    async def ended(self) -> None:
+        """Return when all that sessions started has ended and is waited for."""
         if self._ssh is not None:
             await self._ssh.ended()
 
@@ -80,11 +88,8 @@ class Host:
             self._slow.cancel()
             self._slow = None
         if factor > 1:
-            work = processes.slow_down(self.marker, factor)
+            work = self._census.slow_down(self.marker, factor)
             self._slow = asyncio.create_task(work)
-
-    def remove_folder(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def host_env(

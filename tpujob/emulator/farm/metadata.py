@@ -106,7 +106,8 @@ class Metadata:
         text = self._read(request)
         if text is None:
             return Response(404, b"not found\n", _FLAVOR)
-        kind = "application/json" if _recursive(request) else "application/text"
+        is_json = _recursive(request) or request.path.endswith("/token")
+        kind = "application/json" if is_json else "application/text"
         headers = {**_FLAVOR, "Content-Type": kind, "ETag": _etag(text)}
         return Response(200, b"" if request.method == "HEAD" else text.encode(), headers)
 

@@ -1,8 +1,8 @@
 """Finding and signalling the processes of an emulated host, however far they have detached themselves.
 
-Every process of a host carries a marker in its environment, which `setsid`, `nohup` and double forks keep. A child that
-dropped its environment is found through its parent. Signals go through pidfds that are checked against the start time,
-so that a recycled pid is never hit.
+Every process of a host carries a marker in its environment, which `setsid`, `nohup` and double forks keep. A child
+that dropped its environment is found through its parent, and remembered. Signals go through pidfds that are checked
+against the start time, so that a recycled pid is never hit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MARKER = "TPUJOB_EMULATED_HOST"
@@ -23,28 +23,71 @@ class Process:
     started: int  #: clock ticks since boot; with the pid it names one process for good
 
 
-def scan(prefix: str) -> dict[str, list[Process]]:
-    """Every live process whose marker starts with `prefix`, and its descendants, by marker. Zombies do not count."""
-    found: dict[str, list[Process]] = {}
-    owner: dict[int, str] = {}
-    orphans: dict[int, tuple[int, Process]] = {}  # unmarked: pid -> (parent, process)
-    needle = f"{MARKER}={prefix}".encode()
-    for pid in _pids():
-        stat = _stat(pid)
-        if stat is None:
-            continue
-        parent, started = stat
-        marker = _marker(pid, needle)
-        if marker:
-            owner[pid] = marker
-            found.setdefault(marker, []).append(Process(pid, started))
-        else:
-            orphans[pid] = (parent, Process(pid, started))
-    for pid, (_, process) in orphans.items():
-        marker = _inherited(pid, orphans, owner)
-        if marker:
-            found.setdefault(marker, []).append(process)
-    return found
+_Owned = dict[int, tuple[Process, str]]  #: pid -> process, marker
+_Others = dict[int, tuple[int, Process]]  #: pid -> parent, process
+
+
+class Census:
+    """The processes of one farm, by marker: `<farm>/<slice>/<host>/`."""
+
+    def __init__(self, farm: str) -> None:
+        self._needle = f"{MARKER}={farm}/".encode()
+        self._remembered: dict[Process, str] = {}  #: as of the last look
+
+    def find(self, prefix: str) -> dict[str, list[Process]]:
+        """Every live process whose marker starts with `prefix`, by marker. Zombies do not count."""
+        owner, others = self._look()
+        kin = {p: _inherited(p.pid, others, owner) for _, p in others.values()}
+        everyone = dict(owner.values()) | {p: marker for p, marker in kin.items() if marker}
+        self._remembered = everyone  # gone ones drop out: each look starts from what lives
+        found: dict[str, list[Process]] = {}
+        for process, marker in everyone.items():
+            if marker.startswith(prefix):
+                found.setdefault(marker, []).append(process)
+        return found
+
+    async def kill(self, prefix: str) -> None:
+        """SIGKILL until none is left: a process may fork between the look and the signal. Raises TimeoutError after
+        10 s, which only a process stuck in the kernel brings about."""
+        async with asyncio.timeout(10):
+            while groups := self.find(prefix):
+                for processes in groups.values():
+                    send(processes, signal.SIGKILL)
+                await asyncio.sleep(0.01)
+
+    def terminate(self, prefix: str) -> None:
+        """SIGTERM to every process; a stopped one is woken, so that it can see it."""
+        self._send(prefix, signal.SIGTERM, signal.SIGCONT)
+
+    async def slow_down(self, prefix: str, factor: float) -> None:
+        """Until cancelled, let the processes run for 1/`factor` of the time; then they all run again."""
+        try:
+            while True:
+                self._send(prefix, signal.SIGCONT)
+                await asyncio.sleep(SLOW_SLICE)
+                self._send(prefix, signal.SIGSTOP)
+                await asyncio.sleep(SLOW_SLICE * (factor - 1))
+        finally:
+            self._send(prefix, signal.SIGCONT)
+
+    def _send(self, prefix: str, *signals: signal.Signals) -> None:
+        for processes in self.find(prefix).values():
+            send(processes, *signals)
+
+    def _look(self) -> tuple[_Owned, _Others]:
+        owner: _Owned = {}
+        others: _Others = {}
+        for pid in _pids():
+            stat = _stat(pid)
+            if stat is None:
+                continue
+            parent, process = stat[0], Process(pid, stat[1])
+            marker = _marker(pid, self._needle) or self._remembered.get(process, "")
+            if marker:
+                owner[pid] = process, marker
+            else:
+                others[pid] = parent, process
+        return owner, others
 
 
 def send(processes: Iterable[Process], *signals: signal.Signals) -> None:
@@ -63,39 +106,6 @@ def send(processes: Iterable[Process], *signals: signal.Signals) -> None:
             pass
         finally:
             os.close(fd)
-
-
-async def kill_all(prefix: str) -> None:
-    """SIGKILL until none is left: a process may fork between the look and the signal. Raises TimeoutError after 10 s,
-    which only a process stuck in the kernel brings about."""
-    async with asyncio.timeout(10):
-        while groups := scan(prefix):
-            for processes in groups.values():
-                send(processes, signal.SIGKILL)
-            await asyncio.sleep(0.01)
-
-
-def terminate_all(prefix: str) -> None:
-    """SIGTERM to every process; a stopped one is woken, so that it can see it."""
-    for processes in scan(prefix).values():
-        send(processes, signal.SIGTERM, signal.SIGCONT)
-
-
-async def slow_down(prefix: str, factor: float) -> None:
-    """Until cancelled, let the processes run for 1/`factor` of the time; then they all run again."""
-    try:
-        while True:
-            _signal_all(prefix, signal.SIGCONT)
-            await asyncio.sleep(SLOW_SLICE)
-            _signal_all(prefix, signal.SIGSTOP)
-            await asyncio.sleep(SLOW_SLICE * (factor - 1))
-    finally:
-        _signal_all(prefix, signal.SIGCONT)
-
-
-def _signal_all(prefix: str, number: signal.Signals) -> None:
-    for processes in scan(prefix).values():
-        send(processes, number)
 
 
 def _pids() -> list[int]:
@@ -126,14 +136,12 @@ def _marker(pid: int, needle: bytes) -> str:
     return ""
 
 
-def _inherited(
-    pid: int, orphans: Mapping[int, tuple[int, Process]], owner: Mapping[int, str]
-) -> str:
-    """The marker of the nearest marked ancestor."""
+def _inherited(pid: int, others: _Others, owner: _Owned) -> str:
+    """The marker of the nearest ancestor that has one."""
     for _ in range(64):
         if pid in owner:
-            return owner[pid]
-        if pid not in orphans:
+            return owner[pid][1]
+        if pid not in others:
             return ""
-        pid = orphans[pid][0]
+        pid = others[pid][0]
     return ""

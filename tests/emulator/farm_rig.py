@@ -1,0 +1,132 @@
+"""A real farm in a process of its own, and the small tools with which tests look at it from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import paramiko
+
+from tpujob.adapters.ssh_keys import SliceKeys
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], what: str, seconds: float = 20) -> T:
+    """The first true answer of `look`. Fails, saying what was waited for."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"after {seconds} s still not: {what}")
+        time.sleep(0.02)
+
+
+class FarmProcess:
+    """Started by the constructor; `stop` or `kill` ends it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+        ready = folder / "farm.ready"
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "tpujob.emulator.farm"]
+        arguments = ["--ready", str(ready), "--state", str(self.state)]
+        self.process = subprocess.Popen([*command, *arguments])
+        until(lambda: ready.exists() or self.process.poll() is not None, "the farm listens")
+        assert ready.exists(), f"the farm ended with {self.process.returncode}"
+        self.ready = json.loads(ready.read_text())
+        self.ssh_port = self.ready["ssh_port"]
+        # the adapter's own keys, so that what is made here can be used through it
+        self.keys = SliceKeys(folder / "rig-keys", "rig")
+
+    def call(self, method: str, path: str, body: Any = None, *, token: str = "") -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.ready["control"] + path, method=method, data=data)
+        request.add_header("Authorization", f"Bearer {token or self.ready['token']}")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def refusal(self, method: str, path: str, body: Any = None, *, token: str = "") -> int:
+        """The HTTP status of a call that must not succeed."""
+        try:
+            self.call(method, path, body, token=token)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        raise AssertionError(f"{method} {path} was accepted")
+
+    def slice(self, name: str, hosts: int = 1, *, key: str = "", **more: Any) -> list[str]:
+        """Make a slice that lets `key` (or the rig) in; returns the addresses."""
+        body = {
+            "zone": "us-central2-b",
+            "type": "v4-16",
+            "metadata": {"ssh-keys": f"tpujob:{key or self.keys.public_key()}"},
+            "hosts": [{"index": i, "physical": f"h{i}", "chips": 4} for i in range(hosts)],
+            **more,
+        }
+        return [h["address"] for h in self.call("PUT", f"/slices/{name}", body)["hosts"]]
+
+    def hosts(self, name: str) -> list[dict[str, Any]]:
+        found = {s["name"]: s["hosts"] for s in self.call("GET", "/slices")["slices"]}
+        return found.get(name, [])
+
+    @contextlib.contextmanager
+    def ssh(self, address: str, user: str = "tpujob") -> Iterator[paramiko.SSHClient]:
+        client = paramiko.SSHClient()
+        client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
+        key = str(self.keys.key_file)
+        try:
+            client.connect(
+                address,
+                self.ssh_port,
+                user,
+                key_filename=key,
+                allow_agent=False,
+                look_for_keys=False,
+                timeout=10,
+            )
+            yield client
+        finally:
+            client.close()
+
+    def run(self, address: str, command: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
+        """Exit code (-1: by a signal), stdout, stderr."""
+        with self.ssh(address) as client:
+            feed, out, err = client.exec_command(command, timeout=30)
+            feed.write(stdin)
+            feed.channel.shutdown_write()
+            stdout, stderr = out.read(), err.read()  # first: the exit code comes after all output
+            return out.channel.recv_exit_status(), stdout, stderr
+
+    def start_detached(self, address: str, script: Path, prefix: str = "") -> None:
+        """Run a script as a daemon does: in its own session, without a parent, a terminal or streams."""
+        inner = f"{prefix}sh {script}; true"
+        self.run(address, f"setsid nohup sh -c '{inner}' > /dev/null 2>&1 < /dev/null &")
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=20)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=20)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,265 @@
+"""The farm from outside: what a session sees, what preemption does, what is left afterwards (nothing)."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from tests.emulator.farm_rig import FarmProcess, alive, until
+
+
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarmProcess]:
+    process = FarmProcess(tmp_path_factory.mktemp("farm"))
+    yield process
+    process.stop()
+
+
+def test_a_session_has_the_environment_of_a_tpu_vm_and_nothing_of_the_farm(farm: FarmProcess):
+    (address,) = farm.slice("tj-env", env={"STORAGE_EMULATOR_HOST": "http://127.0.0.1:1"})
+    code, out, _ = farm.run(address, "env -0; cd; pwd")
+    *pairs, cwd = out.decode().rstrip("\n").split("\0")
+    env = dict(pair.split("=", 1) for pair in pairs)
+    assert code == 0
+    assert env["HOME"] == cwd
+    assert (env["USER"], env["JAX_PLATFORMS"], env["JAX_NUM_CPU_DEVICES"]) == ("tpujob", "cpu", "4")
+    assert env["STORAGE_EMULATOR_HOST"] == "http://127.0.0.1:1"
+    assert env["GCE_METADATA_HOST"].startswith(f"{address}:")
+    given = {"HOME", "USER", "LOGNAME", "SHELL", "LANG", "PATH", "TMPDIR", "GCE_METADATA_HOST"}
+    given |= {"JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "TPUJOB_DEVICES", "STORAGE_EMULATOR_HOST"}
+    of_the_shell = {"PWD", "SHLVL", "_", "OLDPWD"}
+    assert set(env) - of_the_shell == given | {"TPUJOB_EMULATED_HOST"}, "something leaked in"
+    _, out, _ = farm.run(
+        address, "ls $TPUJOB_DEVICES; python3 -c 'import jax, sys; print(sys.prefix)'"
+    )
+    *devices, prefix = out.decode().split()
+    assert [Path(d).name for d in devices] == ["accel0", "accel1", "accel2", "accel3"]
+    assert prefix == sys.prefix, "python3 on a host is not this environment's"
+
+
+def test_commands_end_as_they_do_under_openssh(farm: FarmProcess):
+    (address,) = farm.slice("tj-exec")
+    assert farm.run(address, "exit 7")[0] == 7
+    assert farm.run(address, "kill -9 $$")[0] == -1, "an exit signal is not an exit code"
+    assert farm.run(address, "cat; echo no >&2", b"yes")[1:] == (b"yes", b"no\n")
+    big = "head -c 5000000 /dev/zero; head -c 300000 /dev/zero >&2"
+    code, out, err = farm.run(address, f"({big}) 2>&1 | cat; {big.split(';')[1]}")
+    assert (code, len(out), len(err)) == (0, 5_300_000, 300_000), "output was lost"
+
+
+def test_a_shell_on_a_terminal_knows_its_size_and_can_be_interrupted(farm: FarmProcess):
+    (address,) = farm.slice("tj-pty")
+    with farm.ssh(address) as client:
+        channel = client.invoke_shell("xterm", width=100, height=30)
+        channel.settimeout(20)
+        channel.send(b"stty size; sleep 1000\n")
+        _expect(channel, b"30 100")
+        channel.resize_pty(120, 40)
+        channel.send(b"\x03")  # Ctrl-C ends the sleep
+        channel.send(b"stty size; exit 5\n")
+        _expect(channel, b"40 120")
+        assert channel.recv_exit_status() == 5
+
+
+def test_files_go_by_sftp_relative_to_home_or_absolute(farm: FarmProcess, tmp_path: Path):
+    (address,) = farm.slice("tj-sftp")
+    with farm.ssh(address) as client, client.open_sftp() as sftp:
+        home = sftp.normalize(".")
+        with sftp.open("notes.txt", "wb") as file:
+            file.write(b"hello")
+        assert sftp.stat(f"{home}/notes.txt").st_size == 5
+    assert farm.run(address, "cat ~/notes.txt")[1] == b"hello"
+
+
+def test_only_keys_of_the_metadata_get_in(farm: FarmProcess):
+    other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKrJ0gM1WvQz0n0n9Q8CKlQq7Qm8hLqZ7y4r6b9yV0aN"
+    (address,) = farm.slice("tj-locked", key=other)
+    with pytest.raises(paramiko.AuthenticationException), farm.ssh(address):
+        pass
+    farm.slice("tj-locked")  # the metadata now has our key as well: no restart is needed
+    assert farm.run(address, "true")[0] == 0
+    with pytest.raises(paramiko.AuthenticationException), farm.ssh(address, user="root"):
+        pass
+
+
+def test_a_dropped_connection_leaves_the_process_running(farm: FarmProcess, tmp_path: Path):
+    (address,) = farm.slice("tj-drop")
+    pids = tmp_path / "pids"
+    with farm.ssh(address) as client:
+        client.exec_command(f"echo $$ > {pids}; exec sleep 1000")
+        pid = int(until(lambda: pids.exists() and pids.read_text().strip(), "the command runs"))
+    until(lambda: farm.hosts("tj-drop")[0]["processes"] == 1, "only the command is left")
+    assert alive(pid)
+    farm.call("DELETE", "/slices/tj-drop")
+    assert not alive(pid)
+
+
+def test_preemption_reaches_detached_processes_first_gently_then_for_good(
+    farm: FarmProcess, tmp_path: Path
+):
+    addresses = farm.slice("tj-doomed", hosts=2)
+    script, log, pids = _stubborn(tmp_path)
+    for address in addresses:
+        farm.start_detached(address, script)
+        # one that drops its environment is found through its parent
+        farm.start_detached(address, script, prefix="env -i setsid --wait ")
+    numbers = until(lambda: _lines(pids, 4), "four programs run")
+    assert all(alive(int(n)) for n in numbers)
+
+    farm.call("POST", "/slices/tj-doomed/preempt", {"notice_s": 1.5})
+    assert {h["state"] for h in farm.hosts("tj-doomed")} == {"dying"}
+    until(lambda: _lines(log, 4), "each of them has seen SIGTERM")
+    assert all(alive(int(n)) for n in numbers), "killed within the notice time"
+    until(lambda: {h["state"] for h in farm.hosts("tj-doomed")} == {"down"}, "the hosts are off")
+    assert not any(alive(int(n)) for n in numbers)
+    assert {h["processes"] for h in farm.hosts("tj-doomed")} == {0}
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((addresses[0], farm.ssh_port), timeout=5)
+
+
+def test_an_open_session_ends_when_its_host_is_switched_off(farm: FarmProcess):
+    (address,) = farm.slice("tj-cut")
+    with farm.ssh(address) as client:
+        _, out, _ = client.exec_command("echo up; exec sleep 1000")
+        assert out.readline() == "up\n"
+        farm.call("POST", "/slices/tj-cut/preempt", {"notice_s": 0})
+        assert out.channel.recv_exit_status() == -1
+
+
+def test_a_slowed_host_stops_and_goes_by_turns(farm: FarmProcess, tmp_path: Path):
+    (address,) = farm.slice("tj-slow")
+    pids = tmp_path / "pids"
+    farm.run(address, f"setsid sh -c 'echo $$ > {pids}; exec sleep 1000' > /dev/null 2>&1 &")
+    (pid,) = until(lambda: _lines(pids, 1), "the program runs")
+    farm.call("POST", "/slices/tj-slow/slow", {"host": 0, "factor": 10})
+    until(lambda: _process_state(pid) == "T", "it is stopped")
+    until(lambda: _process_state(pid) == "S", "it goes on")
+    until(lambda: _process_state(pid) == "T", "it is stopped again")
+    farm.call("POST", "/slices/tj-slow/slow", {"host": 0, "factor": 1})
+    until(lambda: _process_state(pid) == "S", "it goes on for good")
+    assert farm.refusal("POST", "/slices/tj-slow/slow", {"host": 3, "factor": 2}) == 404
+    assert farm.refusal("POST", "/slices/tj-slow/slow", {"host": 0, "factor": 0.5}) == 400
+
+
+def test_making_a_slice_again_changes_nothing_and_deleting_it_leaves_nothing(farm: FarmProcess):
+    first = farm.slice("tj-twice", hosts=2)
+    home = Path(farm.run(first[1], "pwd")[1].decode().strip())
+    assert farm.slice("tj-twice", hosts=2) == first
+    assert home.exists()
+    assert (
+        farm.refusal("PUT", "/slices/tj-twice", {"zone": "z", "type": "t", "hosts": [{"index": 0}]})
+        == 400
+    )
+    farm.call("DELETE", "/slices/tj-twice")
+    farm.call("DELETE", "/slices/tj-twice")
+    assert not home.parent.parent.exists()
+    assert farm.hosts("tj-twice") == []
+    again = farm.slice("tj-twice", hosts=2)
+    assert not set(again) & set(first), "an address came back at once"
+
+
+def test_each_host_has_its_own_host_key(farm: FarmProcess):
+    keys: set[str] = set()
+    for address in farm.slice("tj-keys", hosts=3):
+        with farm.ssh(address) as client:
+            transport = client.get_transport()
+            assert transport is not None
+            keys.add(transport.get_remote_server_key().get_base64())
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/slices/..%2fetc", {"zone": "z", "type": "t", "hosts": [{"index": 0}]}),
+        ("/slices/tj-bad", {"zone": "z", "type": "t", "hosts": []}),
+        ("/slices/tj-bad", {"zone": "z", "type": "t", "hosts": [{"index": 1}]}),
+        ("/slices/tj-bad", {"zone": "z", "hosts": [{"index": 0}]}),
+        ("/slices/tj-bad", [1]),
+    ],
+)
+def test_impossible_slices_are_refused(farm: FarmProcess, path: str, body: object):
+    assert farm.refusal("PUT", path, body) in (400, 404)
+    assert farm.hosts("tj-bad") == []
+
+
+def test_the_control_needs_its_token(farm: FarmProcess):
+    assert farm.refusal("GET", "/slices", token="guess") == 401
+    assert farm.refusal("POST", "/slices/tj-nobody/preempt", {}) == 404
+
+
+def test_a_farm_that_ends_takes_its_processes_along(tmp_path: Path):
+    farm = FarmProcess(tmp_path)
+    pid = _run_stubborn(farm, tmp_path)
+    crowded = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tpujob.emulator.farm",
+            "--ready",
+            str(tmp_path / "other"),
+            "--state",
+            str(farm.state),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert (crowded.returncode, "another farm runs on" in crowded.stderr) == (1, True)
+    assert farm.stop() == 0
+    assert not alive(pid)
+    assert [p.name for p in farm.state.iterdir()] == ["farm.lock"]
+
+
+def test_the_next_farm_cleans_up_after_one_that_was_killed(tmp_path: Path):
+    first = FarmProcess(tmp_path)
+    pid = _run_stubborn(first, tmp_path)
+    first.kill()
+    assert alive(pid), "nothing to clean up: the test proves nothing"
+    second = FarmProcess(tmp_path)
+    try:
+        assert not alive(pid)
+        assert second.hosts("tj-left") == []
+    finally:
+        second.stop()
+
+
+def _stubborn(folder: Path) -> tuple[Path, Path, Path]:
+    """A script that adds its pid to a file, notes every SIGTERM in another, and does not go of its own accord."""
+    script, log, pids = folder / "stubborn.sh", folder / "log", folder / "pids"
+    script.write_text(
+        f"trap 'echo saw-term >> {log}' TERM\necho $$ >> {pids}\nwhile :; do sleep 0.05; done\n"
+    )
+    return script, log, pids
+
+
+def _run_stubborn(farm: FarmProcess, folder: Path) -> int:
+    """Its pid, on the one host of the slice `tj-left`."""
+    (address,) = farm.slice("tj-left")
+    script, _, pids = _stubborn(folder)
+    farm.start_detached(address, script)
+    (pid,) = until(lambda: _lines(pids, 1), "the program runs")
+    return int(pid)
+
+
+def _process_state(pid: str) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _lines(path: Path, at_least: int) -> list[str]:
+    lines = path.read_text().split() if path.exists() else []
+    return lines if len(lines) >= at_least else []
+
+
+def _expect(channel: paramiko.Channel, text: bytes) -> None:
+    seen = b""
+    while text not in seen:
+        data = channel.recv(4096)
+        assert data, f"the session ended without {text!r}; it said {seen!r}"
+        seen += data
