@@ -1,0 +1,249 @@
+"""The Store port on one SQLite file: what a laptop keeps of its jobs. Holds no rules beyond the port's own.
+
+Any number of threads and processes may use one file at once. Each transaction is a few statements and takes the write
+lock at its start, so two writers queue up instead of failing halfway. Opening, pooling and errors are in
+`sqlite_file.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
+
+from tpujob.adapters.sqlite_file import SqliteFile
+from tpujob.domain.codec import event_from_json, job_from_json, to_json
+from tpujob.domain.model import Event, Job, Wish
+from tpujob.errors import Conflict, Fenced, NotFound, StoreError
+from tpujob.ports import Lease
+
+#: of one job: how many commits back a repeat is still recognised; one that is older meets the version check
+REMEMBERED = 16
+#: decoded records kept; a job of 64 hosts takes about 30 kB
+CACHED = 4096
+
+SCHEMA = """
+CREATE TABLE jobs (                             -- AUTOINCREMENT: the number of a removed job never comes back
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, user TEXT, name TEXT, live INTEGER,
+    wake REAL,                                  -- NULL: nothing is left to do
+    version INTEGER, document TEXT);
+CREATE INDEX jobs_by_wake ON jobs (wake) WHERE wake IS NOT NULL;
+CREATE INDEX jobs_by_name ON jobs (name);
+CREATE INDEX jobs_live ON jobs (number) WHERE live;
+CREATE TABLE events (
+    job_id TEXT, seq INTEGER, document TEXT, PRIMARY KEY (job_id, seq)) WITHOUT ROWID;
+CREATE TABLE leases (
+    job_id TEXT PRIMARY KEY, owner TEXT, token INTEGER, until REAL) WITHOUT ROWID;
+CREATE TABLE ops (                              -- what the newest commits stored, for a caller who lost the reply
+    job_id TEXT, version INTEGER, op_id TEXT, document TEXT, PRIMARY KEY (job_id, version));
+CREATE TABLE keys (key TEXT PRIMARY KEY, job_id TEXT) WITHOUT ROWID;
+CREATE TABLE changes (                          -- removed jobs stay: those who follow must hear of it
+    job_id TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID;
+CREATE UNIQUE INDEX changes_by_number ON changes (number, job_id);
+"""
+
+
+class SqliteStore:
+    """Implements `ports.Store`. Every call may also raise StoreError (the file cannot be used; the hint says what
+    to do) or Transient (another process kept the file locked for too long)."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the file, and its folder, when they are not there; only their owner may read them."""
+        self._file = SqliteFile(path, SCHEMA)
+        self._decoded: dict[
+            str, Job
+        ] = {}  #: records never change, so one of the same version is the same
+
+    def close(self) -> None:
+        """Close the idle connections; the store still works afterwards."""
+        self._file.close()
+
+    # Jobs ------------------------------------------------------------------------------------------------------------
+
+    def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
+        with self._file.writing() as db:
+            if idempotency_key:
+                query = (
+                    "SELECT id, version, document FROM keys JOIN jobs ON id = job_id WHERE key = ?"
+                )
+                if row := db.execute(query, (idempotency_key,)).fetchone():
+                    return self._decode(*row)
+            number = db.execute("INSERT INTO jobs DEFAULT VALUES").lastrowid
+            stored = replace(job, id=f"{number:06d}", version=1)
+            _write(db, stored, event)
+            if idempotency_key:
+                db.execute("INSERT INTO keys VALUES (?, ?)", (idempotency_key, stored.id))
+        return stored
+
+    def get(self, job_id: str) -> Job:
+        with self._file.reading() as db:
+            row = _row(db, job_id)
+        return self._decode(job_id, *row)
+
+    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
+        wanted = {"user = ?": user or None, "name = ?": name or None, "live = ?": live}
+        given = {clause: value for clause, value in wanted.items() if value is not None}
+        where = f"WHERE {' AND '.join(given)}" if given else ""
+        query = f"SELECT id, version, document FROM jobs {where} ORDER BY number DESC"  # noqa: S608
+        with self._file.reading() as db:
+            rows = db.execute(query, tuple(given.values())).fetchall()
+        return [self._decode(*row) for row in rows]
+
+    def commit(
+        self,
+        job: Job,
+        event: Event | None,
+        *,
+        expected_version: int,
+        op_id: str,
+        lease: Lease | None,
+    ) -> Job:
+        with self._file.writing() as db:
+            replayed = db.execute(
+                "SELECT version, document FROM ops WHERE job_id = ? AND op_id = ?", (job.id, op_id)
+            ).fetchone()
+            if replayed:
+                return self._decode(job.id, *replayed)
+            version, _ = _row(db, job.id)
+            _check_lease(db, job.id, lease)
+            if version != expected_version:
+                raise Conflict(
+                    f"job {job.id} is at version {version} by now, not {expected_version}",
+                    hint="somebody else changed it: look again",
+                )
+            stored = replace(job, version=version + 1)
+            _write(db, stored, event, op_id)
+        return stored
+
+    def events(self, job_id: str, *, after: int = 0) -> list[Event]:
+        with self._file.reading() as db:
+            _row(db, job_id)
+            query = "SELECT document FROM events WHERE job_id = ? AND seq > ? ORDER BY seq"
+            rows = db.execute(query, (job_id, after)).fetchall()
+        return [event_from_json(_parse(job_id, text)) for (text,) in rows]
+
+    def remove(self, job_id: str, *, lease: Lease | None) -> None:
+        with self._file.writing() as db:
+            _check_lease(db, job_id, lease)
+            if db.execute("DELETE FROM jobs WHERE id = ?", (job_id,)).rowcount:
+                for table in ("events", "ops", "keys", "leases"):
+                    db.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))  # noqa: S608
+                _changed(db, job_id)
+        self._decoded.pop(job_id, None)
+
+    # Leases ----------------------------------------------------------------------------------------------------------
+
+    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
+        """As the port says; a job that is not there has no lease to give."""
+        with self._file.writing() as db:
+            if not db.execute("SELECT 1 FROM jobs WHERE id = ?", (job_id,)).fetchone():
+                return None
+            held: tuple[str, int, float] = db.execute(
+                "SELECT owner, token, until FROM leases WHERE job_id = ?", (job_id,)
+            ).fetchone() or ("", 0, 0.0)
+            if held[0] != owner and held[2] > now:
+                return None
+            lease = Lease(job_id, owner, held[1] + 1, now + ttl)
+            row = (job_id, owner, lease.token, lease.until)
+            db.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)", row)
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        with self._file.writing() as db:  # the row stays: its token must go on growing
+            ended = "UPDATE leases SET until = 0 WHERE job_id = ? AND token = ?"
+            db.execute(ended, (lease.job_id, lease.token))
+
+    # When to look ----------------------------------------------------------------------------------------------------
+
+    def due(self, now: float) -> list[str]:
+        with self._file.reading() as db:
+            rows = db.execute(
+                "SELECT id FROM jobs WHERE wake <= ? ORDER BY wake", (now,)
+            ).fetchall()
+        return [job_id for (job_id,) in rows]
+
+    def next_wake(self) -> float | None:
+        with self._file.reading() as db:
+            return db.execute("SELECT min(wake) FROM jobs WHERE wake IS NOT NULL").fetchone()[0]
+
+    def changes(self, after: int) -> tuple[int, list[str]]:
+        with self._file.reading() as db:
+            query = "SELECT number, job_id FROM changes WHERE number > ? ORDER BY number"
+            rows = db.execute(query, (after,)).fetchall()
+            newest = rows[-1][0] if rows else _newest(db)
+        return newest, [job_id for _, job_id in rows]
+
+    # Decoding --------------------------------------------------------------------------------------------------------
+
+    def _decode(self, job_id: str, version: int, text: str) -> Job:
+        """Outside any transaction where it can be: decoding takes longer than reading."""
+        known = self._decoded.get(job_id)
+        if known and known.version == version:
+            return known
+        job = job_from_json(_parse(job_id, text))
+        if len(self._decoded) >= CACHED:
+            self._decoded.clear()
+        self._decoded[job_id] = job
+        return job
+
+
+# Steps of a transaction ----------------------------------------------------------------------------------------------
+
+
+def _row(db: Connection, job_id: str) -> tuple[int, str]:
+    row = db.execute("SELECT version, document FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no job {job_id}", hint="`tpujob list --all` shows what there is")
+    return row
+
+
+def _check_lease(db: Connection, job_id: str, lease: Lease | None) -> None:
+    if lease is None:
+        return
+    row = db.execute("SELECT owner, token FROM leases WHERE job_id = ?", (job_id,)).fetchone()
+    if row and row[1] != lease.token:
+        raise Fenced(f"job {job_id} is led by {row[0]} by now", hint="another backend acts for it")
+
+
+def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> None:
+    text = json.dumps(to_json(job), separators=(",", ":"))
+    idle = job.state.final and job.wish is not Wish.CLEAN
+    values = (
+        job.user,
+        job.name,
+        not job.state.final,
+        None if idle else job.wake,
+        job.version,
+        text,
+    )
+    db.execute(
+        "UPDATE jobs SET id = ?, user = ?, name = ?, live = ?, wake = ?, version = ?, document = ? "
+        "WHERE number = ?",
+        (job.id, *values, int(job.id)),
+    )
+    if event:
+        document = json.dumps(to_json(replace(event, seq=job.version)), separators=(",", ":"))
+        db.execute("INSERT INTO events VALUES (?, ?, ?)", (job.id, job.version, document))
+    if op_id:
+        db.execute("INSERT INTO ops VALUES (?, ?, ?, ?)", (job.id, job.version, op_id, text))
+        db.execute(
+            "DELETE FROM ops WHERE job_id = ? AND version <= ?", (job.id, job.version - REMEMBERED)
+        )
+    _changed(db, job.id)
+
+
+def _changed(db: Connection, job_id: str) -> None:
+    db.execute("INSERT OR REPLACE INTO changes VALUES (?, ?)", (job_id, _newest(db) + 1))
+
+
+def _newest(db: Connection) -> int:
+    return db.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()[0]
+
+
+def _parse(job_id: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise StoreError(f"the record of job {job_id} is damaged: {error}") from error

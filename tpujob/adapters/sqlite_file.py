@@ -1,0 +1,158 @@
+"""One SQLite file: opening it, a pool of connections, transactions, and errors that a person can act on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from tpujob.errors import StoreError, TpujobError, Transient
+
+APPLICATION = (
+    0x74706A62  #: `tpjb` in the header of the file: another program's database is left alone
+)
+VERSION = 1  #: of the tables; in the header too
+BUSY = 10.0  #: seconds to wait for another writer; a transaction of ours takes milliseconds
+
+
+class SqliteFile:
+    """Every transaction has a connection for itself while it runs; idle ones are kept for the next."""
+
+    def __init__(self, path: Path, schema: str) -> None:
+        self.path = path
+        self._schema = schema
+        self._idle: list[sqlite3.Connection] = []
+        with self._explained():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its companions get its mode
+        with self.writing():
+            pass  # an unusable file is found out here, not in mid-command
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextlib.contextmanager
+    def reading(self) -> Generator[sqlite3.Connection]:
+        """One consistent view of the file."""
+        with self._transaction("BEGIN") as db:
+            yield db
+
+    @contextlib.contextmanager
+    def writing(self) -> Generator[sqlite3.Connection]:
+        """All of the block is written, and on disk when it ends; or, when it raises, nothing is."""
+        with self._transaction("BEGIN IMMEDIATE") as db:
+            yield db
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Generator[sqlite3.Connection]:
+        with self._explained():
+            db = self._taken()
+            try:
+                db.execute(begin)
+                yield db
+                db.execute("COMMIT")
+            except TpujobError:
+                db.execute("ROLLBACK")
+                self._idle.append(db)
+                raise
+            except BaseException:
+                db.close()  # rolls back; what else is wrong with it nobody knows
+                raise
+            self._idle.append(db)
+
+    def _taken(self) -> sqlite3.Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        db = sqlite3.connect(
+            self.path, timeout=BUSY, isolation_level=None, check_same_thread=False, uri=False
+        )
+        try:
+            self._prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        # FULL, as an intent must be on disk before its effect: after a power cut a slice that nobody knows of would
+        # cost money, and commits are too few for the sync of a few milliseconds to matter.
+        db.execute("PRAGMA synchronous = FULL")
+        if self._header(db) == (APPLICATION, VERSION):
+            return
+        self._to_wal(db)
+        db.execute("BEGIN IMMEDIATE")
+        application, version = self._header(db)  # again: another process may have been quicker
+        if application == 0 and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            for statement in self._schema.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA user_version = {VERSION}")
+        elif application != APPLICATION:
+            raise StoreError(
+                f"{self.path} is another program's database",
+                hint="set TPUJOB_STATE to another folder",
+            )
+        elif version != VERSION:
+            raise StoreError(
+                f"{self.path} was written by another version of tpujob (its tables are of version {version}, "
+                f"these of {VERSION})",
+                hint="upgrade tpujob, or set TPUJOB_STATE to another folder",
+            )
+        db.execute("COMMIT")
+
+    @staticmethod
+    def _header(db: sqlite3.Connection) -> tuple[int, int]:
+        application: int = db.execute("PRAGMA application_id").fetchone()[0]
+        return application, db.execute("PRAGMA user_version").fetchone()[0]
+
+    @staticmethod
+    def _to_wal(db: sqlite3.Connection) -> None:
+        """Let readers and one writer work at once. Kept in the file; this alone does not wait for a lock by itself."""
+        deadline = time.monotonic() + BUSY
+        while True:
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Generator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise self._error(error) from error
+
+    def _error(self, error: Exception) -> StoreError | Transient:
+        said = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        if "locked" in said:
+            return Transient(f"another process keeps {self.path} locked", hint="try again")
+        hint = next((hint for words, hint in _HINTS.items() if words in said.lower()), "")
+        return StoreError(f"the state in {self.path} cannot be used: {said}", hint=hint)
+
+
+_WRITABLE = "tpujob must be able to write there; or set TPUJOB_STATE to a folder where it can"
+_HINTS = {
+    "full": "free some space on that disk; nothing that was stored is lost",
+    "no space": "free some space on that disk; nothing that was stored is lost",
+    "disk i/o error": "is the disk full, or over its quota? nothing that was stored is lost",
+    "not a database": "move that file away, or set TPUJOB_STATE to another folder",
+    "malformed": "move that file away, or put a copy of it back",
+    "readonly": _WRITABLE,
+    "read-only": _WRITABLE,
+    "unable to open": _WRITABLE,
+    "permission denied": _WRITABLE,
+    "not a directory": _WRITABLE,
+    "file exists": _WRITABLE,
+    "no such file": _WRITABLE,
+}
