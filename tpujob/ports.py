@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
-from tpujob.domain.model import Event, Job, Slice, SliceSeen
+from tpujob.domain.model import Event, HostPlan, Job, Slice, SliceSeen
 
 
 class Clock(Protocol):
@@ -129,14 +129,6 @@ class Slices(Protocol):
 
 
 # Hosts ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class HostPlan:
-    """What one host is to run: a JSON document for the agent (`domain/launch.py` writes it)."""
-
-    host: int
-    document: Mapping[str, Any]
 
 
 class Hosts(Protocol):

@@ -312,6 +312,14 @@ class WipeJob:
     """Remove what the bucket holds of the job (not its checkpoints, unless asked), then its record."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """What one host is to run: a JSON document for the agent (`launch.py` writes it)."""
+
+    host: int
+    document: Mapping[str, Json]
+
+
 Action = CreateSlice | DeleteSlice | StartProgram | StopProgram | WipeJob
 
 
