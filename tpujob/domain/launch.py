@@ -1,0 +1,216 @@
+"""Text in, text out: the plan that each host of an attempt is given, and the reports that come back.
+
+The agent (`agent/agent.py`) reads the one and writes the other. Where things lie in the workdir is said here too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from tpujob.domain.model import Attempt, Cause, Endpoint, HostPlan, Job, Json, Progress, Report
+from tpujob.domain.spec import parse
+from workloads.contract import Context
+
+#: where host 0 of a slice waits for the others
+COORDINATOR_PORT = 8476
+#: below the home folder of a host, so that it outlives attempts; the agent expands it
+CACHE = "~/.tpujob/cache"
+#: bytes of output that an attempt may leave per host; more, and the middle is dropped
+LOG_BYTES = 256 * 1024 * 1024
+
+PHASES = frozenset({"fetching", "setup", "clearing", "running", "stopping", "exited"})
+NOTICES = frozenset({"", "preempted", "maintenance"})
+
+MAX_REPORT = 64 * 1024  #: characters; a storage takes 8 KiB of metadata, so more is not ours
+MAX_TEXT = 500  #: characters of an error
+MAX_METRICS = 32
+
+
+class Stored(Protocol):
+    """As much of an object in the bucket as a report needs."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def updated(self) -> float: ...
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+
+
+# Places --------------------------------------------------------------------------------------------------------------
+
+
+def report_path(workdir: str, attempt: int, host: int) -> str:
+    """One object per host; one list of their common prefix observes them all."""
+    return f"{workdir}/attempts/{attempt}/reports/host-{host}"
+
+
+def reports_prefix(job: Job) -> str:
+    """What the report paths of the newest attempt begin with."""
+    return f"{job.workdir}/attempts/{_newest(job).number}/reports/host-"
+
+
+def log_prefix(workdir: str, attempt: int, host: int) -> str:
+    """What the paths of a host's log segments begin with; a number of at least five digits follows."""
+    return f"{workdir}/attempts/{attempt}/host-{host}/log-"
+
+
+# Plans ---------------------------------------------------------------------------------------------------------------
+
+
+def plans(job: Job, *, report_every: float = 15.0) -> list[HostPlan]:
+    """One plan for each host of the serving slice, by host: what makes it look like the newest attempt."""
+    assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
+    endpoints = sorted(job.slice.endpoints, key=lambda e: e.host)
+    return [HostPlan(e.host, _document(job, e, endpoints, report_every)) for e in endpoints]
+
+
+def _document(
+    job: Job, endpoint: Endpoint, endpoints: Sequence[Endpoint], report_every: float
+) -> dict[str, Any]:
+    spec = parse(job.spec)
+    attempt = _newest(job).number
+    context = Context(
+        job=job.id,
+        attempt=attempt,
+        host=endpoint.host,
+        hosts=len(endpoints),
+        coordinator=f"{endpoints[0].internal_ip}:{COORDINATOR_PORT}",
+        workdir=job.workdir,
+        cache=CACHE,
+    )
+    given = {name: getattr(context, name) for name in Context.__dataclass_fields__ if name != "out"}
+    return {
+        "v": 1,
+        "job": job.id,
+        "attempt": attempt,
+        "host": endpoint.host,
+        "hosts": len(endpoints),
+        "workdir": job.workdir,
+        "bundles": [b if b.startswith("gs://") else f"{job.bucket}/{b}" for b in job.bundles],
+        "setup": spec.setup,
+        "argv": _argv(job.spec),
+        "env": dict(spec.run.env),
+        "context": given,
+        "grace": spec.stop_grace,
+        "report_every": report_every,
+        "log_bytes": LOG_BYTES,
+    }
+
+
+def command_line(spec: Mapping[str, Json]) -> str:
+    """For people: what runs on each host."""
+    command = spec["run"].get("command")
+    return command if command is not None else shlex.join(_argv(spec))
+
+
+def _argv(spec: Mapping[str, Json]) -> list[str]:
+    """The program as a list of words: nothing that a user wrote is ever part of another word's text."""
+    run = spec["run"]
+    if run.get("command") is not None:
+        return ["bash", "-c", run["command"]]
+    options = [_option(key, value) for key, value in run.get("args", {}).items()]
+    return ["python3", "-m", f"workloads.{run['workload']}", *options]
+
+
+def _option(key: str, value: Json) -> str:
+    name = key.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name}={value}"
+
+
+def _newest(job: Job) -> Attempt:
+    assert job.attempt is not None, f"job {job.id} has no attempt in state {job.state}"
+    return job.attempt
+
+
+# Reports -------------------------------------------------------------------------------------------------------------
+
+
+def read_reports(job: Job, blobs: Iterable[Stored], *, now: float) -> tuple[Report, ...]:
+    """The reports among these objects that are about the newest attempt of `job`, by host. `now` is the storage's
+    own time. What is not a report, or speaks of another job, attempt or host, is passed over."""
+    prefix = reports_prefix(job)
+    found: dict[int, Report] = {}
+    for blob in blobs:
+        number = blob.path.removeprefix(prefix)
+        if not blob.path.startswith(prefix) or not re.fullmatch(r"0|[1-9][0-9]{0,5}", number):
+            continue
+        text = blob.metadata.get("report", "")
+        report = read_report(int(number), text, age=max(0.0, now - blob.updated))
+        if report and report.attempt == _newest(job).number and _loads(text).get("job") == job.id:
+            found[report.host] = report
+    return tuple(found[host] for host in sorted(found))
+
+
+def read_report(host: int, text: str, *, age: float) -> Report | None:
+    """What the agent on `host` says; None when that is no report of this host. A value of a wrong kind counts as
+    not said."""
+    said = _loads(text)
+    phase, attempt, notice = said.get("phase"), _whole(said.get("attempt")), said.get("notice")
+    if _whole(said.get("host")) != host or attempt is None or phase not in PHASES:
+        return None
+    cause = said.get("cause")
+    return Report(
+        host=host,
+        attempt=attempt,
+        phase=str(phase),
+        age=age,
+        exit_code=_whole(said.get("exit_code")),
+        error=_text(said.get("error")),
+        error_cause=Cause(cause) if isinstance(cause, str) and cause in Cause.__members__ else None,
+        notice=notice if isinstance(notice, str) and notice in NOTICES else "",
+        progress=_progress(said),
+    )
+
+
+def _progress(said: Mapping[str, Json]) -> Progress:
+    given = said.get("metrics")
+    metrics = cast("dict[str, Json]", given) if isinstance(given, dict) else {}
+    numbers = {_text(name): _number(value) for name, value in metrics.items()}
+    known = [(name, number) for name, number in numbers.items() if number is not None]
+    return Progress(
+        step=_whole(said.get("step")),
+        steps=_whole(said.get("steps")),
+        loss=_number(said.get("loss")),
+        phase=_text(said.get("program_phase")),
+        checkpoint=_whole(said.get("checkpoint")),
+        resumed_from=_whole(said.get("resumed_from")),
+        metrics=dict(known[:MAX_METRICS]),
+    )
+
+
+def _loads(text: str) -> dict[str, Json]:
+    if len(text) > MAX_REPORT:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Json]", value) if isinstance(value, dict) else {}
+
+
+def _whole(value: Json) -> int | None:
+    """A store keeps 64 bits of it."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return value if fits else None
+
+
+def _number(value: Json) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _text(value: Json) -> str:
+    """One line that is safe to show."""
+    if not isinstance(value, str):
+        return ""
+    shown = "".join(c if c.isprintable() else " " for c in value[: MAX_TEXT * 4])
+    return " ".join(shown.split())[:MAX_TEXT]
