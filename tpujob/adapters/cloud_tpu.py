@@ -13,13 +13,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tpujob.adapters.cloud_tpu_calls import Deadline, Exists, Missing, connect, pages_of, translated
 from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
-from tpujob.adapters.cloud_tpu_tables import call_cause
 from tpujob.domain.model import Absent, Cause, Endpoint, Present, Slice, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Owned
@@ -31,13 +30,6 @@ JOB_LABEL = "tpujob-job"
 OWNER_LABEL = "tpujob-owner"
 
 SSH_USER = "tpujob"
-
-_CHANNEL_OPTIONS = (
-    ("grpc.enable_http_proxy", 0),
-    # gRPC's own 120 s would keep us blind for two minutes after the emulator is back.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
 
 
 class CloudTpuSlices:
@@ -70,26 +62,26 @@ class CloudTpuSlices:
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         """What the cloud says of it now. Never raises: what could not be seen is Unknown."""
         try:
-            return self._look(slice, _Deadline(timeout))
+            return self._look(slice, Deadline(timeout))
         except TpujobError as error:
             return Unknown(error.message)
 
     def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
         """Ask for it; returns when the request is accepted, not when the slice is ready. One that exists and carries
         our labels is adopted. Raises Transient, or Refused with its cause."""
-        deadline = _Deadline(timeout)
+        deadline = Deadline(timeout)
         request = self._request(slice, job_id, public_key)
         try:
-            with _translated(f"asking for {slice.name}"):
+            with translated(f"asking for {slice.name}"):
                 self._client().create_queued_resource(request, **deadline.call())
-        except _Exists:
+        except Exists:
             self._adopt(slice, job_id, deadline)
 
     def delete(self, slice: Slice, *, timeout: float) -> None:
         """Ask for its end, node and queued resource; returns when that is accepted. Absent is success.
         Raises Transient, Refused; what carries the name but is not ours is Refused and stays."""
-        deadline = _Deadline(timeout)
-        with contextlib.suppress(_Missing), _translated(f"deleting {slice.name}"):
+        deadline = Deadline(timeout)
+        with contextlib.suppress(Missing), translated(f"deleting {slice.name}"):
             if queued := self._queued(slice, deadline):
                 self._check_ours(slice, queued.labels)
                 request = {"name": self._queued_name(slice), "force": True}
@@ -101,7 +93,7 @@ class CloudTpuSlices:
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
         """Everything in those zones that carries our label, whatever its state; node and queued resource of one name
         are one. A zone that is closed to the project holds nothing. Raises Transient, Refused."""
-        deadline = _Deadline(timeout)
+        deadline = Deadline(timeout)
         return [owned for zone in zones for owned in self._list_zone(zone, deadline)]
 
     def close(self) -> None:
@@ -113,7 +105,7 @@ class CloudTpuSlices:
 
     # Looking
 
-    def _look(self, slice: Slice, deadline: _Deadline) -> SliceSeen:
+    def _look(self, slice: Slice, deadline: Deadline) -> SliceSeen:
         queued, node = self._queued(slice, deadline), self._node(slice, deadline)
         our_queued = queued if queued and self._ours(queued.labels) else None
         our_node = node if node and self._ours(node.labels) else None
@@ -126,48 +118,48 @@ class CloudTpuSlices:
             _log.info("%s: %r %r", slice.name, queued, node)
         return seen
 
-    def _agreed_absent(self, slice: Slice, deadline: _Deadline) -> SliceSeen:
+    def _agreed_absent(self, slice: Slice, deadline: Deadline) -> SliceSeen:
         """Gone only if the lists agree, all pages of them."""
         client, request = self._client(), {"parent": self._parent(slice.zone)}
         for call, names in (
             (client.list_nodes, _node_names),
             (client.list_queued_resources, _queued_names),
         ):
-            with _translated(f"listing {slice.zone}"):
-                pages = list(_pages(call, request, deadline))
+            with translated(f"listing {slice.zone}"):
+                pages = list(pages_of(call, request, deadline))
             if any(page.unreachable for page in pages):
                 return Unknown(f"{slice.name} is not found, but the list is not complete")
             if any(slice.name in names(page) for page in pages):
                 return Unknown(f"{slice.name} is not found, but is still listed")
         return Absent()
 
-    def _queued(self, slice: Slice, deadline: _Deadline) -> QueuedSeen | None:
+    def _queued(self, slice: Slice, deadline: Deadline) -> QueuedSeen | None:
         try:
-            with _translated(f"looking at {slice.name}"):
+            with translated(f"looking at {slice.name}"):
                 name = self._queued_name(slice)
                 return _queued_seen(
                     self._client().get_queued_resource(name=name, **deadline.call())
                 )
-        except _Missing:
+        except Missing:
             return None
 
-    def _node(self, slice: Slice, deadline: _Deadline) -> NodeSeen | None:
+    def _node(self, slice: Slice, deadline: Deadline) -> NodeSeen | None:
         try:
-            with _translated(f"looking at {slice.name}"):
+            with translated(f"looking at {slice.name}"):
                 name = self._node_name(slice)
                 return _node_seen(self._client().get_node(name=name, **deadline.call()))
-        except _Missing:
+        except Missing:
             return None
 
-    def _list_zone(self, zone: str, deadline: _Deadline) -> list[Owned]:
+    def _list_zone(self, zone: str, deadline: Deadline) -> list[Owned]:
         client, request = self._client(), {"parent": self._parent(zone)}
         found: dict[str, Owned] = {}
         try:
-            with _translated(f"listing {zone}"):
-                for page in _pages(client.list_queued_resources, request, deadline):
+            with translated(f"listing {zone}"):
+                for page in pages_of(client.list_queued_resources, request, deadline):
                     for queued in page.queued_resources:
                         self._add(found, _id(queued.name), zone, _queued_seen(queued))
-                for page in _pages(client.list_nodes, request, deadline):
+                for page in pages_of(client.list_nodes, request, deadline):
                     for node in page.nodes:
                         self._add(found, _id(node.name), zone, _node_seen(node))
         except Refused as refused:
@@ -221,11 +213,11 @@ class CloudTpuSlices:
             "queued_resource": asked,
             # The same for every try, so that one whose answer was lost is recognised.
             "request_id": str(
-                uuid.uuid5(uuid.NAMESPACE_URL, f"{self._owner}/{parent}/{slice.name}")
+                uuid.uuid5(uuid.NAMESPACE_URL, f"{self._owner}/{job_id}/{parent}/{slice.name}")
             ),
         }
 
-    def _adopt(self, slice: Slice, job_id: str, deadline: _Deadline) -> None:
+    def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:
         seen = self._queued(slice, deadline) or self._node(slice, deadline)
         if seen is None:
             raise Transient(f"asking for {slice.name}: it exists, and is not found")
@@ -256,88 +248,11 @@ class CloudTpuSlices:
     def _client(self) -> Any:
         with self._client_lock:
             if self._made is None:
-                self._made = _connect(self._endpoint)
+                self._made = connect(self._endpoint)
             return self._made
 
 
-class _Deadline:
-    """What is left of a call's time, given to each of the requests it makes."""
-
-    def __init__(self, timeout: float) -> None:
-        self._ends = time.monotonic() + timeout
-
-    def call(self) -> dict[str, Any]:
-        """The arguments that bound one request: its time, and no repeats by the library."""
-        left = self._ends - time.monotonic()
-        if left <= 0:
-            raise Transient("Cloud TPU did not answer in time")
-        return {"retry": None, "timeout": left}
-
-
-class _Missing(Refused):
-    """NOT_FOUND."""
-
-
-class _Exists(Refused):
-    """ALREADY_EXISTS."""
-
-
-@contextlib.contextmanager
-def _translated(doing: str) -> Generator[None]:
-    """Turn the library's errors into ours."""
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.auth.exceptions import GoogleAuthError
-
-    try:
-        yield
-    except GoogleAPICallError as error:
-        raise _meaning(doing, _code_name(error), str(error.message)) from error
-    except GoogleAuthError as error:
-        text = f"{doing}: no credentials for Google Cloud: {error}"
-        raise Transient(text, hint="gcloud auth application-default login") from error
-    except ValueError as error:
-        if "closed channel" not in str(error):
-            raise
-        raise Transient(f"{doing}: the connection was closed meanwhile") from error
-
-
-def _meaning(doing: str, code: str, message: str) -> TpujobError:
-    cause, hint = call_cause(code, message)
-    said = f"{doing}: {message}"
-    if cause is None:
-        return Transient(said, hint=hint)
-    kind = {"NOT_FOUND": _Missing, "ALREADY_EXISTS": _Exists}.get(code, Refused)
-    return kind(said, cause=cause, hint=hint)
-
-
-def _code_name(error: Any) -> str:
-    return error.grpc_status_code.name if error.grpc_status_code is not None else "UNKNOWN"
-
-
-def _connect(endpoint: str) -> Any:
-    from google.cloud import tpu_v2
-
-    if not endpoint:
-        return tpu_v2.TpuClient()
-    import grpc
-    from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
-
-    # An endpoint given to the client itself is spoken to in TLS, so the channel is made here.
-    channel = grpc.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
-    return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
-
-
 # From messages -------------------------------------------------------------------------------------------------------
-
-
-def _pages(call: Callable[..., Any], request: dict[str, Any], deadline: _Deadline) -> Iterator[Any]:
-    token = ""
-    while True:
-        page = call({**request, "page_token": token}, **deadline.call())
-        yield page
-        token = page.next_page_token
-        if not token:
-            return
 
 
 def _node_names(page: Any) -> set[str]:

@@ -1,0 +1,488 @@
+"""The port Slices on Cloud TPU: the official client against the emulated API, and the tables whole."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import grpc
+import pytest
+from google.cloud import tpu_v2
+
+from tests.emulator.tpu_rig import (
+    PARENT,
+    PROJECT,
+    QUICK,
+    ZONE,
+    Cloud,
+    node,
+    node_name,
+    queued,
+    queued_name,
+    queued_state,
+    result,
+    until,
+)
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
+from tpujob.adapters.cloud_tpu_tables import (
+    CALL_CODES,
+    NODE_STATES,
+    QUEUED_STATES,
+    call_cause,
+    state_cause,
+)
+from tpujob.domain.model import (
+    Absent,
+    Cause,
+    Endpoint,
+    Present,
+    Slice,
+    SliceSeen,
+    SliceState,
+    Unknown,
+)
+from tpujob.emulator import drills
+from tpujob.emulator.faults import CallFault
+from tpujob.emulator.serve import TpuServer
+from tpujob.errors import Refused, Transient
+from tpujob.ports import Slices
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIexample tpujob"
+SLICE = Slice(
+    name="tj-000007-1",
+    k=1,
+    type="v4-16",
+    zone=ZONE,
+    pricing="spot",
+    runtime_version="tpu-ubuntu2204-base",
+    usd_per_hour=None,
+    requested_at=0.0,
+)
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def slices(cloud: Cloud) -> Iterator[CloudTpuSlices]:
+    made = CloudTpuSlices(PROJECT, insecure_endpoint=cloud.tpu.address)
+    yield made
+    made.close()
+
+
+def ask(slices: Slices, slice: Slice = SLICE, job_id: str = "000007") -> None:
+    slices.create(slice, job_id=job_id, public_key=KEY, timeout=10)
+
+
+def look(slices: Slices, slice: Slice = SLICE) -> SliceSeen:
+    return slices.look(slice, timeout=10)
+
+
+def wait_for(slices: Slices, state: SliceState, slice: Slice = SLICE) -> Present:
+    def there() -> Present | None:
+        seen = look(slices, slice)
+        return seen if isinstance(seen, Present) and seen.state is state else None
+
+    found = until(there, f"{slice.name} {state}")
+    assert found is not None
+    return found
+
+
+def gone(slices: Slices, slice: Slice = SLICE) -> None:
+    until(lambda: look(slices, slice) == Absent(), f"{slice.name} absent")
+
+
+def fail(cloud: Cloud, method: str, code: str, when: str = "pre", message: str = "") -> None:
+    with cloud.world.lock:
+        fault = CallFault(method, code, 1, "post" if when == "post" else "pre", message=message)
+        drills.fail_calls(cloud.world, fault)
+
+
+# The life of a slice -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
+def test_a_slice_comes_and_goes(cloud: Cloud, slices: CloudTpuSlices, pricing: str) -> None:
+    slice = replace(SLICE, pricing=pricing)
+    assert look(slices, slice) == Absent()
+    ask(slices, slice)
+    seen = wait_for(slices, SliceState.READY, slice)
+    assert [e.host for e in seen.endpoints] == [0, 1]
+    assert all(e.address for e in seen.endpoints)
+    made = cloud.client().get_node(name=node_name(slice.name))
+    assert made.metadata["ssh-keys"] == f"tpujob:{KEY}"
+    assert made.scheduling_config.spot is (pricing == "spot")
+    assert made.scheduling_config.reserved is (pricing == "reserved")
+    slices.delete(slice, timeout=10)
+    gone(slices, slice)
+    slices.delete(slice, timeout=10)  # absent is success
+
+
+def test_a_request_in_the_queue_is_waiting(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    with cloud.world.lock:
+        drills.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
+    ask(slices)
+    until(lambda: "WAITING_FOR_RESOURCES" in str(look(slices)), "the cloud's word for it")
+    assert wait_for(slices, SliceState.WAITING).cause is None
+
+
+def test_a_stockout_is_told_as_such(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    with cloud.world.lock:
+        drills.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=True)
+    ask(slices)
+    seen = wait_for(slices, SliceState.FAILED)
+    assert seen.cause is Cause.STOCKOUT
+    assert "no more capacity" in seen.detail
+
+
+def test_a_quota_refuses(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    with cloud.world.lock:
+        drills.quota(cloud.world, ZONE, "v4", 8, ["spot"])
+    with pytest.raises(Refused, match="Limit 8 in zone us-central2-b") as refused:
+        ask(slices)
+    assert refused.value.cause == Cause.QUOTA
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"type": "v5p-8"}, Cause.BAD_SPEC),
+        ({"zone": "mars-1-a"}, Cause.PERMISSION),
+        ({"runtime_version": "v0"}, Cause.BAD_SPEC),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    slices: CloudTpuSlices, change: dict[str, str], cause: Cause
+) -> None:
+    with pytest.raises(Refused) as refused:
+        ask(slices, replace(SLICE, **change))
+    assert refused.value.cause == cause
+
+
+# Preemption ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_preempted_slice_is_seen_as_such_until_it_is_deleted(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    with cloud.world.lock:
+        drills.preempt(cloud.world, "000007", notice=0)
+    seen: set[SliceState] = set()
+    client = cloud.client()
+    while queued_state(client, SLICE.name) != "SUSPENDED":
+        now = look(slices)
+        assert isinstance(now, Present)
+        seen.add(now.state)
+    wait_for(slices, SliceState.PREEMPTED)
+    assert seen <= {SliceState.READY, SliceState.PREEMPTED}, "nothing else on the way"
+    slices.delete(SLICE, timeout=10)
+    gone(slices)
+
+
+def test_a_node_without_queued_resource_is_seen_and_deleted(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
+    labels = {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "local"}
+    asked = node(labels=labels, scheduling_config={"spot": True})
+    cloud.client().create_node(parent=PARENT, node=asked, node_id=SLICE.name)
+    wait_for(slices, SliceState.READY)
+    with cloud.world.lock:
+        drills.preempt(cloud.world, SLICE.name, notice=0)
+    wait_for(slices, SliceState.PREEMPTED)
+    slices.delete(SLICE, timeout=10)
+    gone(slices)
+
+
+def test_a_node_deleted_by_a_person_is_no_preemption(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    result(cloud.client().delete_node(name=node_name(SLICE.name)))
+    wait_for(slices, SliceState.STOPPED)
+
+
+# Whose it is ---------------------------------------------------------------------------------------------------------
+
+
+def test_asking_twice_adopts(slices: CloudTpuSlices) -> None:
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+
+
+def test_a_request_whose_answer_was_lost_is_adopted(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    fail(cloud, "CreateQueuedResource", "UNAVAILABLE", "post")
+    with pytest.raises(Transient):
+        ask(slices)
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    assert len(cloud.world.queued) == 1
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "somebody-else"},
+    ],
+    ids=["not-ours", "another-backend"],
+)
+def test_what_is_somebody_elses_is_neither_used_nor_deleted(
+    cloud: Cloud, slices: CloudTpuSlices, labels: dict[str, str]
+) -> None:
+    client = cloud.client()
+    client.create_queued_resource(queued(SLICE.name, labels=labels))
+    until(lambda: queued_state(client, SLICE.name) == "ACTIVE", "theirs ACTIVE")
+    with pytest.raises(Refused, match="taken by someone else") as refused:
+        ask(slices)
+    assert refused.value.cause == Cause.BAD_SPEC
+    assert look(slices) == Absent(), "ours is not there"
+    with pytest.raises(Refused, match="taken by someone else"):
+        slices.delete(SLICE, timeout=10)
+    assert slices.list_all([ZONE], timeout=10) == []
+    assert queued_state(client, SLICE.name) == "ACTIVE"
+
+
+def test_a_slice_of_another_job_is_not_adopted(slices: CloudTpuSlices) -> None:
+    ask(slices, job_id="000008")
+    with pytest.raises(Refused, match="taken by someone else"):
+        ask(slices, job_id="000007")
+
+
+def test_everything_of_ours_is_listed(cloud: Cloud) -> None:
+    paged = Cloud(page_size=2)
+    slices = CloudTpuSlices(PROJECT, insecure_endpoint=paged.tpu.address)
+    for k in range(1, 6):
+        ask(slices, replace(SLICE, name=f"tj-000007-{k}", k=k, type="v4-8"))
+    paged.client().create_node(parent=PARENT, node=node(), node_id="theirs")
+    until(lambda: len(paged.world.nodes) == 6, "all nodes")
+    listed = slices.list_all([ZONE, "us-east5-a", "mars-1-a"], timeout=10)
+    assert [o.name for o in listed] == [f"tj-000007-{k}" for k in range(1, 6)]
+    assert {(o.zone, o.job_id) for o in listed} == {(ZONE, "000007")}
+    assert all(time.time() - 60 < o.created_at < time.time() + 60 for o in listed)
+    slices.close()
+    paged.stop()
+
+
+# Not knowing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["GetNode", "GetQueuedResource", "ListNodes"])
+@pytest.mark.parametrize(
+    "code", ["UNAVAILABLE", "PERMISSION_DENIED", "UNAUTHENTICATED", "INTERNAL"]
+)
+def test_an_error_is_never_taken_for_absence(
+    cloud: Cloud, slices: CloudTpuSlices, method: str, code: str
+) -> None:
+    fail(cloud, method, code)
+    assert isinstance(look(slices), Unknown)
+    assert look(slices) == Absent()
+
+
+def test_absent_needs_the_lists_to_agree(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    with cloud.world.lock:
+        for record in (*cloud.world.nodes.values(), *cloud.world.queued.values()):
+            record.created_at -= 3600
+        cloud.world.latencies = replace(QUICK, list_lag=600)
+    slices.delete(SLICE, timeout=10)
+    until(lambda: not cloud.world.nodes and not cloud.world.queued, "really gone")
+    assert look(slices) == Unknown(f"{SLICE.name} is not found, but is still listed")
+    with cloud.world.lock:
+        cloud.world.latencies = QUICK
+    assert look(slices) == Absent()
+
+
+def test_an_emulator_that_is_gone_is_unknown_and_comes_back(cloud: Cloud) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    slices = CloudTpuSlices(PROJECT, insecure_endpoint=f"127.0.0.1:{port}")
+    assert isinstance(look(slices), Unknown)
+    with pytest.raises(Transient):
+        ask(slices)
+    with pytest.raises(Transient):
+        slices.delete(SLICE, timeout=5)
+    with pytest.raises(Transient):
+        slices.list_all([ZONE], timeout=5)
+    back = TpuServer(cloud.world, port)
+    back.start()
+    until(lambda: look(slices) == Absent(), "seen again, without a new client")
+    slices.close()
+    back.stop()
+
+
+def test_an_emulator_that_goes_in_mid_call_ends_the_call(cloud: Cloud) -> None:
+    doomed = Cloud()
+    slices = CloudTpuSlices(PROJECT, insecure_endpoint=doomed.tpu.address)
+    assert look(slices) == Absent()
+    with doomed.world.lock:
+        drills.fail_calls(doomed.world, CallFault("GetQueuedResource", "OK", 1, delay=60))
+    answers: list[SliceSeen] = []
+    caller = threading.Thread(target=lambda: answers.append(slices.look(SLICE, timeout=50)))
+    caller.start()
+    until(lambda: not doomed.world.faults.calls, "the call is under way")
+    doomed.tpu.stop()
+    caller.join(timeout=20)
+    assert [type(answer) for answer in answers] == [Unknown]
+    slices.close()
+    doomed.stop()
+
+
+def test_a_call_that_hangs_ends_with_its_time(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    assert look(slices) == Absent()
+    with cloud.world.lock:
+        drills.fail_calls(cloud.world, CallFault("*", "OK", 2, delay=60))
+    assert isinstance(slices.look(SLICE, timeout=0.3), Unknown)
+    with pytest.raises(Transient):
+        slices.create(SLICE, job_id="000007", public_key=KEY, timeout=0.3)
+
+
+def test_no_time_left_is_not_a_call(slices: CloudTpuSlices) -> None:
+    with pytest.raises(Transient):
+        slices.create(SLICE, job_id="000007", public_key=KEY, timeout=0)
+    assert isinstance(slices.look(SLICE, timeout=-1), Unknown)
+
+
+@pytest.mark.parametrize("code", sorted(set(CALL_CODES) - {"OK", "ALREADY_EXISTS"}))
+def test_every_refusal_of_a_create_is_translated(
+    cloud: Cloud, slices: CloudTpuSlices, code: str
+) -> None:
+    fail(cloud, "CreateQueuedResource", code)
+    with pytest.raises(Refused if CALL_CODES[code] else Transient) as raised:
+        ask(slices)
+    assert getattr(raised.value, "cause", None) == CALL_CODES[code]
+
+
+# The tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_state_of_the_library_has_a_row() -> None:
+    """When this fails, the library has learned a new state: say in the table what it means."""
+    assert set(NODE_STATES) == set(tpu_v2.Node.State.__members__)
+    assert set(QUEUED_STATES) == set(tpu_v2.QueuedResourceState.State.__members__)
+    assert set(CALL_CODES) == {code.name for code in grpc.StatusCode}
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "cause"),
+    [
+        (
+            "RESOURCE_EXHAUSTED",
+            'There is no more capacity in the zone "us-central2-b"; you can try in another zone',
+            Cause.STOCKOUT,
+        ),
+        ("RESOURCE_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", Cause.STOCKOUT),
+        ("UNKNOWN", "insufficientCapacity", Cause.STOCKOUT),
+        (
+            "FAILED_PRECONDITION",
+            "Insufficient reserved capacity. Contact customer support to increase reservation",
+            Cause.STOCKOUT,
+        ),
+        ("UNAVAILABLE", "cannot be created due to lack of capacity", Cause.STOCKOUT),
+        ("UNKNOWN", "Requested resource is exhausted", Cause.STOCKOUT),
+        (
+            "INVALID_ARGUMENT",
+            "Cloud TPU received a bad request. update is not supported while in state PREEMPTED",
+            Cause.PREEMPTED,
+        ),
+        ("RESOURCE_EXHAUSTED", "type.googleapis.com/google.rpc.QuotaFailure", Cause.QUOTA),
+        (
+            "RESOURCE_EXHAUSTED",
+            "Quota 'TPUV2sPreemptiblePodPerProjectPerRegionForTPUAPI' exhausted. Limit 32 in region europe-west4",
+            Cause.QUOTA,
+        ),
+        ("RESOURCE_EXHAUSTED", "Quota limit reached. Limit: 0", Cause.QUOTA),
+        ("UNKNOWN", "QUOTA_EXCEEDED", Cause.QUOTA),
+        ("UNKNOWN", "quotaExceeded", Cause.QUOTA),
+        ("UNKNOWN", "IN_USE_ADDRESSES", Cause.QUOTA),
+        ("INVALID_ARGUMENT", "SUBNET_NOT_FOUND_FOR_VPC", Cause.QUOTA),
+        ("RESOURCE_EXHAUSTED", "Quota exceeded for 'Requests' per minute", None),
+        ("RESOURCE_EXHAUSTED", "RESOURCE_OPERATION_RATE_EXCEEDED", None),
+        (
+            "NOT_FOUND",
+            "Location us-east1-d is not found or access is unauthorized.",
+            Cause.PERMISSION,
+        ),
+        ("UNKNOWN", "IAM_PERMISSION_DENIED", Cause.PERMISSION),
+        ("UNKNOWN", "Policy update access denied.", Cause.PERMISSION),
+        ("UNKNOWN", 'CloudTpu received an invalid AcceleratorType, "v9-8"', Cause.BAD_SPEC),
+        ("INVALID_ARGUMENT", "RESOURCE_NOT_READY", None),
+        ("INVALID_ARGUMENT", "UNSUPPORTED_OPERATION", None),
+        ("RESOURCE_EXHAUSTED", "something else", Cause.QUOTA),
+    ],
+)
+def test_error_texts(code: str, text: str, cause: Cause | None) -> None:
+    assert call_cause(code, text)[0] == cause
+
+
+def test_inside_a_failed_request_the_bare_code_8_is_a_stockout() -> None:
+    assert state_cause(8, "something else") is Cause.STOCKOUT
+    assert state_cause(8, "Quota 'X' exhausted. Limit 8") is Cause.QUOTA
+    assert state_cause(13, "something else") is None
+
+
+HERE = (Endpoint(0, "10.0.0.1"),)
+
+
+@pytest.mark.parametrize(
+    ("queued_", "node_", "state"),
+    [
+        (QueuedSeen("ACCEPTED"), None, SliceState.WAITING),
+        (QueuedSeen("PROVISIONING"), NodeSeen("READY", HERE), SliceState.CREATING),
+        (QueuedSeen("ACTIVE"), NodeSeen("READY", HERE), SliceState.READY),
+        (QueuedSeen("ACTIVE"), NodeSeen("READY"), SliceState.CREATING),
+        (QueuedSeen("ACTIVE"), NodeSeen("REPAIRING", HERE), SliceState.REPAIRING),
+        (QueuedSeen("ACTIVE"), NodeSeen("PREEMPTED"), SliceState.PREEMPTED),
+        (QueuedSeen("ACTIVE"), NodeSeen("TERMINATED"), SliceState.PREEMPTED),
+        (QueuedSeen("SUSPENDING", "SERVICE"), NodeSeen("PREEMPTED"), SliceState.PREEMPTED),
+        (QueuedSeen("SUSPENDED", "SERVICE"), None, SliceState.PREEMPTED),
+        (QueuedSeen("SUSPENDED"), None, SliceState.PREEMPTED),
+        (QueuedSeen("SUSPENDED", "USER"), None, SliceState.STOPPED),
+        (QueuedSeen("SUSPENDED", "USER"), NodeSeen("PREEMPTED"), SliceState.PREEMPTED),
+        (QueuedSeen("FAILED", error_code=8), None, SliceState.FAILED),
+        (QueuedSeen("DELETING"), NodeSeen("PREEMPTED"), SliceState.DELETING),
+        (None, NodeSeen("STOPPED"), SliceState.STOPPED),
+        (None, NodeSeen("HIDDEN"), SliceState.REPAIRING),
+        (QueuedSeen("ACTIVE"), None, None),
+        (QueuedSeen("17"), NodeSeen("READY", HERE), None),
+        (QueuedSeen("ACTIVE"), NodeSeen("99"), None),
+        (None, NodeSeen("UNKNOWN"), None),
+    ],
+)
+def test_what_both_say_together(
+    queued_: QueuedSeen | None, node_: NodeSeen | None, state: SliceState | None
+) -> None:
+    seen = judge(queued_, node_)
+    if state is None:
+        assert isinstance(seen, Unknown)
+    else:
+        assert isinstance(seen, Present)
+        assert seen.state is state
+
+
+def test_a_state_newer_than_the_library_is_unknown(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    from tpujob.adapters.cloud_tpu import _node_seen
+
+    future = tpu_v2.Node.pb()(state=99)
+    assert judge(None, _node_seen(tpu_v2.Node.wrap(future))) == Unknown("the node is in state 99")
+
+
+def test_a_reserved_slice_asks_for_the_guaranteed_tier(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
+    ask(slices, replace(SLICE, pricing="reserved"))
+    asked = cloud.client().get_queued_resource(name=queued_name(SLICE.name))
+    assert tpu_v2.QueuedResource.pb(asked).WhichOneof("tier") == "guaranteed"
+    assert asked.tpu.node_spec[0].node.scheduling_config.reserved

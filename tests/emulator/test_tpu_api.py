@@ -1,0 +1,349 @@
+"""The official client against the emulated API: what the real service does, where it hurts included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from google.api_core import exceptions as google
+from google.cloud import tpu_v2, tpu_v2alpha1
+from google.cloud.location import locations_pb2
+from google.longrunning import operations_pb2
+
+from tests.emulator.tpu_rig import (
+    PARENT,
+    PROJECT,
+    ZONE,
+    Cloud,
+    node,
+    node_name,
+    node_state,
+    queued,
+    queued_name,
+    queued_state,
+    result,
+    until,
+)
+from tpujob.emulator import drills
+from tpujob.emulator.records import Latencies
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def client(cloud: Cloud) -> tpu_v2.TpuClient:
+    return cloud.client()
+
+
+def ready(client: tpu_v2.TpuClient, id: str, type: str = "v4-16", *, spot: bool = True) -> None:
+    result(client.create_queued_resource(queued(id, type, spot=spot)))
+    until(lambda: queued_state(client, id) == "ACTIVE", f"{id} ACTIVE")
+
+
+def test_a_node_is_made_and_deleted(client: tpu_v2.TpuClient) -> None:
+    operation = client.create_node(parent=PARENT, node=node("v4-32"), node_id="one")
+    assert operation.metadata.verb == "create"
+    assert operation.metadata.target == node_name("one")
+    made = operation.result(timeout=10)
+    assert made.state is tpu_v2.Node.State.READY
+    assert made.health is tpu_v2.Node.Health.HEALTHY
+    assert len({e.ip_address for e in made.network_endpoints}) == 4, "v4-32 has four hosts"
+    assert made.accelerator_config.topology == "2x2x4"
+    client.delete_node(name=node_name("one")).result(timeout=10)
+    assert node_state(client, "one") == ""
+
+
+def test_another_client_takes_up_an_operation_by_its_name(cloud: Cloud) -> None:
+    name = cloud.client().create_node(parent=PARENT, node=node(), node_id="one").operation.name
+    other = cloud.client()
+    request = operations_pb2.GetOperationRequest(name=name)
+    done = until(lambda: (o := other.get_operation(request)).done and o, "the operation done")
+    made = tpu_v2.Node.pb()()
+    assert done.response.Unpack(made)
+    assert made.name == node_name("one")
+    listed = other.list_operations(operations_pb2.ListOperationsRequest(name=PARENT))
+    assert [o.name for o in listed.operations] == [name]
+    other.delete_operation(operations_pb2.DeleteOperationRequest(name=name))
+    with pytest.raises(google.NotFound):
+        other.get_operation(request)
+
+
+def test_a_creation_is_cancelled(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
+    cloud.world.latencies = Latencies(create=60, delete=0.01)
+    operation = client.create_node(parent=PARENT, node=node(), node_id="one")
+    operation.cancel()
+    with pytest.raises(google.Cancelled):
+        result(operation)
+    until(lambda: node_state(client, "one") == "", "the node gone")
+
+
+def test_a_queued_resource_becomes_active(client: tpu_v2.TpuClient) -> None:
+    accepted = result(client.create_queued_resource(queued("q", labels={"team": "blue"})))
+    assert accepted.state.state.name == "ACCEPTED", "the operation does not wait for the slice"
+    until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE")
+    made = client.get_node(name=node_name("q"))
+    assert made.state is tpu_v2.Node.State.READY
+    assert made.queued_resource == queued_name("q")
+    assert made.scheduling_config.spot
+    assert dict(made.labels) == {"team": "blue"}
+    shown = client.get_queued_resource(name=queued_name("q"))
+    assert dict(shown.tpu.node_spec[0].node.labels) == {"team": "blue"}
+
+
+def test_the_same_request_id_starts_nothing_twice(client: tpu_v2.TpuClient) -> None:
+    request = {**queued("q"), "request_id": "6f1d2a52-4c6e-4f0e-9a51-7d9f2f5a1b11"}
+    first = client.create_queued_resource(request)
+    again = client.create_queued_resource(request)
+    assert again.operation.name == first.operation.name
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "text"),
+    [
+        (
+            queued("q", "v4-99"),
+            google.InvalidArgument,
+            'CloudTpu received an invalid AcceleratorType, "v4-99" for zone "us-central2-b"',
+        ),
+        (queued("q", "v5litepod-8"), google.InvalidArgument, "invalid AcceleratorType"),
+        (queued("Q_1"), google.InvalidArgument, "lowercase letter"),
+        ({**queued("q"), "queued_resource": {"spot": {}}}, google.InvalidArgument, "node spec"),
+        (
+            queued("q", scheduling_config={"preemptible": True}),
+            google.InvalidArgument,
+            "scheduling_config must not be set",
+        ),
+        (
+            {**queued("q"), "parent": f"projects/{PROJECT}/locations/mars-1-a"},
+            google.InvalidArgument,
+            "must name the zone",
+        ),
+    ],
+    ids=["size", "zone-lacks-type", "name", "no-spec", "two-tiers", "other-zone"],
+)
+def test_bad_requests_are_refused(
+    client: tpu_v2.TpuClient, request_: dict[str, object], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        client.create_queued_resource(request_)
+    assert not list(client.list_queued_resources(parent=PARENT))
+
+
+def test_an_unknown_zone_is_not_told_from_a_closed_one(client: tpu_v2.TpuClient) -> None:
+    said = "Location mars-1-a is not found or access is unauthorized"
+    with pytest.raises(google.PermissionDenied, match=said):
+        client.list_nodes(parent="projects/p/locations/mars-1-a")
+
+
+def test_names_are_taken_once(client: tpu_v2.TpuClient) -> None:
+    ready(client, "q")
+    with pytest.raises(google.AlreadyExists):
+        client.create_queued_resource(queued("q"))
+    with pytest.raises(google.AlreadyExists):
+        client.create_node(parent=PARENT, node=node(), node_id="q")
+
+
+def test_a_stockout_ends_the_creation_of_a_node(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
+    with cloud.world.lock:
+        drills.stockout(cloud.world, ZONE, "v4", lasts=None, off=False, fail=False)
+    operation = client.create_node(parent=PARENT, node=node(), node_id="one")
+    with pytest.raises(google.ResourceExhausted, match="no more capacity in the zone"):
+        result(operation)
+    until(lambda: node_state(client, "one") == "", "nothing left behind")
+
+
+def test_a_queued_resource_waits_out_a_stockout(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
+    with cloud.world.lock:
+        drills.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
+    client.create_queued_resource(queued("q"))
+    until(lambda: queued_state(client, "q") == "WAITING_FOR_RESOURCES", "waiting")
+    with cloud.world.lock:
+        drills.stockout(cloud.world, ZONE, "", lasts=None, off=True, fail=False)
+    until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE after the stockout")
+
+
+def test_a_zone_has_only_so_many_hosts(cloud: Cloud) -> None:
+    small = Cloud(hosts_per_generation=4)
+    client = small.client()
+    ready(client, "a")
+    ready(client, "b")
+    client.create_queued_resource(queued("c"))
+    until(lambda: queued_state(client, "c") == "WAITING_FOR_RESOURCES", "no room for a third")
+    client.delete_queued_resource({"name": queued_name("a"), "force": True})
+    until(lambda: queued_state(client, "c") == "ACTIVE", "room after one was deleted")
+    physical = [n.physical for n in small.world.nodes.values() if n.id == "c"]
+    assert physical == [("us-central2-b-h000", "us-central2-b-h001")], "the lowest free ones"
+    small.stop()
+
+
+def test_suspended_still_counts_against_the_quota(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
+    with cloud.world.lock:
+        drills.quota(cloud.world, ZONE, "v4-16", 16, ["spot"])
+    ready(client, "q")
+    with cloud.world.lock:
+        drills.preempt(cloud.world, "q", notice=0)
+    until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
+    limit = "Quota 'TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI' exhausted. Limit 16 in zone"
+    with pytest.raises(google.ResourceExhausted, match=limit):
+        client.create_queued_resource(queued("r"))
+    client.create_queued_resource(queued("on-demand", spot=False))
+    result(client.delete_queued_resource({"name": queued_name("q"), "force": True}))
+    ready(client, "r")
+
+
+def test_a_preempted_queued_resource_is_suspended_by_the_service(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    ready(client, "q")
+    with cloud.world.lock:
+        drills.preempt(cloud.world, "", notice=0.05)
+    assert node_state(client, "q") == "READY", "during the notice the API says nothing"
+    until(lambda: node_state(client, "q") == "PREEMPTED", "PREEMPTED")
+    until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
+    state = client.get_queued_resource(name=queued_name("q")).state
+    assert state.state_initiator.name == "SERVICE"
+    result(client.reset_queued_resource(name=queued_name("q")))
+    until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE again after a reset")
+
+
+def test_a_node_alone_is_preempted(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
+    spot = node(scheduling_config={"spot": True})
+    result(client.create_node(parent=PARENT, node=spot, node_id="one"))
+    with cloud.world.lock:
+        drills.preempt(cloud.world, "one", notice=0)
+    until(lambda: node_state(client, "one") == "PREEMPTED", "PREEMPTED")
+    result(client.delete_node(name=node_name("one")))
+
+
+def test_a_queued_resource_with_a_node_needs_force(client: tpu_v2.TpuClient) -> None:
+    ready(client, "q")
+    with pytest.raises(google.FailedPrecondition, match="force"):
+        client.delete_queued_resource(name=queued_name("q"))
+    result(client.delete_queued_resource({"name": queued_name("q"), "force": True}))
+    assert (queued_state(client, "q"), node_state(client, "q")) == ("", "")
+    with pytest.raises(google.NotFound):
+        client.delete_queued_resource(name=queued_name("q"))
+
+
+def test_deleting_the_node_leaves_the_queued_resource_suspended(client: tpu_v2.TpuClient) -> None:
+    ready(client, "q")
+    result(client.delete_node(name=node_name("q")))
+    until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
+    state = client.get_queued_resource(name=queued_name("q")).state
+    assert state.state_initiator.name == "USER"
+    result(client.delete_queued_resource(name=queued_name("q")))
+
+
+def test_a_request_that_fails_says_why(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
+    with cloud.world.lock:
+        drills.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=True)
+    client.create_queued_resource(queued("q"))
+    until(lambda: queued_state(client, "q") == "FAILED", "FAILED")
+    error = client.get_queued_resource(name=queued_name("q")).state.failed_data.error
+    assert (error.code, "no more capacity" in error.message) == (8, True)
+
+
+def test_a_request_waits_no_longer_than_asked(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
+    with cloud.world.lock:
+        drills.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
+    request = queued("q")
+    request["queued_resource"]["queueing_policy"] = {"valid_until_duration": {"nanos": 80_000_000}}
+    client.create_queued_resource(request)
+    until(lambda: queued_state(client, "q") == "FAILED", "FAILED when its time is over")
+
+
+def test_only_a_single_host_can_be_stopped(client: tpu_v2.TpuClient) -> None:
+    result(client.create_node(parent=PARENT, node=node("v4-8"), node_id="one"))
+    result(client.create_node(parent=PARENT, node=node("v4-16"), node_id="two"))
+    assert result(client.stop_node({"name": node_name("one")})).state.name == "STOPPED"
+    assert result(client.start_node({"name": node_name("one")})).state.name == "READY"
+    with pytest.raises(google.FailedPrecondition):
+        client.stop_node({"name": node_name("two")})
+
+
+def test_a_list_that_lags_shows_the_past(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
+    ready(client, "old")
+    with cloud.world.lock:
+        for record in (*cloud.world.nodes.values(), *cloud.world.queued.values()):
+            record.created_at -= 3600
+        cloud.world.latencies = Latencies(0.01, 0.01, 0.01, 0.01, 0.01, list_lag=600)
+    ready(client, "new")
+    result(client.delete_queued_resource({"name": queued_name("old"), "force": True}))
+    assert node_state(client, "old") == "", "get is up to date"
+    assert [n.name for n in client.list_nodes(parent=PARENT)] == [node_name("old")]
+
+
+def test_long_lists_come_in_pages(cloud: Cloud) -> None:
+    paged = Cloud(page_size=2)
+    client = paged.client()
+    names = [f"n{k}" for k in range(5)]
+    for name in names:
+        client.create_node(parent=PARENT, node=node("v4-8"), node_id=name)
+    assert len(client.list_nodes(parent=PARENT).nodes) == 2
+    assert [n.name for n in client.list_nodes(parent=PARENT)] == [node_name(n) for n in names]
+    everywhere = client.list_nodes(parent=f"projects/{PROJECT}/locations/-")
+    assert len(list(everywhere)) == 5
+    paged.stop()
+
+
+def test_what_a_zone_offers(client: tpu_v2.TpuClient) -> None:
+    types = {t.type_ for t in client.list_accelerator_types(parent=PARENT)}
+    assert {"v4-8", "v4-4096"} <= types
+    assert "v5p-8" not in types
+    one = client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v4-16")
+    assert one.accelerator_configs[0].topology == "2x2x2"
+    versions = {v.version for v in client.list_runtime_versions(parent=PARENT)}
+    assert "tpu-ubuntu2204-base" in versions
+    zones = client.list_locations(locations_pb2.ListLocationsRequest(name=f"projects/{PROJECT}"))
+    assert ZONE in {zone.location_id for zone in zones.locations}
+
+
+def test_several_slices_of_one_request(client: tpu_v2.TpuClient) -> None:
+    request = queued("many")
+    spec = request["queued_resource"]["tpu"]["node_spec"][0]
+    del spec["node_id"]
+    spec["multislice_params"] = {"node_count": 2, "node_id_prefix": "many"}
+    client.create_queued_resource(request)
+    until(lambda: queued_state(client, "many") == "ACTIVE", "ACTIVE when both are ready")
+    assert [n.state.name for n in client.list_nodes(parent=PARENT)] == ["READY", "READY"]
+
+
+def test_the_alpha_version_says_the_same_with_other_numbers(cloud: Cloud) -> None:
+    alpha, client = cloud.alpha(), cloud.client()
+    spec = {"parent": PARENT, "node_id": "q", "node": node(labels={"a": "b"})}
+    request = {
+        "parent": PARENT,
+        "queued_resource_id": "q",
+        "queued_resource": {"tpu": {"node_spec": [spec]}, "guaranteed": {"reserved": True}},
+    }
+    made = result(alpha.create_queued_resource(request))
+    assert isinstance(made, tpu_v2alpha1.QueuedResource)
+    until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE, as v2 sees it")
+    seen, shown = client.get_node(name=node_name("q")), alpha.get_node(name=node_name("q"))
+    assert seen.scheduling_config.reserved
+    assert dict(shown.labels) == {"a": "b"}
+    assert shown.accelerator_config.topology == seen.accelerator_config.topology == "2x2x2"
+    assert shown.queued_resource == seen.queued_resource
+    result(alpha.simulate_maintenance_event({"name": node_name("q"), "worker_ids": ["0"]}))
+    assert alpha.get_node(name=node_name("q")).health.name == "UNHEALTHY_MAINTENANCE"
+    gone = result(alpha.delete_queued_resource({"name": queued_name("q"), "force": True}))
+    assert isinstance(gone, tpu_v2alpha1.QueuedResource)
+    assert node_state(client, "q") == ""
+
+
+def test_calls_fail_before_or_after_they_take_effect(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    from tpujob.emulator.faults import CallFault
+
+    for when, exists in (("pre", False), ("post", True)):
+        with cloud.world.lock:
+            drills.fail_calls(cloud.world, CallFault("CreateQueuedResource", "INTERNAL", 1, when))
+        with pytest.raises(google.InternalServerError, match="drill"):
+            client.create_queued_resource(queued(when))
+        assert bool(queued_state(client, when)) is exists, when

@@ -1,0 +1,124 @@
+"""An emulated Cloud TPU inside the test's process: real gRPC on loopback, no hosts, everything quick."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import grpc
+from google.cloud import tpu_v2, tpu_v2alpha1
+from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport as AlphaTransport
+
+from tpujob.emulator.control import ControlServer
+from tpujob.emulator.driver import Driver
+from tpujob.emulator.farm_client import Farm, NoFarm
+from tpujob.emulator.records import Latencies
+from tpujob.emulator.serve import TpuServer
+from tpujob.emulator.world import World
+
+PROJECT = "p"
+ZONE = "us-central2-b"
+PARENT = f"projects/{PROJECT}/locations/{ZONE}"
+QUICK = Latencies(accept=0.01, create=0.03, delete=0.02, suspend=0.02, stop=0.01)
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], what: str, seconds: float = 10) -> T:
+    """The first true answer of `look`. Fails, saying what was waited for."""
+    end = time.monotonic() + seconds
+    while True:
+        if answer := look():
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"after {seconds} s still not: {what}")
+        time.sleep(0.01)
+
+
+class Cloud:
+    """Up from the constructor to `stop`."""
+
+    def __init__(
+        self, farm: Farm | None = None, latencies: Latencies = QUICK, **world: Any
+    ) -> None:
+        self.world = World(time.time, latencies, **world)
+        self._driver = Driver(self.world, farm or NoFarm())
+        self._driver.start()
+        self.tpu = TpuServer(self.world)
+        self.tpu.start()
+        self._control: ControlServer | None = None
+        self._channels: list[grpc.Channel] = []
+
+    def client(self) -> tpu_v2.TpuClient:
+        """The official client, v2."""
+        return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=self._channel()))
+
+    def alpha(self) -> tpu_v2alpha1.TpuClient:
+        return tpu_v2alpha1.TpuClient(transport=AlphaTransport(channel=self._channel()))
+
+    def control(self) -> ControlServer:
+        """The control interface, started when first asked for."""
+        if self._control is None:
+            self._control = ControlServer(self.world)
+            self._control.start()
+        return self._control
+
+    def _channel(self) -> grpc.Channel:
+        self._channels.append(grpc.insecure_channel(self.tpu.address))
+        return self._channels[-1]
+
+    def stop(self) -> None:
+        for channel in self._channels:
+            channel.close()
+        if self._control:
+            self._control.stop()
+        self.tpu.stop()
+        self._driver.stop()
+
+
+def result(operation: Any) -> Any:
+    """Of a long-running operation; the library's own `result` looks once a second."""
+    until(operation.done, "the operation done")
+    return operation.result(timeout=10)
+
+
+def node(type: str = "v4-16", **more: Any) -> dict[str, Any]:
+    return {"accelerator_type": type, "runtime_version": "tpu-ubuntu2204-base", **more}
+
+
+def queued(id: str, type: str = "v4-16", *, spot: bool = True, **more: Any) -> dict[str, Any]:
+    """A request for a queued resource with one node of the same name."""
+    spec = {"parent": PARENT, "node_id": id, "node": node(type, **more)}
+    asked: dict[str, Any] = {"tpu": {"node_spec": [spec]}}
+    if spot:
+        asked["spot"] = {}
+    return {"parent": PARENT, "queued_resource_id": id, "queued_resource": asked}
+
+
+def node_name(id: str) -> str:
+    return f"{PARENT}/nodes/{id}"
+
+
+def queued_name(id: str) -> str:
+    return f"{PARENT}/queuedResources/{id}"
+
+
+def node_state(client: tpu_v2.TpuClient, id: str) -> str:
+    """Empty: not found."""
+    from google.api_core.exceptions import NotFound
+
+    try:
+        return client.get_node(name=node_name(id)).state.name
+    except NotFound:
+        return ""
+
+
+def queued_state(client: tpu_v2.TpuClient, id: str) -> str:
+    from google.api_core.exceptions import NotFound
+
+    try:
+        return client.get_queued_resource(name=queued_name(id)).state.state.name
+    except NotFound:
+        return ""

@@ -1,0 +1,98 @@
+"""What `tpujob emulator status` prints. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpujob.cli.table import Column, table
+from tpujob.cli.text import age, clean, span
+
+_SLICES = (
+    Column("SLICE", (12,)),
+    Column("JOB"),
+    Column("TYPE"),
+    Column("ZONE", (8,)),
+    Column("PRICING"),
+    Column("NODE"),
+    Column("QUEUED", (9,)),
+    Column("AGE", right=True),
+)
+_HOSTS = (
+    Column("SLICE", (12,)),
+    Column("HOST", right=True),
+    Column("ADDRESS"),
+    Column("PHYSICAL", (14,)),
+    Column("CONDITION", (9,)),
+)
+_STOCK = (
+    Column("ZONE", (8,)),
+    Column("TYPE"),
+    Column("HOSTS", right=True),
+    Column("USED", right=True),
+    Column("BAD", (14,)),
+)
+
+
+def status_page(found: Mapping[str, Any], columns: int) -> str:
+    """Slices and their hosts, the stock of the zones where something is, and the faults in force."""
+    slices, faults = found["slices"], found["faults"]
+    touched = {s["zone"] for s in slices} | {s["zone"] for s in faults["stockouts"]}
+    stock = [row for zone in found["zones"] for row in _stock_rows(zone, touched)]
+    parts = [
+        table(_SLICES, [_slice_row(s) for s in slices], columns, color=False)
+        if slices
+        else "no slices",
+    ]
+    hosts = [_host_row(s, h) for s in slices for h in s["hosts"]]
+    if hosts:
+        parts.append(table(_HOSTS, hosts, columns, color=False))
+    if stock:
+        parts.append(table(_STOCK, stock, columns, color=False))
+    parts.append("\n".join(fault_lines(faults)) or "no faults are set")
+    return "\n\n".join(parts)
+
+
+def fault_lines(faults: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    lines: list[str] = []
+    for s in faults["stockouts"]:
+        lasts = "until it is taken back" if s["for_s"] is None else f"for {span(s['for_s'])}"
+        how = "requests fail" if s["fail"] else "requests wait"
+        lines.append(f"stockout    {s['zone']} {s['generation'] or 'all types'}, {lasts}, {how}")
+    for q in faults["quotas"]:
+        used = f"{q['used']} of {q['limit']} used"
+        lines.append(f"quota       {q['zone']} {q['generation']} {q['pricing']}: {used}")
+    for c in faults["calls"]:
+        hang = f" after {span(c['delay_s'])}" if c["delay_s"] else ""
+        effect = "before it takes effect" if c["when"] == "pre" else "after it took effect"
+        lines.append(f"api-error   {c['method']} {c['code']}{hang} {effect}, {c['count']} times")
+    for b in faults["bad_hosts"]:
+        lines.append(f"bad host    {b['physical']} {clean(b['fault'])}")
+    return lines
+
+
+def _slice_row(s: Mapping[str, Any]) -> list[str]:
+    node = s["state"] or "-"
+    if s["gone_in_s"] is not None:
+        node = f"gone in {span(s['gone_in_s'])}"
+    elif s["maintenance"]:
+        node = f"{node}, maintenance"
+    queued = f"{s['queued'] or '-'}{' by ' + s['initiator'] if s['initiator'] else ''}"
+    facts = [s["name"], s["job"] or "-", s["type"], s["zone"], s["pricing"]]
+    return [*(clean(f) for f in facts), node, queued, age(s["age_s"])]
+
+
+def _host_row(s: Mapping[str, Any], h: Mapping[str, Any]) -> list[str]:
+    slowed = f"{h['factor']:g} times slower" if h["factor"] != 1 else ""
+    condition = ", ".join(filter(None, (clean(h["fault"]), slowed))) or "good"
+    return [clean(s["name"]), str(h["index"]), h["address"] or "-", h["physical"], condition]
+
+
+def _stock_rows(zone: Mapping[str, Any], touched: set[str]) -> list[list[str]]:
+    if zone["zone"] not in touched and not zone["bad"]:
+        return []
+    bad = " ".join(zone["bad"]) or "-"
+    return [
+        [zone["zone"], generation, str(stock["hosts"]), str(stock["used"]), bad]
+        for generation, stock in zone["stock"].items()
+    ]
