@@ -1,0 +1,88 @@
+"""The real local stack for the slow stories: emulator, host farm and backend as processes, driven by the real CLI."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 120.0  #: seconds until a condition that must come counts as never
+
+
+class LocalStack:
+    """A state folder of its own, and commands run as a user types them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+        self.folder = folder
+        self.env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("TPUJOB_", "XDG_"))},
+            "TPUJOB_STATE": str(self.state),
+            "TPUJOB_USER": "ada",
+            "NO_COLOR": "1",
+            "COLUMNS": "80",
+        }
+
+    def run(self, *words: str, code: int | None = 0, timeout: float = PATIENCE) -> str:
+        """The command's standard output; `code` is the exit code it must have (None: any)."""
+        done = self.popen(*words)
+        try:
+            out, err = done.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            done.kill()
+            out, err = done.communicate()
+            raise AssertionError(f"tpujob {' '.join(words)} hung\n{out}\n{err}") from None
+        said = f"tpujob {' '.join(words)} ended with {done.returncode}\n{out}\n{err}"
+        assert code is None or done.returncode == code, said + self.backend_log()
+        return out if done.returncode == 0 else out + err
+
+    def popen(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tpujob", *words]
+        return subprocess.Popen(
+            command,
+            env=self.env,
+            cwd=self.folder,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "--json"))
+
+    def create(self, name: str, command: str, **more: Any) -> str:
+        """Submit a job of two hosts that runs `command`; its id."""
+        spec = {"name": name, "tpu": {"type": "v4-16"}, "run": {"command": command}, "stop_grace": "3s", **more}
+        file = self.folder / f"{name}.yaml"
+        file.write_text(json.dumps(spec))  # JSON is YAML
+        return self.json("create", str(file))["id"]
+
+    def job(self, job_id: str) -> Mapping[str, Any]:
+        return self.json("show", job_id)
+
+    def until(self, job_id: str, holds: Callable[[Mapping[str, Any]], bool] | str) -> Mapping[str, Any]:
+        """The job's view once the condition, or the state of that name, has come."""
+        wanted = (lambda view: view["state"] == holds) if isinstance(holds, str) else holds
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            view = self.job(job_id)
+            if wanted(view):
+                return view
+            time.sleep(0.3)
+        raise AssertionError(f"never came\n{self.run('show', job_id)}\n{self.backend_log()}")
+
+    def ready(self, name: str) -> dict[str, Any]:
+        return json.loads((self.state / "run" / f"{name}.json").read_text())
+
+    def backend_log(self) -> str:
+        log = self.state / "run" / "backend.log"
+        return "\n--- backend.log\n" + (log.read_text()[-4000:] if log.exists() else "(none)")
+
+    def down(self) -> None:
+        self.run("down", code=None)

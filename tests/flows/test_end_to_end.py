@@ -1,0 +1,130 @@
+"""The main stories with everything real: processes, gRPC, SSH, storage, SQLite, and the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.flows.local_stack import LocalStack
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+COUNT = "for i in $(seq 1 600); do echo count $i; sleep 0.2; done"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    local = LocalStack(tmp_path_factory.mktemp("stack"))
+    local.run("up")
+    yield local
+    local.down()
+
+
+def test_a_command_runs_on_all_hosts_and_its_logs_are_merged(stack: LocalStack) -> None:
+    job_id = stack.create("hello", 'echo "hello from $TPUJOB_HOST of $TPUJOB_HOSTS"')
+    assert "succeeded" in stack.run("wait", job_id)
+    text = stack.run("logs", job_id)
+    assert "hello from 0 of 2" in text
+    assert "hello from 1 of 2" in text
+    assert "hello from 0" not in stack.run("logs", job_id, "--host", "1")
+    view = stack.job(job_id)
+    assert view["slices"][0]["gone_at"], "a finished job owns no slice"
+    assert view["usd_spent"] > 0
+
+
+def test_a_preempted_job_gets_another_slice_and_nothing_of_the_old_one_lives(stack: LocalStack) -> None:
+    job_id = stack.create("counting", COUNT)
+    stack.until(job_id, "running")
+    stack.run("emulator", "preempt", job_id, "--notice", "1s")
+    view = stack.until(job_id, lambda v: v["state"] == "running" and v["attempt"] == 2)
+    first = view["attempts"][0]
+    assert (first["outcome"], first["cause"]) == ("interrupted", "PREEMPTED")
+    assert view["slices"][0]["gone_at"]
+    stack.run("delete", job_id, "--yes")
+    stack.until(job_id, "cancelled")
+
+
+def test_cancel_holds_the_slice_and_resume_goes_on_with_it(stack: LocalStack) -> None:
+    job_id = stack.create("held", COUNT)
+    stack.until(job_id, "running")
+    stack.run("cancel", job_id)
+    stack.run("cancel", job_id)
+    view = stack.until(job_id, lambda v: v["state"] == "holding" and "held" in v["message"])
+    assert "/h" in view["message"], "what a held slice costs is shown"
+    left = stack.run("ssh", job_id, "--host", "0", "--", "pgrep", "-c", "-f", "seq[ ]1", code=None)
+    assert left.strip() in ("", "0"), "the program is stopped"
+    stack.run("resume", job_id)
+    view = stack.until(job_id, lambda v: v["state"] == "running" and v["attempt"] == 2)
+    assert len(view["slices"]) == 1
+    stack.run("clean", job_id, "--yes")
+    deadline = time.monotonic() + 60
+    while "no job" not in stack.run("show", job_id, code=None):
+        assert time.monotonic() < deadline, "clean never removed the record"
+        time.sleep(0.5)
+
+
+def test_kill_9_of_the_backend_loses_nothing(stack: LocalStack) -> None:
+    job_id = stack.create("survivor", "echo started $$; sleep 12; echo finished")
+    stack.until(job_id, "running")
+    os.kill(stack.ready("backend")["pid"], signal.SIGKILL)
+    stack.run("wait", job_id)  # any command starts the next backend
+    text = stack.run("logs", job_id)
+    assert text.count("started") == 2, f"once on each of the two hosts:\n{text}"
+    assert text.count("finished") == 2
+    assert stack.job(job_id)["attempt"] == 1
+
+
+def test_one_host_fails_while_the_other_hangs(stack: LocalStack) -> None:
+    command = 'if [ "$TPUJOB_HOST" = 1 ]; then echo broken; exit 3; fi; sleep 600'
+    job_id = stack.create("half", command, recovery={"failures": 0})
+    view = stack.until(job_id, "failed")
+    assert view["cause"] == "CRASH"
+    assert "host 1: exit code 3" in view["message"]
+    assert view["slices"][0]["gone_at"]
+
+
+def test_ssh_opens_a_real_session_on_the_host_that_is_named(stack: LocalStack) -> None:
+    job_id = stack.create("shell", COUNT)
+    stack.until(job_id, "running")
+    assert stack.run("ssh", job_id, "--host", "1", "--", "echo", "$HOME it's me; $(true)").endswith(
+        "$HOME it's me; $(true)\n"
+    ), "words are passed on as they are"
+    stack.run("ssh", job_id, "--", "sh", "-c", "exit 7", code=7)
+    stack.run("delete", job_id, "--yes")
+
+
+def test_an_interrupted_create_says_that_the_job_goes_on(stack: LocalStack) -> None:
+    (stack.folder / "follow.yaml").write_text(
+        "name: followed\ntpu: {type: v4-8}\nrun: {command: sleep 60}\n"
+    )
+    follower = stack.popen("create", "follow.yaml", "--follow")
+    deadline = time.monotonic() + 60
+    while not (found := [j for j in stack.json("list") if j["name"] == "followed"]):
+        assert time.monotonic() < deadline, "the job never came"
+        time.sleep(0.2)
+    follower.send_signal(signal.SIGINT)
+    _, err = follower.communicate(timeout=30)
+    assert follower.returncode == 130
+    assert found[0]["id"] in err
+    assert stack.job(found[0]["id"])["state"] != "cancelled"
+    stack.run("delete", "followed", "--yes")
+
+
+def test_the_emulator_dies_and_every_command_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
+    local = LocalStack(tmp_path)
+    try:
+        local.run("up")
+        job_id = local.create("stranded", COUNT)
+        local.until(job_id, "running")
+        os.kill(local.ready("emulator")["pid"], signal.SIGKILL)
+        view = local.until(job_id, lambda v: v["message"] != "" and v["state"] == "running")
+        assert view["attempt"] == 1, "an answer that does not come is no reason to act"
+        said = local.run("emulator", "status", code=None)
+        assert "tpujob up" in said
+    finally:
+        local.down()

@@ -1,0 +1,15 @@
+"""The system's clock, as the port says it."""
+
+from __future__ import annotations
+
+import time
+
+
+class SystemClock:
+    """Implements `ports.Clock`."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

@@ -1,0 +1,57 @@
+"""The backend process: `python -m tpujob.web --ready FILE --state DIR`. API and reconciler, on loopback."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import socket
+from pathlib import Path
+
+import uvicorn
+
+from tpujob import settings as settings_module
+from tpujob import wiring
+from tpujob.web.api import create_app
+
+
+def main() -> None:
+    """Serve until SIGTERM; then finish the ticks that are under way and end."""
+    parser = argparse.ArgumentParser(prog="python -m tpujob.web", description=__doc__)
+    parser.add_argument("--ready", type=Path, required=True, help="written once the backend listens")
+    parser.add_argument("--state", type=Path, required=True, help="the state folder")
+    parser.add_argument("--port", type=int, default=0)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("paramiko", "google", "uvicorn.access", "urllib3"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    serve(options.state, options.ready, options.port)
+
+
+def serve(state: Path, ready: Path, port: int) -> None:
+    settings = settings_module.load(state=state)
+    parts = wiring.backend(settings)
+    app = create_app(parts.api, settings.token())
+    listening = socket.create_server(("127.0.0.1", port))
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+    server = uvicorn.Server(config)
+    parts.loop.start()
+    _announce(ready, address, settings.token_file)
+    try:
+        server.run(sockets=[listening])
+    finally:
+        parts.loop.stop()
+
+
+def _announce(ready: Path, url: str, token_file: Path) -> None:
+    """Put the ready file in place whole; the socket accepts from here on."""
+    record = {"pid": os.getpid(), "url": url, "token_file": str(token_file)}
+    temporary = ready.with_suffix(".tmp")
+    temporary.write_text(json.dumps(record), encoding="utf-8")
+    temporary.replace(ready)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Settings to adapters: the only module that imports adapters, and the only one that knows laptop from cloud."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpujob.clock import SystemClock
+from tpujob.errors import BackendGone
+from tpujob.settings import Settings
+
+if TYPE_CHECKING:
+    from tpujob.adapters.remote import RemoteJobs
+    from tpujob.jobs import Jobs
+    from tpujob.loop import Loop
+    from tpujob.watch import Watch
+
+
+def client(settings: Settings) -> RemoteJobs:
+    """The way in for a command: the backend of the context over HTTP; the local one is started when it is down."""
+    from tpujob import stack
+    from tpujob.adapters.remote import RemoteJobs
+
+    url, token = stack.ensure_backend(settings)
+    return RemoteJobs(url, token, log=str(settings.log_file("backend")))
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    api: Jobs
+    loop: Loop
+    watch: Watch
+
+
+def backend(settings: Settings) -> Backend:
+    """The service with its adapters; its loop is not started yet. Raises BackendGone when the emulator is down."""
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices
+    from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.sqlite import SqliteStore
+    from tpujob.adapters.ssh import SshHosts
+    from tpujob.jobs import Jobs
+    from tpujob.loop import Loop
+    from tpujob.reconciler import Reconciler
+    from tpujob.watch import Watch
+
+    emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
+    clock = SystemClock()
+    store = SqliteStore(settings.db)
+    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"])
+    blobs = GcsBlobs(settings.project, endpoint=emulator["storage"])
+    hosts = SshHosts(settings.keys, port=farm["ssh_port"])
+    watch = Watch(store)
+    reconciler = Reconciler(
+        store,
+        slices,
+        hosts,
+        blobs,
+        clock,
+        owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+        report_every=settings.report_every,
+        changed=watch.poke,
+    )
+    loop = Loop(reconciler, store, clock, zones=lambda: _zones(store))
+    api = Jobs(
+        store,
+        blobs,
+        clock,
+        bucket=lambda region: f"gs://tpujob-{region}",
+        access=hosts.access,
+        loop=loop,
+        wait=lambda job_id, seconds: watch.wait_any(job_id, seconds),
+        live=reconciler.live,
+    )
+    return Backend(api, loop, watch)
+
+
+def _zones(store: Any) -> Iterable[str]:
+    """Every zone in which a job of ours ever asked for a slice."""
+    return {s.zone for job in store.list() for s in job.slices}
+
+
+def _ready(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BackendGone("the emulator is not running", hint="Start it with `tpujob up`.") from error
