@@ -149,7 +149,7 @@ def _feed(channel: paramiko.Channel, stdin: int, stopped: int) -> None:
 def _raw(terminal: int) -> Generator[None]:
     """Every key goes to the host, Ctrl-C as well."""
     before = termios.tcgetattr(terminal)
-    tty.setraw(terminal)
+    tty.setraw(terminal, termios.TCSADRAIN)  # keeps what was typed while we connected
     try:
         yield
     finally:

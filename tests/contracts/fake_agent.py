@@ -1,0 +1,65 @@
+"""A stand-in for the agent, so that the port Hosts is tested without one: the same answers, and orders in the plan.
+
+`refuse: {error, cause}` says no; `hang: true` never answers; `flood: true` prints without end; else `command` runs.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FOLDER = Path.home() / ".tpujob"
+STATE = FOLDER / "state.json"
+
+
+def running() -> dict:
+    try:
+        state = json.loads(STATE.read_text())
+        fields = Path(f"/proc/{state['pid']}/stat").read_text().rpartition(")")[2].split()
+        return state if fields[0] not in "ZX" else {}
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+
+
+def start(plan: dict) -> dict:
+    with (FOLDER / "calls").open("a") as calls:
+        calls.write("start\n")
+    if plan.get("flood"):
+        while True:
+            print("x" * 65536)
+    if plan.get("hang"):
+        time.sleep(600)
+    if plan.get("refuse"):
+        return {"ok": False, **plan["refuse"]}
+    now = running()
+    if now:
+        return {"ok": True, "state": "already", **now}
+    child = subprocess.Popen(
+        plan["command"],
+        env={**os.environ, **plan.get("env", {})},
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=(FOLDER / "out").open("wb"),
+        stderr=subprocess.DEVNULL,
+    )
+    STATE.write_text(json.dumps({"pid": child.pid, "attempt": plan["attempt"]}))
+    return {"ok": True, "state": "started", "attempt": plan["attempt"], "pid": child.pid}
+
+
+def stop() -> dict:
+    now = running()
+    if now:
+        os.killpg(now["pid"], signal.SIGKILL)
+        while running():
+            time.sleep(0.01)
+    return {"ok": True, "state": "stopped"}
+
+
+print("a login shell may print something first")
+verb = sys.argv[1]
+answer = start(json.loads(Path(sys.argv[2]).read_text())) if verb == "start" else stop()
+print(json.dumps(answer))
+sys.exit(0 if answer["ok"] else 1)

@@ -1,0 +1,248 @@
+"""`tpujob ssh`: exit codes, streams of any size, a real terminal, and no contact with a host that is not pinned."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.strange_server import StrangeServer
+from tests.emulator.farm_rig import FarmProcess, alive, until
+from tpujob.adapters.ssh import SshHosts
+from tpujob.adapters.ssh_session import open_session
+from tpujob.domain.model import Endpoint, Slice
+from tpujob.errors import HostKeyChanged, TpujobError, Transient
+from tpujob.ports import HostAccess
+
+AGENT = Path(__file__).parent / "fake_agent.py"
+MIB = 1024 * 1024
+
+#: a process that opens a session on its own streams, and says how much memory it grew by
+CLIENT = """
+import json, resource, sys
+from tpujob.adapters.ssh_session import open_session
+import fabric, paramiko
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
+access, command = json.loads(sys.argv[1])
+code = open_session(access, command)
+print(f"grew {peak() - before} KiB", file=sys.stderr)
+sys.exit(code)
+"""
+
+
+class Rig:
+    """One host that has been contacted once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.farm = FarmProcess(folder)
+        self._hosts = SshHosts(folder / "keys", port=self.farm.ssh_port, agent=AGENT)
+        self.access = self.slice("tj-000001-1")
+
+    def slice(self, name: str) -> HostAccess:
+        key = f"{self._hosts.public_key(_slice(name))}\ntpujob:{self.farm.keys.public_key()}"
+        (address,) = self.farm.slice(name, key=key)
+        slice = _slice(name, address)
+        self._hosts.stop(slice, grace=1, timeout=30)
+        return self._hosts.access(slice, 0)
+
+    def client(self, command: list[str] | None, **streams: object) -> subprocess.Popen[bytes]:
+        text = json.dumps([self.access, command])
+        return subprocess.Popen([sys.executable, "-c", CLIENT, text], **streams)  # pyright: ignore
+
+    def close(self) -> None:
+        self._hosts.close()
+        self.farm.stop()
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    rig = Rig(tmp_path_factory.mktemp("farm"))
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def null() -> Iterator[int]:
+    fd = os.open(os.devnull, os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+def test_a_command_keeps_its_streams_its_arguments_and_its_exit_code(rig: Rig):
+    program = (
+        "import sys; print(sys.argv[1:]); print(sys.stdin.read(), file=sys.stderr); sys.exit(7)"
+    )
+    hostile = ["$(touch canary)", "a b", "'", ""]
+    child = rig.client(
+        ["python3", "-c", program, *hostile],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    out, err = child.communicate(b"hello", timeout=60)
+    assert (child.returncode, out.decode().strip()) == (7, str(hostile))
+    assert err.startswith(b"hello\n")
+
+
+def test_a_command_that_a_signal_ends_gives_255(rig: Rig, null: int):
+    command = ["sh", "-c", "kill -9 $$"]
+    assert open_session(rig.access, command, stdin=null, stdout=null, stderr=null) == 255
+
+
+def test_a_shell_without_a_terminal_reads_its_commands(rig: Rig):
+    child = rig.client(None, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, _ = child.communicate(b"test -t 0 || echo no terminal; exit 4\n", timeout=60)
+    assert (child.returncode, out) == (4, b"no terminal\n")
+
+
+@pytest.mark.slow
+def test_a_hundred_megabytes_pass_through_little_memory(rig: Rig):
+    size = 100 * MIB
+    child = rig.client(
+        ["head", "-c", str(size), "/dev/zero"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    got = 0
+    while data := child.stdout.read1(MIB):
+        got += len(data)
+    grew = int(child.stderr.read().split()[-2])
+    child.stdout.close()
+    child.stderr.close()
+    assert (child.wait(60), got) == (0, size)
+    assert grew < 40 * 1024, f"the client grew by {grew} KiB"
+
+
+def test_input_and_output_flow_at_once_however_much(rig: Rig):
+    child = rig.client(
+        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    sent = os.urandom(8 * MIB)  # more than all windows and pipes on the way can hold
+    out, _ = child.communicate(sent, timeout=60)
+    assert (child.returncode, out == sent) == (0, True)
+
+
+def test_a_reader_that_goes_away_ends_the_session(rig: Rig):
+    child = rig.client(
+        ["yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    assert child.stdout.read(2) == b"y\n"
+    child.stdout.close()
+    assert child.wait(60) == 141
+    child.stderr.close()
+
+
+def test_a_person_gets_a_terminal_that_follows_the_window(rig: Rig):
+    ours, theirs = pty.openpty()
+    _size(theirs, rows=31, columns=101)
+    # a session of its own, whose terminal this is: else the kernel would not tell it of a new size
+    take = ["sh", "-c", 'exec "$@" <>"$0" >&0 2>&1', os.ttyname(theirs)]
+    text = json.dumps([rig.access, None])
+    child = subprocess.Popen([*take, sys.executable, "-c", CLIENT, text], start_new_session=True)
+    try:
+        screen = Screen(ours)
+        os.write(ours, b"stty size; tty; echo rea''dy; read x; stty size; sleep 1000\n")
+        screen.wait_for("31 101")
+        screen.wait_for("/dev/pts/")
+        screen.wait_for("ready")
+        _size(ours, rows=41, columns=121)
+        os.write(ours, b"\n")
+        screen.wait_for("41 121")
+        os.write(ours, b"\x03")  # the host's program, not ours, is interrupted
+        os.write(ours, b"exit 3\n")
+        assert child.wait(30) == 3
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_host_that_goes_away_is_said_to_have(rig: Rig, null: int, tmp_path: Path):
+    access = rig.slice("tj-000002-1")
+    pid = tmp_path / "pid"
+    child = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            CLIENT,
+            json.dumps([access, ["sh", "-c", f"echo $$ > {pid}; sleep 99"]]),
+        ],
+        stdin=null,
+        stdout=null,
+        stderr=subprocess.PIPE,
+    )
+    number = int(until(lambda: pid.exists() and pid.read_text(), "the command runs"))
+    rig.farm.call("POST", "/slices/tj-000002-1/preempt", {"notice_s": 0})
+    _, err = child.communicate(timeout=60)
+    assert b"Transient: host 0 (127." in err, err.decode()
+    assert b"went away" in err
+    assert not alive(number)
+    with pytest.raises(Transient, match="connection refused"):
+        open_session(access, ["true"], stdin=null, stdout=null, stderr=null)
+
+
+def test_a_host_that_is_not_pinned_or_has_changed_is_told_nothing(
+    rig: Rig, null: int, tmp_path: Path
+):
+    with StrangeServer() as server:
+        stranger: HostAccess = {**rig.access, "address": "127.0.0.1", "port": server.port}
+        with pytest.raises(Transient, match="not found in known_hosts"):
+            open_session(stranger, ["true"], stdin=null, stdout=null, stderr=null)
+        known = tmp_path / "known_hosts"
+        (line,) = Path(rig.access["known_hosts_file"]).read_text().splitlines()
+        known.write_text(f"[127.0.0.1]:{server.port} {line.split(' ', 1)[1]}\n")
+        stranger["known_hosts_file"] = str(known)
+        with pytest.raises(HostKeyChanged):
+            open_session(stranger, ["true"], stdin=null, stdout=null, stderr=null)
+    assert server.connections == 2
+    assert server.seen == []
+    stranger["known_hosts_file"] = str(tmp_path / "none")
+    with pytest.raises(TpujobError, match="no host key is pinned"):
+        open_session(stranger, ["true"], stdin=null, stdout=null, stderr=null)
+
+
+class Screen:
+    """What a terminal has shown so far."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._text = ""
+
+    def wait_for(self, text: str) -> None:
+        while text not in self._text:
+            self._text += os.read(self._fd, 4096).decode(errors="replace")
+        self._text = self._text.partition(text)[2]
+
+
+def _size(terminal: int, *, rows: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def _slice(name: str, *addresses: str) -> Slice:
+    return Slice(
+        name=name,
+        k=1,
+        type="v4-8",
+        zone="us-central2-b",
+        pricing="spot",
+        runtime_version="tpu-ubuntu2204-base",
+        usd_per_hour=None,
+        requested_at=0.0,
+        endpoints=tuple(Endpoint(i, address) for i, address in enumerate(addresses)),
+    )
