@@ -74,7 +74,8 @@ def _listed(folder: Path) -> list[str]:
         return list(_walked(folder))
     names = {os.fsdecode(n) for n in asked.stdout.split(b"\0") if n}
     # a tracked file may be deleted, a submodule is listed as one name
-    return [n for n in names if os.path.lexists(folder / n) and not _is_folder(folder / n)]
+    found = [n for n in names if os.path.lexists(folder / n) and not _is_folder(folder / n)]
+    return found or list(_walked(folder))  # nothing: git ignores the folder itself
 
 
 def _walked(folder: Path) -> Iterator[str]:
