@@ -73,7 +73,7 @@ def cloud() -> Iterator[Cloud]:
 
 @pytest.fixture
 def slices(cloud: Cloud) -> Iterator[CloudTpuSlices]:
-    made = CloudTpuSlices(PROJECT, insecure_endpoint=cloud.tpu.address)
+    made = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
     yield made
     made.close()
 
@@ -261,7 +261,7 @@ def test_a_slice_of_another_job_is_not_adopted(slices: CloudTpuSlices) -> None:
 
 def test_everything_of_ours_is_listed(cloud: Cloud) -> None:
     paged = Cloud(page_size=2)
-    slices = CloudTpuSlices(PROJECT, insecure_endpoint=paged.tpu.address)
+    slices = CloudTpuSlices(PROJECT, endpoint=paged.tpu.address)
     for k in range(1, 6):
         ask(slices, replace(SLICE, name=f"tj-000007-{k}", k=k, type="v4-8"))
     paged.client().create_node(parent=PARENT, node=node(), node_id="theirs")
@@ -308,7 +308,7 @@ def test_an_emulator_that_is_gone_is_unknown_and_comes_back(cloud: Cloud) -> Non
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    slices = CloudTpuSlices(PROJECT, insecure_endpoint=f"127.0.0.1:{port}")
+    slices = CloudTpuSlices(PROJECT, endpoint=f"127.0.0.1:{port}")
     assert isinstance(look(slices), Unknown)
     with pytest.raises(Transient):
         ask(slices)
@@ -325,7 +325,7 @@ def test_an_emulator_that_is_gone_is_unknown_and_comes_back(cloud: Cloud) -> Non
 
 def test_an_emulator_that_goes_in_mid_call_ends_the_call(cloud: Cloud) -> None:
     doomed = Cloud()
-    slices = CloudTpuSlices(PROJECT, insecure_endpoint=doomed.tpu.address)
+    slices = CloudTpuSlices(PROJECT, endpoint=doomed.tpu.address)
     assert look(slices) == Absent()
     with doomed.world.lock:
         drills.fail_calls(doomed.world, CallFault("GetQueuedResource", "OK", 1, delay=60))

@@ -39,7 +39,7 @@ class CloudTpuSlices:
         self,
         project: str,
         *,
-        insecure_endpoint: str = "",
+        endpoint: str = "",
         owner: str = "local",
         reservation: str = "",
         network: str = "",
@@ -47,10 +47,10 @@ class CloudTpuSlices:
         service_account: str = "",
         external_ips: bool = True,
     ) -> None:
-        """`insecure_endpoint`: `host:port` of an emulator. `owner`: a label value that tells this backend's slices from
+        """`endpoint`: `host:port` of an emulator. `owner`: a label value that tells this backend's slices from
         those of another one in the same project. Empty network and account: the project's defaults."""
         self._project = project
-        self._endpoint = insecure_endpoint
+        self._endpoint = endpoint
         self._owner = owner
         self._reservation = reservation
         self._network = {"network": network, "subnetwork": subnetwork}

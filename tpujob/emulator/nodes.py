@@ -186,7 +186,7 @@ def hosts_not_down(world: World, name: str, number: int) -> None:
 def farm_name(world: World, node: Node) -> str:
     """The id alone, unless a node of the same id stands elsewhere."""
     twins = sum(other.id == node.id for other in world.nodes.values())
-    return node.id if twins <= 1 else f"{node.id}.{node.number}"
+    return node.id if twins <= 1 else f"twin{node.number}-{node.id[:40]}".rstrip("-")
 
 
 # Steps ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,181 @@
+"""Faults by command: the control interface over HTTP, its client, and `tpujob emulator`."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.emulator.tpu_rig import PARENT, ZONE, Cloud, node, queued, queued_state, until
+from tpujob.cli import emulator as cli
+from tpujob.emulator.client import EmulatorClient
+from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound, Unauthorized
+
+Run = Callable[..., str]
+JOB = {"tpujob": "1", "tpujob-job": "000007"}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Cloud]:
+    made = Cloud()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def cloud(shared: Cloud) -> Iterator[Cloud]:
+    """One ready slice of job 7, and no faults."""
+    client = shared.client()
+    client.create_queued_resource(queued("tj-000007-1", labels=JOB))
+    until(lambda: queued_state(client, "tj-000007-1") == "ACTIVE", "ACTIVE")
+    yield shared
+    with shared.world.lock:
+        shared.world.faults.calls.clear()
+        shared.world.faults.stockouts.clear()
+        shared.world.faults.quotas.clear()
+    for asked in client.list_queued_resources(parent=PARENT):
+        client.delete_queued_resource({"name": asked.name, "force": True})
+    until(lambda: not shared.world.queued and not shared.world.nodes, "an empty world")
+
+
+@pytest.fixture
+def control(cloud: Cloud) -> EmulatorClient:
+    return EmulatorClient(cloud.control().url, cloud.control().token)
+
+
+def test_preempt_finds_the_slice_of_a_job(cloud: Cloud, control: EmulatorClient) -> None:
+    assert control.preempt("7", notice_s=0)["slice"] == "tj-000007-1"
+    until(lambda: control.status()["slices"][0]["queued"] == "SUSPENDED", "SUSPENDED")
+    shown = control.status()["slices"][0]
+    assert (shown["state"], shown["initiator"], shown["job"]) == ("PREEMPTED", "SERVICE", "000007")
+    with pytest.raises(IllegalInState, match="PREEMPTED"):
+        control.maintain("7")
+
+
+def test_status_shows_what_is_set(cloud: Cloud, control: EmulatorClient) -> None:
+    control.stockout(ZONE, "v4", for_s=600)
+    control.quota(ZONE, "v4-16", 32, pricing="spot")
+    control.slow("tj-000007-1", host=1, factor=10)
+    control.break_host(f"{ZONE}-h003", "nan")
+    control.api_error("get_node", "UNAVAILABLE", count=3)
+    found = control.status()
+    assert found["faults"]["stockouts"][0]["generation"] == "v4"
+    quota = found["faults"]["quotas"]
+    assert [(q["used"], q["limit"]) for q in quota] == [(16, 32)]
+    assert found["faults"]["calls"][0]["method"] == "GetNode"
+    assert found["slices"][0]["hosts"][1]["factor"] == 10
+    zone = next(z for z in found["zones"] if z["zone"] == ZONE)
+    assert (zone["bad"], zone["stock"]["v4"]["used"]) == ([f"{ZONE}-h003"], 2)
+    control.break_host(f"{ZONE}-h003", "")
+    assert control.settings(create=0.03)["create"] == 0.03
+
+
+def test_a_command_that_makes_no_sense_is_refused(control: EmulatorClient) -> None:
+    with pytest.raises(NotFound, match="no physical host 'nowhere-h001'"):
+        control.break_host("nowhere-h001", "nan")
+    with pytest.raises(NotFound, match="hosts 0 to 1, not 9"):
+        control.slow("7", host=9, factor=2)
+    with pytest.raises(NotFound, match="there is no call 'MakeTea'"):
+        control.api_error("MakeTea", "UNAVAILABLE")
+    with pytest.raises(BadRequest, match="'TEAPOT' is none of"):
+        control.api_error("GetNode", "TEAPOT")
+    with pytest.raises(BadRequest, match="no such type"):
+        control.quota(ZONE, "v4-17", 1)
+    with pytest.raises(BadRequest, match="mars-1-a"):
+        control.stockout("mars-1-a")
+
+
+def test_nothing_is_done_without_the_token(cloud: Cloud) -> None:
+    stranger = EmulatorClient(cloud.control().url, "guessed")
+    with pytest.raises(Unauthorized):
+        stranger.preempt()
+    assert cloud.world.nodes[f"{PARENT}/nodes/tj-000007-1"].preempted_at is None
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b'{"notice_s": "soon"}', b'{"notice_s": -1}'])
+def test_a_bad_body_gets_one_clear_answer(cloud: Cloud, body: bytes) -> None:
+    server = cloud.control()
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=10)
+    headers = {"Authorization": f"Bearer {server.token}"}
+    connection.request("POST", "/preempt", body=body, headers=headers)
+    answer = connection.getresponse()
+    assert answer.status == 400
+    assert json.loads(answer.read())["error"]
+    connection.close()
+
+
+# The command line ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(control: EmulatorClient, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(cli, "_client", lambda: control)
+
+    def call(*arguments: str) -> str:
+        done = CliRunner().invoke(cli.app, list(arguments), catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    return call
+
+
+def test_every_command_works(cloud: Cloud, run: Run) -> None:
+    assert "tj-000007-1" in run("status")
+    assert run("maintain", "7", "--window", "1m").strip().endswith("for 60 s")
+    assert "10 times slower" in run("slow", "7", "--host", "1", "--factor", "10")
+    assert "no more capacity for v4" in run("stockout", ZONE, "v4", "--for", "10m")
+    assert cloud.world.faults.stockouts[0].until is not None
+    assert "again" in run("stockout", ZONE, "v4", "--off")
+    assert "quota of v4 is 64" in run("quota", ZONE, "v4", "64")
+    assert "quota of v4 is none" in run("quota", ZONE, "v4", "none")
+    assert "UNAVAILABLE" in run("api-error", "GetNode", "unavailable", "--count", "0")
+    assert "is bad" in run("break-host", f"{ZONE}-h009")
+    assert "bad host" in run("status")
+    assert "good again" in run("break-host", f"{ZONE}-h009", "--mend")
+    assert json.loads(run("settings", "--create", "0.03s"))["create"] == 0.03
+    assert "gone in 30 s" in run("preempt", "tj-000007-1")
+    assert "gone in" in run("status")
+    assert json.loads(run("status", "--json"))["slices"][0]["name"] == "tj-000007-1"
+
+
+def test_status_of_a_request_without_hosts(cloud: Cloud, run: Run) -> None:
+    run("stockout", ZONE)
+    cloud.client().create_queued_resource(queued("tj-000008-1"))
+    until(lambda: "WAITING_FOR_RESOURCES" in run("status"), "shown as waiting")
+    assert "stockout" in run("status")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("45", 45), ("30s", 30), ("10m", 600), ("1.5h", 5400), ("2d", 172800)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert cli.duration(text) == seconds
+
+
+def test_a_duration_that_is_none_is_refused(run: Run) -> None:
+    done = CliRunner().invoke(cli.app, ["preempt", "--notice", "soon"])
+    assert done.exit_code == 2
+    assert "10m" in done.output
+
+
+def test_without_an_emulator_the_way_to_one_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BackendGone) as gone:
+        EmulatorClient.from_ready(tmp_path / "none.json")
+    assert "tpujob up" in gone.value.hint
+    left_over = tmp_path / "old.json"
+    left_over.write_text('{"control": "http://127.0.0.1:1", "token": "t"}')
+    with pytest.raises(BackendGone, match="does not answer"):
+        EmulatorClient.from_ready(left_over).status()
+
+
+def test_a_node_alone_is_shown_too(cloud: Cloud, control: EmulatorClient) -> None:
+    client = cloud.client()
+    client.create_node(parent=PARENT, node=node("v4-8"), node_id="alone")
+    names = {s["name"]: s["queued"] for s in control.status()["slices"]}
+    assert names["alone"] == ""
+    client.delete_node(name=f"{PARENT}/nodes/alone")
