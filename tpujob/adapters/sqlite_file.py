@@ -22,9 +22,9 @@ class SqliteFile:
     """Every transaction has a connection for itself while it runs; idle ones are kept for the next."""
 
     def __init__(self, path: Path, schema: str) -> None:
+        self._idle: list[sqlite3.Connection] = []
         self.path = path
         self._schema = schema
-        self._idle: list[sqlite3.Connection] = []
         with self._explained():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its companions get its mode
@@ -34,6 +34,9 @@ class SqliteFile:
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
+
+    def __del__(self) -> None:
+        self.close()
 
     @contextlib.contextmanager
     def reading(self) -> Generator[sqlite3.Connection]:

@@ -1,0 +1,88 @@
+"""The adapters of the Store port, and what their contract suite runs in processes of its own.
+
+`python -m tests.contracts.stores ADAPTER PLACE DEED ARGUMENT...` opens the store at a place and does one deed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tpujob.adapters.sqlite import SqliteStore
+from tpujob.domain.model import Event, EventKind, Job, State, Wish
+from tpujob.errors import Conflict
+from tpujob.ports import Store
+
+#: name of the adapter -> how a store is opened at a place, which two openers of the same place share
+ADAPTERS: dict[str, Callable[[str], Store]] = {
+    "sqlite": lambda place: SqliteStore(Path(place) / "jobs.db"),
+}
+
+
+def a_job(name: str = "mlp", **fields: object) -> Job:
+    job = Job(
+        id="",
+        name=name,
+        user="ana",
+        spec={"name": name, "run": {"command": "echo ä"}},
+        state=State.QUEUED,
+        wish=Wish.RUN,
+        created_at=1000.0,
+        state_since=1000.0,
+    )
+    return replace(job, **fields)
+
+
+def an_event(text: str = "created") -> Event:
+    return Event(EventKind.CREATED, 1000.0, State.QUEUED, text, {"why": text})
+
+
+def count_up(store: Store, job_id: str, who: str, times: int) -> None:
+    """Add one, so many times, as every writer must: read, change, write if nobody else did, else all over again."""
+    for n in range(times):
+        while True:
+            job = store.get(job_id)
+            more = replace(job, spent={"count": job.spent.get("count", 0) + 1})
+            try:
+                store.commit(
+                    more,
+                    an_event(f"{who} {n}"),
+                    expected_version=job.version,
+                    op_id=f"{who}:{n}",
+                    lease=None,
+                )
+                break
+            except Conflict:
+                continue
+
+
+def commit_for_ever(store: Store, job_id: str) -> None:
+    """Say each version once it is acknowledged."""
+    job = store.get(job_id)
+    while True:
+        job = store.commit(
+            job, an_event(), expected_version=job.version, op_id=f"v{job.version}", lease=None
+        )
+        print(job.version, flush=True)
+
+
+def create(store: Store, key: str) -> None:
+    print(store.create(a_job(), an_event(), idempotency_key=key).id)
+
+
+def main(adapter: str, place: str, deed: str, *arguments: str) -> None:
+    store = ADAPTERS[adapter](place)
+    print("ready", flush=True)
+    sys.stdin.readline()  # all begin at once
+    if deed == "count_up":
+        count_up(store, arguments[0], arguments[1], int(arguments[2]))
+    elif deed == "commit_for_ever":
+        commit_for_ever(store, arguments[0])
+    else:
+        create(store, arguments[0])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

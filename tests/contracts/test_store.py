@@ -1,0 +1,455 @@
+"""What every Store promises, on every adapter. A new adapter is one line in `stores.py`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.stores import ADAPTERS, a_job, an_event, count_up
+from tpujob.domain.model import Job, State, Wish
+from tpujob.errors import Conflict, Fenced, NotFound
+from tpujob.ports import Store
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Place:
+    """Where one store lives: opened by this process as often as wanted, and by others."""
+
+    adapter: str
+    where: str
+    running: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def open(self) -> Store:
+        return ADAPTERS[self.adapter](self.where)
+
+    def process(self, deed: str, *arguments: str) -> subprocess.Popen[str]:
+        """Another process, with the store open, that waits for `go`."""
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.contracts.stores",
+                self.adapter,
+                self.where,
+                deed,
+                *arguments,
+            ],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.running.append(process)
+        return process
+
+
+def go(*processes: subprocess.Popen[str]) -> None:
+    for process in processes:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+
+@pytest.fixture(params=ADAPTERS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    place = Place(request.param, str(tmp_path / "state"))
+    yield place
+    for process in place.running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return place.open()
+
+
+@pytest.fixture
+def job(store: Store) -> Job:
+    return store.create(a_job(), an_event())
+
+
+def moved(store: Store, job: Job, op: str = "", **fields: object) -> Job:
+    """The job after one more commit."""
+    return store.commit(
+        replace(job, **fields),
+        an_event("moved"),
+        expected_version=job.version,
+        op_id=op or f"op-{job.version}",
+        lease=None,
+    )
+
+
+# Create and read -----------------------------------------------------------------------------------------------------
+
+
+def test_a_new_job_gets_the_next_id_and_version_1(store: Store) -> None:
+    first, second = (store.create(a_job(id="ignored"), an_event()) for _ in range(2))
+    assert (first.id, second.id) == ("000001", "000002")
+    assert first.version == 1
+    assert store.get("000001") == first
+    assert [(e.seq, e.text, e.data) for e in store.events(first.id)] == [
+        (1, "created", {"why": "created"})
+    ]
+
+
+def test_what_is_not_there_is_said_to_be_missing(store: Store) -> None:
+    with pytest.raises(NotFound, match="no job 000009"):
+        store.get("000009")
+    with pytest.raises(NotFound):
+        store.events("000009")
+    with pytest.raises(NotFound):
+        store.commit(a_job(id="000009"), None, expected_version=1, op_id="x", lease=None)
+    store.remove("000009", lease=None)
+    assert store.lease("000009", "a", ttl=60, now=0) is None
+
+
+def test_another_opener_sees_the_same_jobs(place: Place, store: Store, job: Job) -> None:
+    other = place.open()
+    assert other.get(job.id) == job
+    newer = moved(other, job, message="seen by both")
+    assert store.get(job.id) == newer
+
+
+def test_list_is_newest_first_and_takes_filters(store: Store) -> None:
+    for name, user, state in [
+        ("a", "ana", State.QUEUED),
+        ("b", "bo", State.FAILED),
+        ("a", "bo", State.RUNNING),
+    ]:
+        store.create(a_job(name, user=user, state=state), an_event())
+    ids = [j.id for j in store.list()]
+    assert ids == ["000003", "000002", "000001"]
+    assert [j.id for j in store.list(user="bo")] == ["000003", "000002"]
+    assert [j.id for j in store.list(name="a")] == ["000003", "000001"]
+    assert [j.id for j in store.list(live=True)] == ["000003", "000001"]
+    assert [j.id for j in store.list(live=False)] == ["000002"]
+    assert [j.id for j in store.list(user="bo", name="a", live=True)] == ["000003"]
+    assert store.list(user="nobody") == []
+
+
+@pytest.mark.parametrize(
+    "text", ["'); DROP TABLE jobs; --", "$(reboot)", "<script>", "bidi \u202e, nul \0", "ä"]
+)
+def test_hostile_text_is_only_text(store: Store, text: str) -> None:
+    stored = store.create(
+        a_job(text, user=text, message=text), an_event(text), idempotency_key=text
+    )
+    assert store.list(name=text, user=text) == [stored]
+    assert store.get(stored.id).message == text
+    assert store.events(stored.id)[0].text == text
+
+
+# The same key, the same job ------------------------------------------------------------------------------------------
+
+
+def test_the_same_key_gives_back_the_first_job_as_it_is_now(store: Store) -> None:
+    first = store.create(a_job("first"), an_event(), idempotency_key="k")
+    newer = moved(store, first, message="on its way")
+    assert store.create(a_job("second"), an_event(), idempotency_key="k") == newer
+    assert len(store.list()) == 1
+    assert len(store.events(first.id)) == 2
+    assert store.create(a_job(), an_event(), idempotency_key="other").id == "000002"
+
+
+def test_without_a_key_each_call_is_a_new_job(store: Store) -> None:
+    assert {store.create(a_job(), an_event()).id for _ in range(3)} == {
+        "000001",
+        "000002",
+        "000003",
+    }
+
+
+def test_a_key_raced_by_threads_and_processes_makes_one_job(place: Place, store: Store) -> None:
+    processes = [place.process("create", "k") for _ in range(2)]
+    go(*processes)
+
+    def create(_: int) -> str:
+        return store.create(a_job(), an_event(), idempotency_key="k").id
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = set(pool.map(create, range(16)))
+    for process in processes:
+        said, _ = process.communicate(timeout=60)
+        ids.add(said.strip())
+    assert ids == {"000001"}
+    assert len(store.list()) == 1
+
+
+# Versions and operation ids ------------------------------------------------------------------------------------------
+
+
+def test_a_commit_makes_the_next_version_and_its_event(store: Store, job: Job) -> None:
+    newer = moved(store, job, state=State.PROVISIONING)
+    assert newer == replace(job, state=State.PROVISIONING, version=2)
+    assert store.get(job.id) == newer
+    assert [e.seq for e in store.events(job.id)] == [1, 2]
+    assert [e.seq for e in store.events(job.id, after=1)] == [2]
+    assert store.events(job.id, after=2) == []
+
+
+def test_a_commit_may_have_no_event(store: Store, job: Job) -> None:
+    newer = store.commit(job, None, expected_version=1, op_id="x", lease=None)
+    assert newer.version == 2
+    assert [e.seq for e in store.events(job.id)] == [1]
+
+
+def test_who_decided_on_an_old_version_is_told_and_nothing_is_stored(
+    store: Store, job: Job
+) -> None:
+    newer = moved(store, job, message="first")
+    with pytest.raises(Conflict, match="version 2 by now, not 1"):
+        moved(store, job, "another", message="second")
+    assert store.get(job.id) == newer
+    assert len(store.events(job.id)) == 2
+
+
+def test_a_repeat_of_an_operation_returns_what_the_first_call_stored(
+    store: Store, job: Job
+) -> None:
+    first = moved(store, job, "op", message="first")
+    assert moved(store, job, "op", message="first") == first
+    later = moved(store, first, message="later")
+    assert moved(store, job, "op", message="first") == first, "also after others have moved on"
+    assert store.get(job.id) == later
+    assert [e.seq for e in store.events(job.id)] == [1, 2, 3]
+
+
+def test_a_repeat_is_recognised_by_another_opener(place: Place, store: Store, job: Job) -> None:
+    first = moved(store, job, "op")
+    assert moved(place.open(), job, "op") == first
+
+
+def test_a_repeat_from_long_ago_is_never_applied_twice(store: Store, job: Job) -> None:
+    newest = moved(store, job, "old")
+    for _ in range(40):
+        newest = moved(store, newest)
+    with suppress(Conflict):  # when it is forgotten by now, the version says no
+        assert moved(store, job, "old").version == 2
+    assert store.get(job.id) == newest
+
+
+def test_an_operation_id_belongs_to_one_job(store: Store, job: Job) -> None:
+    other = store.create(a_job("other"), an_event())
+    moved(store, job, "op")
+    assert moved(store, other, "op").name == "other"
+
+
+# Leases and fencing --------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_keeps_others_out_until_it_expires(store: Store, job: Job) -> None:
+    lease = store.lease(job.id, "a", ttl=60, now=1000)
+    assert lease
+    assert (lease.owner, lease.until) == ("a", 1060)
+    assert store.lease(job.id, "b", ttl=60, now=1059.9) is None
+    taken = store.lease(job.id, "b", ttl=60, now=1060)
+    assert taken
+    assert taken.token > lease.token
+
+
+def test_the_same_owner_gets_a_higher_token(store: Store, job: Job) -> None:
+    first = store.lease(job.id, "a", ttl=60, now=1000)
+    second = store.lease(job.id, "a", ttl=60, now=1001)
+    assert first
+    assert second
+    assert second.token > first.token
+    assert second.until == 1061
+
+
+def test_a_released_lease_is_free_at_once_and_tokens_go_on_growing(store: Store, job: Job) -> None:
+    first = store.lease(job.id, "a", ttl=60, now=1000)
+    assert first
+    store.release(first)
+    store.release(first)
+    second = store.lease(job.id, "b", ttl=60, now=1000)
+    assert second
+    assert second.token > first.token
+    store.release(first)
+    assert store.lease(job.id, "c", ttl=60, now=1001) is None, (
+        "a late release ended another's lease"
+    )
+
+
+def test_leases_of_two_jobs_know_nothing_of_each_other(store: Store, job: Job) -> None:
+    other = store.create(a_job(), an_event())
+    assert store.lease(job.id, "a", ttl=60, now=1000)
+    assert store.lease(other.id, "b", ttl=60, now=1000)
+
+
+def test_who_lost_the_lease_can_no_longer_write(store: Store, job: Job) -> None:
+    old = store.lease(job.id, "a", ttl=60, now=1000)
+    new = store.lease(job.id, "b", ttl=60, now=1100)
+    assert old
+    assert new
+    with pytest.raises(Fenced, match="led by b"):
+        store.commit(job, an_event(), expected_version=1, op_id="x", lease=old)
+    with pytest.raises(Fenced):
+        store.remove(job.id, lease=old)
+    assert store.get(job.id) == job
+    assert store.commit(job, None, expected_version=1, op_id="y", lease=new).version == 2
+
+
+def test_an_expired_lease_that_nobody_took_still_writes(store: Store, job: Job) -> None:
+    lease = store.lease(job.id, "a", ttl=1, now=1000)
+    assert store.commit(job, None, expected_version=1, op_id="x", lease=lease).version == 2
+
+
+def test_a_commit_that_was_applied_is_recognised_even_after_the_lease_is_lost(
+    store: Store, job: Job
+) -> None:
+    lease = store.lease(job.id, "a", ttl=60, now=1000)
+    first = store.commit(job, an_event(), expected_version=1, op_id="x", lease=lease)
+    store.lease(job.id, "b", ttl=60, now=1100)
+    assert store.commit(job, an_event(), expected_version=1, op_id="x", lease=lease) == first
+
+
+def test_one_of_many_gets_the_lease(store: Store, job: Job) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        leases = list(pool.map(lambda n: store.lease(job.id, f"o{n}", ttl=60, now=1000), range(16)))
+    assert len([lease for lease in leases if lease]) == 1
+
+
+# Remove --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_removed_job_is_gone_and_its_id_never_comes_back(store: Store) -> None:
+    job = store.create(a_job(), an_event(), idempotency_key="k")
+    lease = store.lease(job.id, "a", ttl=60, now=1000)
+    store.remove(job.id, lease=lease)
+    store.remove(job.id, lease=lease)
+    with pytest.raises(NotFound):
+        store.get(job.id)
+    with pytest.raises(NotFound):
+        store.events(job.id)
+    assert store.list() == []
+    assert store.create(a_job(), an_event(), idempotency_key="k").id == "000002"
+
+
+# When to look --------------------------------------------------------------------------------------------------------
+
+
+def test_due_are_the_jobs_whose_time_has_come_longest_overdue_first(store: Store) -> None:
+    for wake in (30.0, 10.0, 20.0):
+        store.create(a_job(wake=wake), an_event())
+    assert store.due(5) == []
+    assert store.due(20) == ["000002", "000003"]
+    assert store.due(99) == ["000002", "000003", "000001"]
+    assert store.next_wake() == 10.0
+
+
+def test_finished_jobs_are_due_only_while_a_clean_is_asked_for(store: Store) -> None:
+    done = store.create(a_job(state=State.SUCCEEDED, wake=1.0), an_event())
+    assert store.due(99) == []
+    assert store.next_wake() is None
+    asked = moved(store, done, wish=Wish.CLEAN)
+    assert store.due(99) == [done.id]
+    store.remove(asked.id, lease=None)
+    assert store.due(99) == []
+    assert store.next_wake() is None
+
+
+def test_a_follower_hears_of_every_change_once(place: Place, store: Store) -> None:
+    start, none = store.changes(0)
+    assert none == []
+    one, two = (store.create(a_job(), an_event()) for _ in range(2))
+    cursor, ids = store.changes(start)
+    assert sorted(ids) == [one.id, two.id]
+    assert store.changes(cursor) == (cursor, [])
+    moved(place.open(), one)
+    store.lease(two.id, "a", ttl=60, now=0)
+    cursor, ids = store.changes(cursor)
+    assert ids == [one.id]
+    store.remove(two.id, lease=None)
+    cursor, ids = store.changes(cursor)
+    assert ids == [two.id], "a removal is a change"
+    assert store.changes(cursor) == (cursor, [])
+
+
+def test_change_numbers_never_go_back(store: Store, job: Job) -> None:
+    before, _ = store.changes(0)
+    store.remove(job.id, lease=None)
+    after, _ = store.changes(before)
+    assert after > before
+    store.create(a_job(), an_event())
+    assert store.changes(after)[0] > after
+
+
+# Many at once --------------------------------------------------------------------------------------------------------
+
+
+def test_writers_in_threads_and_processes_lose_no_update(
+    place: Place, store: Store, job: Job
+) -> None:
+    times = 25
+    processes = [place.process("count_up", job.id, f"p{n}", str(times)) for n in range(2)]
+    go(*processes)
+    threads = [
+        threading.Thread(target=count_up, args=(store, job.id, f"t{n}", times)) for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    final = store.get(job.id)
+    assert final.spent == {"count": 6 * times}
+    assert final.version == 1 + 6 * times
+    assert [e.seq for e in store.events(job.id)] == list(range(1, final.version + 1))
+
+
+@pytest.mark.parametrize("after", [1, 7, 40])
+def test_a_kill_in_mid_commit_loses_nothing_that_was_acknowledged(
+    place: Place, store: Store, job: Job, after: int
+) -> None:
+    process = place.process("commit_for_ever", job.id)
+    go(process)
+    assert process.stdout
+    said = [int(process.stdout.readline()) for _ in range(after)]
+    process.kill()
+    said += [int(line) for line in process.communicate()[0].split()]
+    for opened in (store, place.open()):
+        found = opened.get(job.id)
+        assert said[-1] <= found.version <= said[-1] + 1, "one more may be stored and not yet said"
+        assert [e.seq for e in opened.events(job.id)] == list(range(1, found.version + 1))
+    assert moved(store, store.get(job.id)).version == found.version + 1
+
+
+def test_a_reader_is_not_held_up_by_what_is_being_written(store: Store) -> None:
+    """Lists while others write: each is one consistent picture."""
+    jobs = [store.create(a_job(), an_event()) for _ in range(5)]
+    stop = threading.Event()
+
+    def write(job: Job) -> None:
+        while not stop.is_set():
+            job = moved(store, job)
+
+    threads = [threading.Thread(target=write, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    try:
+        seen = [[j.version for j in store.list()] for _ in range(50)]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert all(len(row) == 5 for row in seen)
+    assert all(a <= b for old, new in pairwise(seen) for a, b in zip(old, new, strict=True)), (
+        "a job went back"
+    )

@@ -1,0 +1,210 @@
+"""Documents of jobs and events: whatever is stored comes back the same, and what cannot be a job is named."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpujob.domain.codec import SCHEMA_VERSION, event_from_json, job_from_json, to_json
+from tpujob.domain.model import (
+    Attempt,
+    Cause,
+    Endpoint,
+    Event,
+    EventKind,
+    Job,
+    Outcome,
+    Progress,
+    Slice,
+    State,
+    Wish,
+)
+from tpujob.errors import StoreError
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def anything(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a type that a record's field may have, as the records declare them."""
+    origin, args = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        each = {f.name: anything(hints[f.name]) for f in fields(kind)}
+        if kind is Job:
+            each["schema_version"] = st.just(SCHEMA_VERSION)
+        return st.builds(kind, **each)
+    if kind is Any:
+        return JSON
+    if kind is float:
+        return st.floats(allow_nan=False)
+    if origin is Mapping:
+        return st.dictionaries(st.text(), anything(args[1]), max_size=3)
+    if origin is tuple:
+        return st.lists(anything(args[0]), max_size=2).map(tuple)
+    if origin in (Union, types.UnionType):
+        return st.none() | anything(next(a for a in args if a is not types.NoneType))
+    return st.from_type(kind)
+
+
+JOB = Job(
+    id="000042",
+    name="mlp",
+    user="ana",
+    spec={"name": "mlp", "tpu": {"type": "v4-16"}},
+    state=State.RUNNING,
+    wish=Wish.RUN,
+    created_at=1.0,
+    state_since=2.0,
+    slices=(
+        Slice(
+            "tj-000042-1",
+            1,
+            "v4-16",
+            "us-central2-b",
+            "spot",
+            "tpu-ubuntu2204-base",
+            None,
+            3.0,
+            endpoints=(Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2", "34.1.2.3")),
+        ),
+    ),
+    attempts=(
+        Attempt(
+            1,
+            "tj-000042-1",
+            4.0,
+            outcome=Outcome.INTERRUPTED,
+            cause=Cause.PREEMPTED,
+            progress=Progress(step=7, metrics={"accuracy": 0.5}),
+        ),
+    ),
+    spent={"preemptions": 1},
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(anything(Job))
+def test_a_job_comes_back_as_it_went(job: Job) -> None:
+    assert job_from_json(json.loads(json.dumps(to_json(job)))) == job
+
+
+@settings(max_examples=60, deadline=None)
+@given(anything(Event))
+def test_an_event_comes_back_as_it_went(event: Event) -> None:
+    assert event_from_json(json.loads(json.dumps(to_json(event)))) == event
+
+
+def test_a_document_holds_plain_json_types_only() -> None:
+    def check(value: object) -> None:
+        assert type(value) in (dict, list, str, int, float, bool, type(None)), repr(value)
+        inner = (
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        )
+        for each in inner:
+            check(each)
+
+    check(to_json(JOB))
+    check(to_json(Event(EventKind.CREATED, 1.0, State.QUEUED, "created", {"a": [1]})))
+
+
+def test_a_document_of_an_older_writer_gets_the_defaults_of_new_fields() -> None:
+    document = to_json(replace(JOB, spent={}, message=""))
+    for name in ("spent", "message", "wipe_checkpoints", "schema_version"):
+        del document[name]
+    assert job_from_json(document) == replace(JOB, spent={}, message="")
+
+
+def test_a_field_of_a_newer_writer_is_ignored() -> None:
+    document = {**to_json(JOB), "mood": "fine", "schema_version": SCHEMA_VERSION + 1}
+    document["slices"][0]["colour"] = "red"
+    assert job_from_json(document) == JOB
+
+
+def test_a_document_two_versions_newer_is_refused() -> None:
+    with pytest.raises(StoreError, match="job 000042 was written by a newer tpujob") as raised:
+        job_from_json({**to_json(JOB), "schema_version": SCHEMA_VERSION + 2})
+    assert raised.value.hint == "upgrade tpujob"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (["name"], 7, "`name` should be text and is 7"),
+        (["name"], None, "`name` should be text and is None"),
+        (["version"], True, "`version` should be a whole number and is True"),
+        (["version"], 1.5, "`version` should be a whole number and is 1.5"),
+        (["stopped"], 1, "`stopped` should be true or false and is 1"),
+        (["wake"], "soon", "`wake` should be a number and is 'soon'"),
+        (["state"], "lost", "`state` should be one of queued, provisioning, .* and is 'lost'"),
+        (["state"], [], r"`state` should be one of .* and is \[\]"),
+        (["slices"], {}, "`slices` should be a list and is {}"),
+        (["slices", 0], "tj", r"`slices\[0\]` should be an object and is 'tj'"),
+        (
+            ["slices", 0, "pricing"],
+            "free",
+            r"`slices\[0\].pricing` should be one of spot, on-demand, res",
+        ),
+        (
+            ["slices", 0, "endpoints", 1, "host"],
+            "1",
+            r"`slices\[0\].endpoints\[1\].host` should be a whole",
+        ),
+        (
+            ["attempts", 0, "progress", "metrics", "accuracy"],
+            "x",
+            r"metrics\['accuracy'\]` should be a number",
+        ),
+        (["spec"], "x" * 99, "`spec` should be an object and is 'xxx.*[.]{3}$"),
+        (["schema_version"], "1", "`schema_version` should be a whole number"),
+    ],
+)
+def test_what_is_wrong_is_named(path: list[Any], value: object, said: str) -> None:
+    document = copy.deepcopy(to_json(JOB))
+    place: Any = document
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    with pytest.raises(StoreError, match=f"the record of job 000042 is damaged: .*{said}"):
+        job_from_json(document)
+
+
+def test_what_is_missing_is_named() -> None:
+    document = to_json(JOB)
+    del document["slices"][0]["zone"]
+    with pytest.raises(StoreError, match=r"`slices\[0\].zone` should be there and is missing"):
+        job_from_json(document)
+
+
+@settings(max_examples=100, deadline=None)
+@given(JSON)
+def test_anything_else_is_one_clear_error(document: Any) -> None:
+    for read in (job_from_json, event_from_json):
+        with pytest.raises(StoreError, match="a stored record is damaged"):
+            read(document)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_junk_anywhere_in_a_document_never_surprises(data: st.DataObject) -> None:
+    document: Any = copy.deepcopy(to_json(JOB))
+    place, step = document, data.draw(st.sampled_from(sorted(document)))
+    while isinstance(place[step], (dict, list)) and place[step] and data.draw(st.booleans()):
+        place = place[step]
+        steps = sorted(place) if isinstance(place, dict) else range(len(place))
+        step = data.draw(st.sampled_from(steps))
+    place[step] = data.draw(JSON)
+    with contextlib.suppress(StoreError):
+        assert isinstance(job_from_json(document), Job)
