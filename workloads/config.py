@@ -1,0 +1,138 @@
+"""How a workload is set up: one pydantic record, its command-line flags, and clear refusals.
+
+The flags are derived from the fields, so that the `args:` of a YAML file, the command line and the
+record cannot disagree. Nothing here imports jax: a bad value is refused in a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from workloads.contract import Exit
+
+
+class ConfigError(Exception):
+    """A setting cannot work; running again cannot help. The message is one line for a person."""
+
+
+def _split(value: object) -> object:
+    """`1024,512` and `[1024, 512]` as a list; anything else unchanged."""
+    if not isinstance(value, str):
+        return value
+    return [part for part in value.strip().strip("[]()").replace(",", " ").split() if part]
+
+
+Sizes = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split)]
+
+
+class TrainConfig(BaseModel):
+    """What every training workload has. A workload adds its own fields in a subclass."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    #: Fields that a checkpoint is bound to: with another value its weights or its data would not fit.
+    binding: ClassVar[tuple[str, ...]] = ("seed",)
+
+    steps: int = Field(2000, ge=1, description="train until this step")
+    batch: int = Field(256, ge=1, description="rows in a step, over all hosts")
+    lr: float = Field(1e-3, gt=0, description="highest learning rate; warmed up, then a cosine")
+    weight_decay: float = Field(1e-2, ge=0, description="AdamW's weight decay")
+    seed: int = Field(0, ge=0, lt=2**32, description="of the first weights and of the data order")
+    tensor: int = Field(
+        0,
+        ge=0,
+        description="devices that share one copy of the model; the others split the batch. "
+        "0: 1, but on CPU all devices of a host, as they share its cores",
+    )
+    checkpoint_every: int = Field(200, ge=1, description="steps between checkpoints")
+    keep: int = Field(2, ge=1, description="checkpoints to keep")
+    eval_every: int = Field(0, ge=0, description="steps between tests; 0: only at the end")
+    log_every: int = Field(50, ge=1, description="steps between printed lines")
+
+    def identity(self) -> dict[str, Any]:
+        """The binding settings as JSON, to be kept in a checkpoint and compared at a restore."""
+        return self.model_dump(mode="json", include=set(self.binding))
+
+
+Config = TypeVar("Config", bound=TrainConfig)
+
+
+def parse(record: type[Config], program: str, arguments: list[str]) -> Config:
+    """The record that the arguments describe. Writes one line and ends with 78 if they describe none.
+
+    `--key=value` and `--key value`, with dashes or underscores; a yes-or-no is `--key` or `--no-key`;
+    a list is `1024,512`. `--print-config` writes the record as JSON and ends with 0.
+    """
+    parser = _parser(record, program)
+    given = vars(parser.parse_args([_dashed(argument) for argument in arguments]))
+    printing = given.pop("print_config")
+    try:
+        config = record(**given)
+    except ValidationError as error:
+        parser.error(_one_line(error))
+    if printing:
+        sys.stdout.write(config.model_dump_json(indent=2) + "\n")
+        sys.exit(Exit.DONE)
+    return config
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses in one line and with the contract's code, where argparse prints its usage and ends with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"{self.prog}: {message}\n")
+        sys.exit(Exit.CONFIG)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:
+        known, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            flag = unknown[0].split("=")[0]
+            near = difflib.get_close_matches(flag, list(self._option_string_actions), n=1)
+            hint = f"; did you mean {near[0]}?" if near else "; --help lists the flags"
+            self.error(f"no such flag: {flag}{hint}")
+        return known
+
+
+def _parser(record: type[TrainConfig], program: str) -> _Parser:
+    parser = _Parser(prog=program, description=record.__doc__, allow_abbrev=False)
+    for name, field in record.model_fields.items():
+        parser.add_argument(_flag(name), dest=name, **_options(field))
+    parser.add_argument("--print-config", action="store_true", help="write the settings and end")
+    return parser
+
+
+def _options(field: FieldInfo) -> dict[str, Any]:
+    shown = _shown(field.get_default())
+    text = f"{field.description or ''} (default: {shown})".strip().replace("%", "%%")
+    options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": text}
+    if field.annotation is bool:
+        return {**options, "action": argparse.BooleanOptionalAction}
+    return {**options, "metavar": "X"}
+
+
+def _shown(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _dashed(argument: str) -> str:
+    """The argument with dashes in its flag, whichever of the two it was written with."""
+    if not argument.startswith("--"):
+        return argument
+    flag, equals, value = argument.partition("=")
+    return flag.replace("_", "-") + equals + value
+
+
+def _one_line(error: ValidationError) -> str:
+    first = error.errors()[0]
+    if not first["loc"]:
+        return first["msg"]
+    return f"{_flag(str(first['loc'][0]))}={_shown(first['input'])}: {first['msg']}"

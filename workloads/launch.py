@@ -1,0 +1,162 @@
+"""From a command line to a training program on all hosts, and from its end to an exit code.
+
+What belongs here: joining the other hosts, and the codes of the contract. Every way out goes through
+`os._exit`, because at a normal end JAX waits for hosts that may be dead (87 s by its defaults).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import NoReturn
+
+from workloads.config import ConfigError
+from workloads.contract import Context, Exit, Reporter
+from workloads.signals import Watcher
+
+#: A host that is silent for so long is dead. JAX's default is 100 s; a busy host misses 10 s now and then.
+_SILENCE_S = 20
+#: How long a host waits for all others to arrive. Hosts are started together; a set-up differs by less.
+_ARRIVAL_S = 180
+
+#: What an error says when another host has gone.
+_PEER_SIGNS = ("gloo", "coordination service", "coordinationservice", "heartbeat", "barrier")
+
+Program = Callable[[Context, Reporter, Watcher], Exit]
+
+
+def launch(prepare: Callable[[], Program], arrival_s: int = _ARRIVAL_S) -> NoReturn:
+    """Join the other hosts, run the program and end the process with one of the contract's codes.
+
+    `prepare` does the slow imports and returns the program; a signal is heeded from before it on.
+    """
+    watcher = Watcher()
+    _keep_stdout_ours()
+    reporter: Reporter | None = None
+    hosts = 1
+    try:
+        context = _context()
+        hosts = context.hosts
+        reporter = Reporter(context)
+        reporter.event("phase", name="init")
+        program = prepare()
+        _join(context, arrival_s)
+        code = program(context, reporter, watcher)
+        _part()
+    except BaseException as error:
+        code = code_of(error, hosts)
+        _say(error, code, reporter)
+    _leave(code)
+
+
+def code_of(error: BaseException, hosts: int) -> Exit:
+    """The exit code for an exception. On several hosts, one that a dead peer caused is told apart."""
+    if isinstance(error, ConfigError):
+        return Exit.CONFIG
+    text = f"{type(error).__name__} {error}".lower()
+    if hosts > 1 and isinstance(error, RuntimeError) and any(sign in text for sign in _PEER_SIGNS):
+        return Exit.PEER
+    return Exit.ERROR
+
+
+def _context() -> Context:
+    try:
+        return Context.from_env()
+    except ValueError as error:
+        raise ConfigError(f"the TPUJOB_ variables are not a context: {error}") from error
+
+
+def _join(context: Context, arrival_s: int) -> None:
+    """Meet the other hosts. A single host does it too: it is what installs JAX's SIGTERM notifier."""
+    import jax
+
+    if context.cache:
+        jax.config.update("jax_compilation_cache_dir", context.cache)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    address = context.coordinator
+    if context.hosts == 1 and not address:
+        address = f"127.0.0.1:{_free_port()}"
+    limits = {
+        "initialization_timeout": arrival_s,
+        "heartbeat_timeout_seconds": _SILENCE_S,
+        "shutdown_timeout_seconds": _SILENCE_S,
+    }
+    if not address:
+        jax.distributed.initialize(**limits)  # on Cloud TPU, JAX finds the others by itself
+        return
+    jax.distributed.initialize(
+        address,
+        context.hosts,
+        context.host,
+        coordinator_bind_address=address,  # by default it listens on every interface
+        **limits,
+    )
+    if _is_loopback(address):
+        _meet_on_loopback()
+
+
+def _meet_on_loopback() -> None:
+    """Have the CPU's collectives listen on loopback too, not on whatever this machine's name means.
+
+    JAX has no setting for it, but a backend may be registered with collectives of one's own.
+    """
+    from jax._src import distributed, xla_bridge
+    from jax._src.lib import _jax
+
+    def backend() -> object:
+        client = distributed.global_state.client
+        ours = _jax.make_gloo_tcp_collectives(distributed_client=client, hostname="127.0.0.1")
+        return xla_bridge.make_cpu_client(ours)
+
+    xla_bridge.register_backend_factory("cpu", backend, priority=0, fail_quietly=False)
+
+
+def _is_loopback(address: str) -> bool:
+    name = address.rpartition(":")[0].strip("[]")
+    try:
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _part() -> None:
+    """Wait until all hosts are here, so that none takes another's end for a failure."""
+    import jax
+
+    jax.distributed.shutdown()
+
+
+def _say(error: BaseException, code: Exit, reporter: Reporter | None) -> None:
+    if code is Exit.CONFIG:
+        sys.stderr.write(f"{error}\n")
+    else:
+        traceback.print_exception(error)
+    if reporter:
+        first = next(iter(str(error).splitlines()), "")
+        reporter.event("error", message=f"{type(error).__name__}: {first}"[:500], code=int(code))
+
+
+def _leave(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _keep_stdout_ours() -> None:
+    """Python prints where it did; what C++ code writes to file 1 (eight lines of Gloo's) is dropped."""
+    ours = os.dup(1)
+    sys.stdout = os.fdopen(ours, "w", buffering=1, encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

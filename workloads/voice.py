@@ -1,0 +1,58 @@
+"""What a training run says: events for tpujob from every host, and lines for a person from host 0."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from workloads.config import TrainConfig
+from workloads.contract import Reporter
+
+
+class Voice:
+    """One method for each thing that a run can say. Lines are printed only where `speaks`."""
+
+    def __init__(self, reporter: Reporter, config: TrainConfig, *, speaks: bool) -> None:
+        self._reporter = reporter
+        self._config = config
+        self._speaks = speaks
+
+    def line(self, text: str) -> None:
+        if self._speaks:
+            sys.stdout.write(text + "\n")
+
+    def phase(self, name: str) -> None:
+        self._reporter.event("phase", name=name)
+
+    def resumed(self, step: int) -> None:
+        self._reporter.event("resume", step=step)
+        self.line(f"going on from the checkpoint of step {step}")
+
+    def start_clock(self) -> None:
+        """Call it when steps begin: the first step is timed from here."""
+        self._last = self._line_at = time.perf_counter()
+        self._since_line = 0
+
+    def step(self, step: int, loss: float | None) -> None:
+        """A step is over. None stands for a loss that is not finite."""
+        now = time.perf_counter()
+        ms = round((now - self._last) * 1000, 2)
+        self._last = now
+        self._since_line += 1
+        self._reporter.event("step", step=step, steps=self._config.steps, loss=loss, ms=ms)
+        if step % self._config.log_every == 0 or loss is None:
+            each = (now - self._line_at) / self._since_line
+            shown = "nan" if loss is None else f"{loss:.4f}"
+            self.line(
+                f"step {step}/{self._config.steps}  loss {shown}  {each * 1000:.1f} ms/step  "
+                f"{self._config.batch / each:,.0f} rows/s"
+            )
+            self._line_at, self._since_line = now, 0
+
+    def committed(self, step: int) -> None:
+        self._reporter.event("checkpoint", step=step)
+        self.line(f"checkpoint of step {step} is committed")
+
+    def accuracy(self, step: int, right: int, of: int) -> None:
+        self._reporter.event("metric", name="test_accuracy", value=round(right / of, 6), step=step)
+        self.line(f"step {step}: test accuracy {100 * right / of:.2f} % ({right} of {of})")
