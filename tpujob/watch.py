@@ -1,0 +1,94 @@
+"""One follower of the store, many listeners: whoever waits for a change of a job waits here.
+
+The store is asked only while somebody listens, by one thread that ends soon after the last of them has gone. What a
+listener is told is a hint: fetch the job again. A hint may come late or for nothing; it is never the news itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from tpujob.errors import TpujobError
+from tpujob.ports import Store
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Thread-safe. Change numbers are the store's: they grow, and mean the same after a restart."""
+
+    def __init__(self, store: Store, *, interval: float = 0.5) -> None:
+        """`interval`: seconds until the change of another process is noticed, at most; `poke` is at once."""
+        self._store, self._interval = store, interval
+        self._changed = threading.Condition()
+        self._poked = threading.Event()
+        self._listeners = 0
+        self._follower: threading.Thread | None = None
+        self._seen = 0  #: the store was followed up to this change
+        self._last: dict[str, int] = {}  #: of each job, its last change or a later number
+
+    def now(self) -> int:
+        """The newest change: pass it as `after` to wait for what comes next. Asks the store."""
+        return self._store.changes(self._seen)[0]
+
+    def wait(self, job_id: str | None, after: int, timeout: float) -> int:
+        """Block until that job, or any, may have changed after `after`, for at most `timeout` seconds. Returns what to
+        pass as `after` next time; it is larger if and only if there may be news."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            self._listeners += 1
+            self._follow()
+            try:
+                while not self._news(job_id, after):
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return after
+                    self._changed.wait(left)
+                return self._seen
+            finally:
+                self._listeners -= 1
+
+    def wait_any(self, job_id: str | None, seconds: float) -> bool:
+        """Block until that job, or any, changes from now on, for at most so many seconds. Returns whether it may have."""
+        now = self.now()
+        return self.wait(job_id, now, seconds) > now
+
+    def poke(self) -> None:
+        """Something was committed in this process: tell the listeners now."""
+        self._poked.set()
+
+    def _news(self, job_id: str | None, after: int) -> bool:
+        return (self._seen if job_id is None else self._last.get(job_id, 0)) > after
+
+    # The follower ----------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """With the condition held: a follower is at work, and looks at once."""
+        self._poked.set()
+        if self._follower is None:
+            self._follower = threading.Thread(target=self._run, name="watch", daemon=True)
+            self._follower.start()
+
+    def _run(self) -> None:
+        while True:
+            self._poked.clear()
+            self._look()
+            self._poked.wait(self._interval)
+            with self._changed:
+                if not self._listeners:  # nobody came within the interval, either
+                    self._follower = None
+                    return
+
+    def _look(self) -> None:
+        try:
+            newest, ids = self._store.changes(self._seen)
+        except TpujobError as error:
+            log.warning("cannot follow the store: %s", error)
+            return
+        if newest > self._seen:
+            with self._changed:
+                self._last.update(dict.fromkeys(ids, newest))
+                self._seen = newest
+                self._changed.notify_all()
