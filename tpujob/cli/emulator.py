@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpujob.cli.output import say
+
 if TYPE_CHECKING:
     from tpujob.emulator.client import EmulatorClient
 
@@ -40,25 +42,25 @@ def status(
     """Show slices, hosts, stock and the faults in force."""
     found = _client().status()
     if as_json:
-        print(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
         return
     from tpujob.cli.emulator_page import status_page
 
-    print(status_page(found, shutil.get_terminal_size().columns))
+    say(status_page(found, shutil.get_terminal_size().columns))
 
 
 @app.command()
 def preempt(target: Target = "", notice: Duration = 30.0) -> None:
     """Preempt a slice: SIGTERM now, everything gone after the notice."""
     done = _client().preempt(target, notice_s=notice)
-    print(f"{done['slice']} is being preempted: its hosts are gone in {notice:g} s")
+    say(f"{done['slice']} is being preempted: its hosts are gone in {notice:g} s")
 
 
 @app.command()
 def maintain(target: Target = "", window: Duration = 60.0) -> None:
     """Announce maintenance to the hosts of a slice, for a while."""
     done = _client().maintain(target, window_s=window)
-    print(f"{done['slice']}: maintenance is announced for {window:g} s")
+    say(f"{done['slice']}: maintenance is announced for {window:g} s")
 
 
 @app.command()
@@ -70,7 +72,7 @@ def slow(
     """Make one host of a slice slower."""
     done = _client().slow(target, host=host, factor=factor)
     how = "as fast as before" if factor == 1 else f"{factor:g} times slower"
-    print(f"{done['slice']}: host {host} is {how}")
+    say(f"{done['slice']}: host {host} is {how}")
 
 
 @app.command()
@@ -89,9 +91,7 @@ def stockout(
     """Let a zone run out of capacity for new slices."""
     _client().stockout(zone, type, for_s=lasts, off=off, fail=fail)
     what = type or "any type"
-    print(
-        f"{zone}: {'capacity' if off else 'no more capacity'} for {what}{' again' if off else ''}"
-    )
+    say(f"{zone}: {'capacity' if off else 'no more capacity'} for {what}{' again' if off else ''}")
 
 
 @app.command()
@@ -109,7 +109,7 @@ def quota(
     if not limit.isdecimal() and limit != "none":
         raise typer.BadParameter(f"{limit!r} is neither a number nor none", param_hint="LIMIT")
     _client().quota(zone, type, int(limit) if limit != "none" else None, pricing=pricing)
-    print(f"{zone}: quota of {type} is {limit}")
+    say(f"{zone}: quota of {type} is {limit}")
 
 
 @app.command()
@@ -125,7 +125,7 @@ def api_error(
     """Let the next calls of the API fail, or hang."""
     when = "post" if after else "pre"
     _client().api_error(method, code, count=count, when=when, delay_s=hang)
-    print(f"{method}: the next {count} calls answer {code.upper()}")
+    say(f"{method}: the next {count} calls answer {code.upper()}")
 
 
 @app.command()
@@ -138,7 +138,7 @@ def break_host(
 ) -> None:
     """Make a physical host bad, for slices that land on it from now on."""
     _client().break_host(physical, "" if mend else fault)
-    print(f"{physical} is {'good again' if mend else 'bad'}")
+    say(f"{physical} is {'good again' if mend else 'bad'}")
 
 
 @app.command()
@@ -150,7 +150,7 @@ def settings(
     """Show or change how long the cloud takes: to create, to delete, to show either in lists."""
     given = {"create": create, "delete": delete, "list_lag": list_lag}
     all_of_it = _client().settings(**{k: v for k, v in given.items() if v is not None})
-    print(json.dumps(all_of_it))
+    say(json.dumps(all_of_it))
 
 
 def _client() -> EmulatorClient:

@@ -18,7 +18,7 @@ from tpujob.errors import (
 )
 
 _TIMEOUT_S = 10.0
-_START_IT = "start it with: tpujob up"
+_START_IT = "Start it with `tpujob up`."
 _ERRORS: dict[int, type[TpujobError]] = {
     400: BadRequest,
     401: Unauthorized,

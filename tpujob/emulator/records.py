@@ -77,9 +77,7 @@ class Node:
     created_at: float
     number: int  #: unique and never reused
     queued: str = ""  #: full name of the queued resource that it belongs to
-    tell: Callable[[Change, ApiError | None], None] | None = (
-        None  #: how that one learns of it
-    )
+    tell: Callable[[Change, ApiError | None], None] | None = None  #: how that one learns of it
     state: NodeState = NodeState.CREATING
     physical: tuple[str, ...] = ()  #: the hosts of the stock that it occupies, by host number
     addresses: tuple[str, ...] = ()
