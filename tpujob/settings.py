@@ -71,6 +71,10 @@ class Settings:
         """Where a process of the local stack says that it is up, and where it listens."""
         return self.run / f"{process}.json"
 
+    def process_file(self, process: str) -> Path:
+        """Which process was started for it."""
+        return self.run / f"{process}.process"
+
     def log_file(self, process: str) -> Path:
         return self.run / f"{process}.log"
 
