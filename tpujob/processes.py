@@ -66,4 +66,4 @@ def _began_before(pid: int, path: Path) -> bool:
     except OSError:
         return False
     boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return 0 < ticks and boot + ticks / os.sysconf("SC_CLK_TCK") <= written + 1
+    return ticks > 0 and boot + ticks / os.sysconf("SC_CLK_TCK") <= written + 1

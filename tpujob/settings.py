@@ -9,7 +9,6 @@ import json
 import os
 import pwd
 import re
-import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,7 +81,7 @@ class Settings:
         """What a client shows to the backend. Made on the first call; the same for all callers, also at once."""
         if not self.token_file.exists():
             prepare(self)
-            _put_first(self.token_file, secrets.token_urlsafe(32))
+            _put_first(self.token_file, os.urandom(32).hex())
         return self.token_file.read_text(encoding="utf-8").strip()
 
 
@@ -173,7 +172,7 @@ def _context(path: Path) -> str:
 
 def _put_first(path: Path, text: str) -> None:
     """Put a file in place whole, unless somebody else was quicker."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     try:

@@ -1,0 +1,168 @@
+"""Where things are kept, and who the user is, whatever the environment looks like."""
+
+from __future__ import annotations
+
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tpujob.errors import BadRequest, StoreError
+from tpujob.settings import Settings, load, no_color, prepare
+
+
+def at(state: Path, **env: str) -> Settings:
+    return load(env={"TPUJOB_STATE": str(state), "USER": "ana", **env})
+
+
+@pytest.mark.parametrize(
+    ("env", "state"),
+    [
+        ({"TPUJOB_STATE": "/a/b", "XDG_STATE_HOME": "/x", "HOME": "/home/ana"}, "/a/b"),
+        ({"XDG_STATE_HOME": "/x", "HOME": "/home/ana"}, "/x/tpujob"),
+        ({"XDG_STATE_HOME": "relative", "HOME": "/home/ana"}, "/home/ana/.local/state/tpujob"),
+        (
+            {"TPUJOB_STATE": "", "XDG_STATE_HOME": "", "HOME": "/home/ana"},
+            "/home/ana/.local/state/tpujob",
+        ),
+    ],
+)
+def test_the_state_folder_is_the_first_that_the_environment_names(
+    env: dict[str, str], state: str
+) -> None:
+    assert load(env={**env, "USER": "ana"}).state == Path(state)
+
+
+def test_a_relative_state_folder_does_not_move_with_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(env={"TPUJOB_STATE": "here"}).state == tmp_path / "here"
+    assert load(Path("here"), env={"TPUJOB_STATE": "/elsewhere"}).state == tmp_path / "here"
+
+
+def test_without_a_home_the_account_says_where(tmp_path: Path) -> None:
+    assert load(env={}).state.is_absolute()
+    assert load(env={}).user
+
+
+@pytest.mark.parametrize(
+    ("given", "user"),
+    [
+        ("ana", "ana"),
+        ("Ana.Lopez@example.com", "ana-lopez-example-com"),
+        ("DOMAIN\\ana", "domain-ana"),
+        ("$(reboot)", "reboot"),
+        ("jörg", "j-rg"),
+        ("\udcff", "user"),
+        ("x" * 99, "x" * 40),
+    ],
+)
+def test_any_name_becomes_one_that_labels_allow(given: str, user: str) -> None:
+    assert load(env={"HOME": "/home/ana", "TPUJOB_USER": given}).user == user
+    assert load(env={"HOME": "/home/ana", "LOGNAME": given}).user == user
+
+
+def test_everything_lies_in_the_state_folder(tmp_path: Path) -> None:
+    settings = at(tmp_path)
+    for path in (
+        settings.db,
+        settings.keys,
+        settings.token_file,
+        settings.emulator_state,
+        settings.farm_state,
+        settings.backend_ready,
+        settings.emulator_ready,
+        settings.farm_ready,
+        settings.log_file("backend"),
+    ):
+        assert path.is_relative_to(tmp_path)
+    assert settings.backend_ready == settings.ready_file("backend")
+
+
+def test_reading_settings_makes_nothing(tmp_path: Path) -> None:
+    at(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_context_is_local_until_a_file_says_otherwise(tmp_path: Path) -> None:
+    assert at(tmp_path).context == "local"
+    (tmp_path / "context.json").write_text('{"context": "https://tpujob.example"}')
+    assert at(tmp_path).context == "https://tpujob.example"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"context": 7}', "{}"])
+def test_a_damaged_context_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "context.json").write_text(text)
+    with pytest.raises(BadRequest, match=r"context\.json does not name a context"):
+        at(tmp_path)
+
+
+def test_colours_are_left_out_when_asked() -> None:
+    assert no_color({"NO_COLOR": "1"})
+    assert no_color({"TERM": "dumb"})
+    assert not no_color({"NO_COLOR": "", "TERM": "xterm"})
+
+
+# Folders and secrets -------------------------------------------------------------------------------------------------
+
+
+def test_the_folders_are_closed_to_everybody_else(tmp_path: Path) -> None:
+    settings = at(tmp_path / "a" / "b")
+    before = os.umask(0)
+    try:
+        prepare(settings)
+        prepare(settings)
+    finally:
+        os.umask(before)
+    for folder in (settings.state, settings.run, settings.keys, settings.emulator_state):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_stood_open_is_closed(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o755)
+    prepare(at(state))
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", ["", "run", "keys"])
+def test_a_link_in_the_place_of_a_folder_is_refused(tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = tmp_path / "state" / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(StoreError, match="is a link") as raised:
+        prepare(at(tmp_path / "state"))
+    assert "TPUJOB_STATE" in raised.value.hint
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    os.chown(state, 65534, 65534)
+    with pytest.raises(StoreError, match="belongs to another user"):
+        prepare(at(state))
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot make the folder") as raised:
+        prepare(at(tmp_path / "file" / "state"))
+    assert "TPUJOB_STATE" in raised.value.hint
+
+
+def test_the_token_is_made_once_and_is_the_owners_alone(tmp_path: Path) -> None:
+    settings = at(tmp_path / "state")
+    with ThreadPoolExecutor(8) as pool:
+        tokens = set(pool.map(lambda _: settings.token(), range(8)))
+    assert len(tokens) == 1
+    assert len(tokens.pop()) >= 40
+    assert stat.S_IMODE(settings.token_file.stat().st_mode) == 0o600
+    assert [path.name for path in settings.state.iterdir() if path.is_file()] == ["token"]

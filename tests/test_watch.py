@@ -1,0 +1,160 @@
+"""One follower, many listeners: who waits is told, and nobody asks the store for nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.stores import a_job, an_event
+from tpujob.adapters.sqlite import SqliteStore
+from tpujob.domain.model import Job
+from tpujob.errors import StoreError
+from tpujob.watch import Watch
+
+LONG = 30.0  #: no test waits so long, unless it is about to fail
+
+
+class Counted(SqliteStore):
+    """A store that counts how often it is asked, and can be broken."""
+
+    asked = 0
+    broken = False
+
+    def changes(self, after: int) -> tuple[int, list[str]]:
+        self.asked += 1
+        if self.broken:
+            raise StoreError("the disk is gone")
+        return super().changes(after)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Counted:
+    return Counted(tmp_path / "jobs.db")
+
+
+def moved(store: SqliteStore, job: Job) -> Job:
+    job = store.get(job.id)
+    return store.commit(
+        replace(job, message="moved"),
+        an_event(),
+        expected_version=job.version,
+        op_id=f"{job.version}",
+        lease=None,
+    )
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LONG
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {LONG:.0f} s: {what}"
+        time.sleep(0.005)
+
+
+def followers() -> int:
+    return sum(thread.name == "watch" for thread in threading.enumerate())
+
+
+def test_a_change_by_another_process_ends_the_wait(store: Counted, tmp_path: Path) -> None:
+    job = store.create(a_job(), an_event())
+    watch = Watch(store, interval=0.01)
+    start = watch.now()
+    other = SqliteStore(tmp_path / "jobs.db")
+    threading.Timer(0.05, moved, (other, job)).start()
+    assert watch.wait(job.id, start, LONG) > start
+
+
+def test_a_poke_is_heard_long_before_the_next_look(store: Counted) -> None:
+    job = store.create(a_job(), an_event())
+    watch = Watch(store, interval=LONG)
+    start = watch.now()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(watch.wait, job.id, start, LONG)
+        eventually(lambda: store.asked >= 2, "the follower looks once the listener is there")
+        moved(store, job)
+        watch.poke()
+        assert waiting.result(timeout=LONG / 2) > start
+    watch.poke()  # ends the follower
+
+
+def test_what_has_changed_meanwhile_is_told_at_once(store: Counted) -> None:
+    job = store.create(a_job(), an_event())
+    watch = Watch(store, interval=0.01)
+    cursor = watch.wait(job.id, 0, LONG)
+    assert cursor > 0
+    moved(store, job)
+    newer = watch.wait(job.id, cursor, LONG)
+    assert newer > cursor
+    assert watch.wait(job.id, newer, 0.05) == newer, "nothing has changed since"
+
+
+def test_a_listener_of_one_job_sleeps_through_the_changes_of_others(store: Counted) -> None:
+    one, two = (store.create(a_job(), an_event()) for _ in range(2))
+    watch = Watch(store, interval=0.01)
+    start = watch.now()
+    with ThreadPoolExecutor(2) as pool:
+        mine = pool.submit(watch.wait, one.id, start, LONG)
+        anybody = pool.submit(watch.wait, None, start, LONG)
+        moved(store, two)
+        assert anybody.result(timeout=LONG) > start
+        assert not mine.done()
+        moved(store, one)
+        assert mine.result(timeout=LONG) > start
+
+
+def test_a_removed_job_is_news_to_who_follows_it(store: Counted) -> None:
+    job = store.create(a_job(), an_event())
+    watch = Watch(store, interval=0.01)
+    start = watch.now()
+    store.remove(job.id, lease=None)
+    assert watch.wait(job.id, start, LONG) > start
+
+
+def test_from_now_on_means_from_now_on(store: Counted) -> None:
+    job = store.create(a_job(), an_event())
+    watch = Watch(store, interval=0.01)
+    assert watch.wait_any(job.id, 0.05) is False
+    with ThreadPoolExecutor(1) as pool:
+        asked = store.asked
+        waiting = pool.submit(watch.wait_any, None, LONG)
+        eventually(lambda: store.asked > asked + 2, "the listener is there")
+        moved(store, job)
+        assert waiting.result(timeout=LONG) is True
+
+
+def test_many_listeners_have_one_follower_and_none_has_none(store: Counted) -> None:
+    job = store.create(a_job(), an_event())
+    watch = Watch(store, interval=0.02)
+    start = watch.now()
+    assert followers() == 0
+    with ThreadPoolExecutor(32) as pool:
+        waiting = [pool.submit(watch.wait, job.id, start, LONG) for _ in range(32)]
+        eventually(lambda: followers() > 0, "a follower is at work")
+        assert followers() == 1
+        moved(store, job)
+        watch.poke()
+        assert all(each.result(timeout=LONG) > start for each in waiting)
+    eventually(lambda: followers() == 0, "the follower ends after the last listener")
+    asked = store.asked
+    watch.poke()
+    assert store.asked == asked
+    assert watch.wait(job.id, start, LONG) > start, "and the next listener is served again"
+
+
+def test_a_store_that_fails_for_a_while_only_delays(store: Counted) -> None:
+    job = store.create(a_job(), an_event())
+    watch = Watch(store, interval=0.01)
+    start = watch.now()
+    store.broken = True
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(watch.wait, job.id, start, LONG)
+        asked = store.asked
+        eventually(lambda: store.asked > asked + 3, "it goes on asking")
+        store.broken = False
+        moved(store, job)
+        assert waiting.result(timeout=LONG) > start
