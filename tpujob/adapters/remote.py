@@ -6,6 +6,7 @@ import http.client
 import json
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -42,6 +43,8 @@ class RemoteJobs:
             )
         self._token, self._log, self._timeout = token, log, timeout
         self._mine = threading.local()
+        self._open: set[http.client.HTTPConnection] = set()
+        weakref.finalize(self, _close_all, self._open)
 
     # JobsApi ---------------------------------------------------------------------------------------------------------
 
@@ -124,6 +127,7 @@ class RemoteJobs:
         connection = getattr(self._mine, "connection", None)
         self._mine.connection = None
         if connection is not None:
+            self._open.discard(connection)
             connection.close()
 
     # Calls -----------------------------------------------------------------------------------------------------------
@@ -192,6 +196,7 @@ class RemoteJobs:
         if connection is None:
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
             connection = self._mine.connection = kind(self._host, self._port)
+            self._open.add(connection)
         connection.timeout = timeout or self._timeout
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
@@ -227,6 +232,11 @@ class RemoteJobs:
 
     def _see_log(self, hint: str) -> str:
         return f"{hint}; its log: {self._log}" if self._log else hint
+
+
+def _close_all(connections: set[http.client.HTTPConnection]) -> None:
+    for connection in connections:
+        connection.close()
 
 
 def _path(job: str, part: str = "") -> str:

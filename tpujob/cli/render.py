@@ -239,6 +239,28 @@ def created_text(job: JobView, columns: int, list_price: float | None, *, color:
     )
 
 
+def steered_text(job: JobView) -> str:
+    """What a command that steered a job says: where it stands now and what happens next."""
+    message = f": {clean(job['message'])}" if job["message"] else ""
+    title = f"Job {clean(job['id'])} ({clean(job['name'])}) is {clean(job['state'])}{message}"
+    return f"{title}\n  Next: {words.what_next(job)}"
+
+
+def stop_question(job: JobView, verb: str, *, checkpoints: bool) -> str:
+    """What a person is asked before a job is deleted or cleaned; empty: nothing would be lost."""
+    held = [s for s in job["slices"] if not s["gone_at"]]
+    if not held and not (job["attempts"] and verb == "Clean") and not checkpoints:
+        return ""
+    out = [f"{verb} job {clean(job['id'])} ({clean(job['name'])})?"]
+    if held:
+        cost = rate(held[-1]["usd_per_hour"])
+        out.append(f"It gives back {clean(held[-1]['name'])}, a {held[-1]['type']} at {cost}.")
+    if verb == "Clean":
+        what = "logs, record and checkpoints" if checkpoints else "logs and record"
+        out.append(f"Its {what} are removed for good.")
+    return " ".join(out)
+
+
 NEXT = {
     "show": "what it does and why",
     "logs -f": "its output, as it comes",

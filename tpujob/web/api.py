@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
+from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -43,6 +43,7 @@ def create_app(
         version=version,
         description="Training jobs on Cloud TPUs, kept alive until they are done.",
         redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
         responses={"default": {"model": schemas.ErrorReply, "description": "An error"}},
     )
     app.add_middleware(Guard, token=token, hosts=tuple(hosts))
@@ -50,9 +51,9 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(ClientDisconnect, _cut)
-    app.include_router(_jobs(api), prefix="/v1", tags=["jobs"])
-    app.include_router(_one_job(api), prefix="/v1/jobs/{job}", tags=["one job"])
-    app.include_router(_following(api, watch), prefix="/v1", tags=["follow"])
+    _jobs(app, api)
+    _one_job(app, api)
+    _following(app, api, watch)
 
     @app.get("/v1/version", tags=["backend"], response_model=schemas.Version)
     def get_version() -> JSONResponse:
@@ -76,15 +77,13 @@ async def _body(request: Request) -> bytes:
     return await request.body()
 
 
-def _jobs(api: JobsApi) -> APIRouter:
-    routes = APIRouter()
-
-    @routes.get("/jobs", response_model=list[schemas.Job])
+def _jobs(app: FastAPI, api: JobsApi) -> None:
+    @app.get("/v1/jobs", tags=["jobs"], response_model=list[schemas.Job])
     def list_jobs(user: str = "", all: bool = False) -> JSONResponse:
         """Jobs, newest first, without `attempts`, `slices` and `spec`; final ones only with `all`."""
         return JSONResponse(api.list(user=user, all=all))
 
-    @routes.post("/jobs", status_code=201, response_model=schemas.Job)
+    @app.post("/v1/jobs", tags=["jobs"], status_code=201, response_model=schemas.Job)
     def create_job(
         new: schemas.NewJob, idempotency_key: Annotated[str, Header(max_length=200)] = ""
     ) -> JSONResponse:
@@ -94,12 +93,12 @@ def _jobs(api: JobsApi) -> APIRouter:
         )
         return JSONResponse(job, status_code=201)
 
-    @routes.post("/plan", response_model=schemas.Plan)
+    @app.post("/v1/plan", tags=["jobs"], response_model=schemas.Plan)
     def plan(new: schemas.NewPlan) -> JSONResponse:
         """What a job would get and cost; nothing is stored."""
         return JSONResponse(api.plan(new.spec))
 
-    @routes.put("/bundles/{sha256}", response_model=schemas.Stored)
+    @app.put("/v1/bundles/{sha256}", tags=["jobs"], response_model=schemas.Stored)
     def put_bundle(
         sha256: str, bucket: str, data: Annotated[bytes, Depends(_body)]
     ) -> JSONResponse:
@@ -107,23 +106,20 @@ def _jobs(api: JobsApi) -> APIRouter:
         return JSONResponse({"path": api.put_bundle(sha256, data, bucket=bucket)})
 
     _ = (list_jobs, create_job, plan, put_bundle)
-    return routes
 
 
-def _one_job(api: JobsApi) -> APIRouter:
-    routes = APIRouter()
-
-    @routes.get("", response_model=schemas.Job)
+def _one_job(app: FastAPI, api: JobsApi) -> None:
+    @app.get("/v1/jobs/{job}", tags=["one job"], response_model=schemas.Job)
     def get_job(job: JobRef) -> JSONResponse:
         """Everything about one job."""
         return JSONResponse(api.get(job))
 
-    @routes.get("/events", response_model=list[schemas.Event])
+    @app.get("/v1/jobs/{job}/events", tags=["one job"], response_model=list[schemas.Event])
     def get_events(job: JobRef, after: Annotated[int, Query(ge=0)] = 0) -> JSONResponse:
         """What happened to it, oldest first, with `seq > after`."""
         return JSONResponse(api.events(job, after=after))
 
-    @routes.get("/logs", response_model=schemas.Page)
+    @app.get("/v1/jobs/{job}/logs", tags=["one job"], response_model=schemas.Page)
     def get_logs(
         job: JobRef,
         host: Number = None,
@@ -135,37 +131,35 @@ def _one_job(api: JobsApi) -> APIRouter:
         page = api.logs(job, host=host, attempt=attempt, cursor=cursor, tail=tail)
         return JSONResponse(page)
 
-    @routes.get("/access", response_model=schemas.Access)
+    @app.get("/v1/jobs/{job}/access", tags=["one job"], response_model=schemas.Access)
     def get_access(job: JobRef, host: Annotated[int, Query(ge=0)] = 0) -> JSONResponse:
         """How one of its hosts is reached."""
         return JSONResponse(api.access(job, host=host))
 
-    @routes.post("/cancel", response_model=schemas.Job)
+    @app.post("/v1/jobs/{job}/cancel", tags=["one job"], response_model=schemas.Job)
     def cancel(job: JobRef, release: bool = False) -> JSONResponse:
         """Stop the program and keep the slice for a while, or give it back with `release`."""
         return JSONResponse(api.cancel(job, release=release))
 
-    @routes.post("/resume", response_model=schemas.Job)
+    @app.post("/v1/jobs/{job}/resume", tags=["one job"], response_model=schemas.Job)
     def resume(job: JobRef) -> JSONResponse:
         """Go on from the last checkpoint."""
         return JSONResponse(api.resume(job))
 
-    @routes.post("/delete", response_model=schemas.Job)
+    @app.post("/v1/jobs/{job}/delete", tags=["one job"], response_model=schemas.Job)
     def delete(job: JobRef) -> JSONResponse:
         """Stop it and give the slice back; record and logs stay."""
         return JSONResponse(api.delete(job))
 
-    @routes.post("/clean", response_model=schemas.Job)
+    @app.post("/v1/jobs/{job}/clean", tags=["one job"], response_model=schemas.Job)
     def clean(job: JobRef, checkpoints: bool = False) -> JSONResponse:
         """As delete; then remove logs, bundle and record, and with `checkpoints` those too."""
         return JSONResponse(api.clean(job, checkpoints=checkpoints))
 
     _ = (get_job, get_events, get_logs, get_access, cancel, resume, delete, clean)
-    return routes
 
 
-def _following(api: JobsApi, watch: Callable[[], int] | None) -> APIRouter:
-    routes = APIRouter()
+def _following(app: FastAPI, api: JobsApi, watch: Callable[[], int] | None) -> None:
     seats = threading.BoundedSemaphore(MAX_POLLS)
 
     def current(job: str | None) -> str:
@@ -173,7 +167,7 @@ def _following(api: JobsApi, watch: Callable[[], int] | None) -> APIRouter:
             return str(api.get(job)["version"])
         return str(watch()) if watch else "-"
 
-    @routes.get("/follow", response_model=schemas.Hint)
+    @app.get("/v1/follow", tags=["follow"], response_model=schemas.Hint)
     def follow(
         job: str | None = None,
         cursor: Annotated[str, Query(max_length=64)] = "",
@@ -193,7 +187,6 @@ def _following(api: JobsApi, watch: Callable[[], int] | None) -> APIRouter:
         return JSONResponse({"cursor": current(job), "again_in": again_in})
 
     _ = follow
-    return routes
 
 
 def _until_hint(api: JobsApi, job: str | None, timeout: float) -> None:

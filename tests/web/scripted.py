@@ -1,0 +1,283 @@
+"""A small `JobsApi` in memory whose answers a test writes, and a real server around it on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import uvicorn
+
+from tpujob.errors import BadRequest, IllegalInState, NotFound, TpujobError
+from tpujob.ports import EventView, HostAccess, JobView, LogLine, LogPage, PlanView, SliceView
+from tpujob.web.api import create_app
+
+TOKEN = "a-token-of-the-tests"
+AT = "2026-01-02T03:04:05.000Z"
+
+
+def slice_view(name: str, **more: Any) -> SliceView:
+    view = {
+        "name": name,
+        "type": "v4-16",
+        "zone": "us-central2-b",
+        "pricing": "spot",
+        "role": "serving",
+        "usd_per_hour": 7.37,
+        "usd": 0.12,
+        "requested_at": AT,
+        "ready_at": AT,
+        "gone_at": None,
+        "hosts": ["127.1.0.1", "127.1.0.2"],
+    }
+    return cast(SliceView, view | more)
+
+
+def attempt_view(number: int, **more: Any) -> dict[str, Any]:
+    view = {
+        "number": number,
+        "slice": f"tj-000042-{number}",
+        "started_at": AT,
+        "running_at": AT,
+        "ended_at": None,
+        "outcome": None,
+        "cause": None,
+        "host": None,
+        "message": "",
+        "step": None,
+        "checkpoint": None,
+        "resumed_from": None,
+    }
+    return view | more
+
+
+def job_view(job_id: str = "000042", **more: Any) -> JobView:
+    view = {
+        "id": job_id,
+        "name": "digits",
+        "user": "ada",
+        "state": "running",
+        "wish": "run",
+        "message": "attempt 1 runs on 2 hosts",
+        "outcome": None,
+        "cause": None,
+        "type": "v4-16",
+        "chips": 8,
+        "hosts": 2,
+        "topology": "2x2x2",
+        "zone": "us-central2-b",
+        "pricing": "spot",
+        "runtime_version": "tpu-ubuntu2204-base",
+        "usd_per_hour": 7.37,
+        "usd_spent": 0.12,
+        "host0_ip": "127.1.0.1",
+        "attempt": 1,
+        "phase": "train",
+        "step": 480,
+        "steps": 600,
+        "loss": 0.01234,
+        "checkpoint": 400,
+        "metrics": {},
+        "workdir": f"gs://tpujob-us-central2/jobs/{job_id}",
+        "version": 7,
+        "created_at": AT,
+        "state_since": AT,
+        "finished_at": None,
+        "hold_until": None,
+        "slices": [slice_view(f"tj-{job_id}-1")],
+        "attempts": [attempt_view(1)],
+        "spec": {"name": "digits"},
+    }
+    return cast(JobView, view | more)
+
+
+def event_view(seq: int, state: str, text: str, kind: str = "created") -> EventView:
+    return EventView(seq=seq, kind=kind, at=AT, state=state, text=text)
+
+
+def log_line(host: int, text: str) -> LogLine:
+    return LogLine(host=host, at=AT, text=text)
+
+
+class ScriptedJobs:
+    """Answers from what the test put in; remembers every call. `script` are the views that `get` gives one after the
+    other, so that a story can go on while somebody follows it."""
+
+    def __init__(self, *jobs: JobView) -> None:
+        self.jobs = {job["id"]: job for job in jobs}
+        self.script: list[JobView] = []
+        self.happened: dict[str, list[EventView]] = {}
+        self.pages: list[LogPage] = []
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.created: dict[str, JobView] = {}
+        self.raises: Exception | None = None
+        self.changed = threading.Event()
+        self.changes = 0
+        self.polling = threading.Semaphore(0)  #: released once for each poll that waits
+        self.host_access: HostAccess | None = None
+
+    def plan(self, spec: Mapping[str, Any]) -> PlanView:
+        self._call("plan", spec=spec)
+        view: dict[str, Any] = {
+            "name": spec.get("name", "?"),
+            "type": "v4-16",
+            "generation": "v4",
+            "chips": 8,
+            "hosts": 2,
+            "topology": "2x2x2",
+            "zone": "us-central2-b",
+            "zones": ["us-central2-b"],
+            "pricing": "spot",
+            "runtime_version": "tpu-ubuntu2204-base",
+            "usd_per_hour": 7.37,
+            "hbm_gib": 256,
+            "peak_bf16_tflops": 2200.0,
+            "bucket": "gs://tpujob-us-central2",
+            "command": "echo hello",
+            "spec": dict(spec),
+        }
+        return cast(PlanView, view)
+
+    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+        self._call("put_bundle", sha256=sha256, size=len(data), bucket=bucket)
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise BadRequest("another hash")
+        return f"{bucket}/bundles/{sha256}.tar.gz"
+
+    def create(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        user: str,
+        bundles: Sequence[str] = (),
+        idempotency_key: str = "",
+    ) -> JobView:
+        self._call("create", spec=spec, user=user, bundles=bundles, key=idempotency_key)
+        if idempotency_key not in self.created or not idempotency_key:
+            job_id = f"{len(self.jobs) + 1:06d}"
+            new = job_view(job_id, name=spec["name"], user=user, state="queued", attempt=0)
+            self.jobs[job_id] = self.created[idempotency_key] = new
+        return self.created[idempotency_key]
+
+    def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
+        self._call("list", user=user, all=all)
+        final = ("succeeded", "failed", "cancelled")
+        found = [j for j in self.jobs.values() if all or j["state"] not in final]
+        return [j for j in found if not user or j["user"] == user]
+
+    def get(self, job: str) -> JobView:
+        self._call("get", job=job)
+        if self.script:
+            view = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+            self.jobs[view["id"]] = view
+            return view
+        return self._find(job)
+
+    def events(self, job: str, *, after: int = 0) -> list[EventView]:
+        self._call("events", job=job, after=after)
+        return [e for e in self.happened.get(self._find(job)["id"], []) if e["seq"] > after]
+
+    def logs(
+        self,
+        job: str,
+        *,
+        host: int | None = None,
+        attempt: int | None = None,
+        cursor: str = "",
+        tail: int | None = None,
+    ) -> LogPage:
+        self._call("logs", job=job, host=host, attempt=attempt, cursor=cursor, tail=tail)
+        number = int(cursor or 0)
+        if number >= len(self.pages):
+            return LogPage(lines=[], cursor=cursor, done=True)
+        page = self.pages[number]
+        return LogPage(lines=page["lines"], cursor=str(number + 1), done=page["done"])
+
+    def cancel(self, job: str, *, release: bool = False) -> JobView:
+        return self._steer("cancel", job, "release" if release else "cancel", release=release)
+
+    def resume(self, job: str) -> JobView:
+        if self._find(job)["state"] == "succeeded":
+            raise IllegalInState(f"job {job} has succeeded", hint="`tpujob create` makes a new one")
+        return self._steer("resume", job, "run")
+
+    def delete(self, job: str) -> JobView:
+        return self._steer("delete", job, "release")
+
+    def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
+        return self._steer("clean", job, "clean", checkpoints=checkpoints)
+
+    def access(self, job: str, *, host: int = 0) -> HostAccess:
+        self._call("access", job=job, host=host)
+        self._find(job)
+        if self.host_access is None:
+            raise IllegalInState(f"job {job} has no host that can be reached")
+        return self.host_access
+
+    def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
+        if job is not None:
+            self._find(job)
+        while True:
+            yield
+            self.polling.release()
+            self.changed.wait(min(timeout, 0.05) if self.script else timeout)
+            self.changed.clear()
+
+    def change(self, job: JobView) -> None:
+        """The job is another one from now on, and whoever follows it is told."""
+        self.jobs[job["id"]] = cast(JobView, job | {"version": job["version"] + 1})
+        self.changes += 1
+        self.changed.set()
+
+    def named(self, name: str) -> list[dict[str, Any]]:
+        """The arguments of every call of that name."""
+        return [arguments for called, arguments in self.calls if called == name]
+
+    def _steer(self, name: str, job: str, wish: str, **arguments: Any) -> JobView:
+        self._call(name, job=job, **arguments)
+        found = cast(JobView, self._find(job) | {"wish": wish})
+        self.jobs[found["id"]] = found
+        return found
+
+    def _find(self, job: str) -> JobView:
+        named = [j for j in self.jobs.values() if job in (j["id"], j["id"].lstrip("0"), j["name"])]
+        if len(named) == 1:
+            return named[0]
+        if named:
+            raise BadRequest(f"{len(named)} jobs are called {job!r}", hint="Use the id.")
+        raise NotFound(f"no job is called {job!r}", hint="`tpujob list --all` shows every job.")
+
+    def _call(self, name: str, **arguments: Any) -> None:
+        self.calls.append((name, arguments))
+        if self.raises is not None:
+            raise self.raises
+
+
+@contextmanager
+def served(api: ScriptedJobs, token: str = TOKEN) -> Iterator[str]:
+    """The backend's app around it, on a free port; yields its URL."""
+    app = create_app(api, token, watch=lambda: api.changes, version="0.0.test")
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="off")
+    config.timeout_graceful_shutdown = 1
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="served", daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        threading.Event().wait(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        api.changed.set()
+        thread.join(10)
+
+
+def a_failure(error: TpujobError) -> ScriptedJobs:
+    """A backend that answers everything with this error."""
+    api = ScriptedJobs()
+    api.raises = error
+    return api

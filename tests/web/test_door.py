@@ -1,0 +1,190 @@
+"""Who gets in: tokens, hosts, sizes; and what every answer carries."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from fastapi.routing import APIRoute
+
+from tests.web.scripted import TOKEN, ScriptedJobs
+from tpujob.web.api import create_app
+from tpujob.web.auth import OPEN_PATHS
+
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def ask(
+    url: str,
+    method: str,
+    path: str,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> tuple[int, dict[str, str], Any]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    try:
+        connection.request(method, path, body=body, headers=dict(headers or {}))
+        response = connection.getresponse()
+        text = response.read()
+        sent = {name.lower(): value for name, value in response.getheaders()}
+        is_json = sent.get("content-type", "").startswith("application/json")
+        return response.status, sent, json.loads(text) if is_json and text else text
+    finally:
+        connection.close()
+
+
+def every_route() -> list[tuple[str, str]]:
+    """All of the app's routes as (method, path), those of the documentation included."""
+    app = create_app(ScriptedJobs(), TOKEN)
+    found: list[tuple[str, str]] = []
+    for route in app.routes:
+        methods = getattr(route, "methods", None) or {"GET"}
+        found += [(method, getattr(route, "path", "?")) for method in methods]
+    assert any(isinstance(route, APIRoute) for route in app.routes)
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("method", "path"), every_route())
+def test_every_route_but_the_health_check_asks_for_the_token(
+    api: ScriptedJobs, url: str, method: str, path: str
+) -> None:
+    status, headers, _ = ask(url, method, path.replace("{", "").replace("}", ""))
+    if path in OPEN_PATHS:
+        assert status == 200
+    else:
+        assert status == 401, f"{method} {path} answers without a token"
+        assert "www-authenticate" in headers
+    assert api.calls == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        f"Basic {TOKEN}",
+        TOKEN,
+        "Bearer é",
+        f"Basic {base64.b64encode(f'me:{TOKEN}'.encode()).decode()}",
+    ],
+)
+def test_a_forged_token_is_refused_and_nothing_is_called(
+    api: ScriptedJobs, url: str, value: str
+) -> None:
+    status, _, body = ask(url, "GET", "/v1/jobs", {"Authorization": value})
+    assert (status, body["error"]["type"]) == (401, "Unauthorized")
+    assert body["error"]["exit_code"] == 77
+    assert TOKEN not in json.dumps(body)
+    assert api.calls == []
+
+
+def test_unknown_paths_do_not_tell_a_stranger_that_they_are_unknown(url: str) -> None:
+    assert ask(url, "GET", "/v1/secret")[0] == 401
+    status, _, body = ask(url, "GET", "/v1/secret", BEARER)
+    assert (status, body["error"]["type"]) == (404, "NotFound")
+    status, _, body = ask(url, "DELETE", "/v1/jobs", BEARER)
+    assert (status, body["error"]["type"]) == (405, "BadRequest")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil", ""])
+def test_another_host_name_is_refused_even_with_the_token(
+    api: ScriptedJobs, url: str, host: str
+) -> None:
+    """DNS rebinding: a page of evil.example that resolves to 127.0.0.1 names its own host."""
+    status, _, _ = ask(url, "GET", "/v1/jobs", BEARER | {"Host": host})
+    assert status == 400
+    assert api.calls == []
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:80", "LOCALHOST:1"])
+def test_loopback_names_are_ours(url: str, host: str) -> None:
+    assert ask(url, "GET", "/v1/jobs", BEARER | {"Host": host})[0] == 200
+
+
+def test_every_answer_is_private_and_numbered(url: str) -> None:
+    for path, headers in (("/healthz", {}), ("/v1/jobs", BEARER), ("/v1/jobs", {}), ("/x", BEARER)):
+        _, sent, _ = ask(url, "GET", path, headers)
+        assert sent["cache-control"] == "no-store"
+        assert sent["x-content-type-options"] == "nosniff"
+        assert "frame-ancestors 'none'" in sent["content-security-policy"]
+        assert len(sent["x-request-id"]) == 16
+        assert not any(name.startswith("access-control-") for name in sent), "no CORS"
+
+
+def test_the_documentation_opens_in_a_browser_with_the_token_as_password(url: str) -> None:
+    assert ask(url, "GET", "/docs")[1]["www-authenticate"].startswith("Basic")
+    basic = {"Authorization": "Basic " + base64.b64encode(f"me:{TOKEN}".encode()).decode()}
+    assert ask(url, "GET", "/docs", basic)[0] == 200
+    status, _, document = ask(url, "GET", "/openapi.json", BEARER)
+    assert status == 200
+    job = document["components"]["schemas"]["JobView"]
+    assert {"id", "state", "usd_per_hour", "slices"} <= set(job["properties"])
+    reply = document["paths"]["/v1/jobs/{job}"]["get"]["responses"]["200"]
+    assert reply["content"]["application/json"]["schema"]["$ref"].endswith("/JobView")
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "in chunks"])
+def test_a_body_that_is_too_large_is_refused(url: str, announced: bool) -> None:
+    """Sent as a client does that never stops to look for an answer."""
+    body = b'{"spec": {"x": "' + b"a" * (1 << 20) + b'"}, "user": "ada"}'
+    headers = BEARER | {"Content-Type": "application/json"}
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    pieces = body if announced else iter([body[i : i + 65536] for i in range(0, len(body), 65536)])
+    try:
+        connection.request("POST", "/v1/plan", body=pieces, headers=headers)
+        response = connection.getresponse()
+        error = json.loads(response.read())["error"]
+    finally:
+        connection.close()
+    assert response.status == 413
+    assert "1 MiB" in error["message"]
+
+
+def test_bundles_may_be_larger_than_json(api: ScriptedJobs, url: str) -> None:
+    import hashlib
+
+    data = b"b" * (3 << 20)
+    sha = hashlib.sha256(data).hexdigest()
+    status, _, body = ask(url, "PUT", f"/v1/bundles/{sha}?bucket=gs://b", BEARER, data)
+    assert (status, body["path"]) == (200, f"gs://b/bundles/{sha}.tar.gz")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[" * 100_000, b'{"spec": 1, "user": "a"}', b'{"spec": {}, "user": "a", "x": 1}'],
+    ids=["empty", "cut", "deep", "wrong type", "unknown key"],
+)
+def test_malformed_json_gets_one_clear_error(api: ScriptedJobs, url: str, body: bytes) -> None:
+    headers = BEARER | {"Content-Type": "application/json"}
+    status, _, answer = ask(url, "POST", "/v1/jobs", headers, body)
+    assert status == 400
+    assert answer["error"]["type"] == "BadRequest"
+    assert answer["error"]["message"]
+    assert api.calls == []
+
+
+def test_a_failure_inside_shows_a_number_and_no_traceback(
+    api: ScriptedJobs, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.raises = RuntimeError("the password is hunter2")
+    status, sent, body = ask(url, "GET", "/v1/jobs", BEARER)
+    assert status == 500
+    assert sent["x-request-id"] in body["error"]["message"]
+    assert "hunter2" not in json.dumps(body)
+    assert "Traceback" not in json.dumps(body)
+    log = next(r for r in caplog.records if sent["x-request-id"] in r.getMessage())
+    assert log.exc_info, "the log has the whole story"
+
+
+def test_no_token_no_backend() -> None:
+    app = create_app(ScriptedJobs(), "")
+    with pytest.raises(ValueError, match="token"):
+        app.build_middleware_stack()

@@ -1,0 +1,260 @@
+"""`RemoteJobs` against the real server: every call arrives as it was made, and every error comes back as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.web.scripted import TOKEN, ScriptedJobs, event_view, job_view, log_line, served
+from tpujob import errors
+from tpujob.adapters.remote import RemoteJobs
+from tpujob.errors import BackendGone, BadRequest, NotFound, Transient, Unauthorized
+from tpujob.ports import HostAccess, JobsApi, LogPage
+from tpujob.web import api as web_api
+
+
+@pytest.fixture
+def remote(url: str) -> RemoteJobs:
+    return RemoteJobs(url, TOKEN)
+
+
+def test_every_call_arrives_and_its_answer_comes_back(
+    api: ScriptedJobs, remote: RemoteJobs
+) -> None:
+    checked: JobsApi = remote
+    job = api.jobs["000042"]
+    api.happened["000042"] = [event_view(1, "queued", "created"), event_view(2, "running", "runs")]
+    api.pages = [LogPage(lines=[log_line(0, "a")], cursor="", done=False)]
+    api.host_access = HostAccess(
+        host=1, address="127.1.0.2", port=22, user="tpujob", key_file="k", known_hosts_file="h"
+    )
+    assert checked.list() == [job]
+    assert checked.get("42") == job
+    assert checked.events("digits", after=1) == [event_view(2, "running", "runs")]
+    assert checked.logs("42", host=0, attempt=1, tail=0)["lines"] == [log_line(0, "a")]
+    assert api.named("logs")[0] == {"job": "42", "host": 0, "attempt": 1, "cursor": "", "tail": 0}
+    assert checked.access("42", host=1) == api.host_access
+    assert checked.plan({"name": "x"})["spec"] == {"name": "x"}
+    assert checked.cancel("42", release=True)["wish"] == "release"
+    assert checked.resume("42")["wish"] == "run"
+    assert checked.delete("42")["wish"] == "release"
+    assert checked.clean("42", checkpoints=True)["wish"] == "clean"
+    assert api.named("clean") == [{"job": "42", "checkpoints": True}]
+    assert api.named("cancel") == [{"job": "42", "release": True}]
+    assert remote.version() == "0.0.test"
+
+
+def test_the_same_key_makes_one_job(api: ScriptedJobs, remote: RemoteJobs) -> None:
+    first = remote.create({"name": "x"}, user="ada", bundles=["gs://b/1"], idempotency_key="k")
+    assert remote.create({"name": "x"}, user="ada", idempotency_key="k") == first
+    assert api.named("create")[0]["bundles"] == ["gs://b/1"]
+    assert len(api.jobs) == 2
+
+
+def test_a_bundle_arrives_whole(api: ScriptedJobs, remote: RemoteJobs) -> None:
+    data = bytes(range(256)) * 10_000
+    sha = hashlib.sha256(data).hexdigest()
+    assert remote.put_bundle(sha, data, bucket="gs://b") == f"gs://b/bundles/{sha}.tar.gz"
+    with pytest.raises(BadRequest):
+        remote.put_bundle("0" * 64, data, bucket="gs://b")
+
+
+EVERY_ERROR = [
+    errors.Refused("no quota", cause="QUOTA", hint="ask for more")
+    if kind is errors.Refused
+    else kind("what happened", hint="what to do")
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.TpujobError)
+]
+
+
+@pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda e: type(e).__name__)
+def test_every_error_comes_back_as_it_was(
+    api: ScriptedJobs, remote: RemoteJobs, error: errors.TpujobError
+) -> None:
+    api.raises = error
+    with pytest.raises(errors.TpujobError) as caught:
+        remote.get("42")
+    got = caught.value
+    assert type(got) is type(error)
+    assert (got.message, got.hint, got.exit_code) == (error.message, error.hint, error.exit_code)
+    assert getattr(got, "cause", None) == getattr(error, "cause", None)
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "<script>", "$(reboot)", "%2F", "?x=1", "a#b", "..;"])
+def test_a_hostile_name_stays_one_name(api: ScriptedJobs, remote: RemoteJobs, name: str) -> None:
+    with pytest.raises(NotFound):
+        remote.get(name)
+    assert api.named("get") == [{"job": name}]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../bundles", "42/cancel"])
+def test_a_name_that_is_a_path_never_leaves(
+    api: ScriptedJobs, remote: RemoteJobs, name: str
+) -> None:
+    with pytest.raises(NotFound):
+        remote.get(name)
+    assert api.calls == []
+
+
+def test_a_wrong_token_says_so(url: str) -> None:
+    with pytest.raises(Unauthorized):
+        RemoteJobs(url, "wrong").list()
+
+
+def test_nothing_there_says_how_to_start_it_and_where_the_log_is() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(BackendGone) as caught:
+            RemoteJobs(url, TOKEN, log="/state/run/backend.log").list()
+    assert "tpujob up" in caught.value.hint
+    assert "/state/run/backend.log" in caught.value.hint
+
+
+def test_a_token_never_travels_unencrypted() -> None:
+    with pytest.raises(BadRequest, match="unencrypted"):
+        RemoteJobs("http://tpujob.example", TOKEN)
+    RemoteJobs("https://tpujob.example", TOKEN)
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives each connection one answer, then closes it without a word on the second request."""
+    heard: list[bytes] = []
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.settimeout(10)
+
+    def serve() -> None:
+        for answer in answers:
+            with listening.accept()[0] as connection:
+                connection.settimeout(10)
+                heard.append(connection.recv(65536))
+                if answer:
+                    connection.sendall(answer)
+                    heard.append(connection.recv(65536))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", heard
+    finally:
+        thread.join(10)
+        listening.close()
+
+
+EMPTY_LIST = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n[]"
+
+
+def test_a_question_is_asked_again_once_when_a_kept_connection_turns_out_closed() -> None:
+    with answering(EMPTY_LIST, EMPTY_LIST) as (url, heard):
+        remote = RemoteJobs(url, TOKEN)
+        assert remote.list() == []
+        assert remote.list() == []
+        remote.close()
+    assert len([h for h in heard if h]) == 3, "the second was sent on the old, then on a new one"
+
+
+def test_a_create_without_a_key_is_never_sent_twice() -> None:
+    with answering(EMPTY_LIST) as (url, heard):
+        remote = RemoteJobs(url, TOKEN)
+        assert remote.list() == []
+        with pytest.raises(BackendGone):
+            remote.create({"name": "x"}, user="ada")
+    assert len([h for h in heard if b"POST" in h]) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n[",
+    ],
+    ids=["another protocol", "no JSON", "no error form", "cut"],
+)
+def test_something_else_at_that_port_is_no_backend(answer: bytes) -> None:
+    with answering(answer) as (url, _):
+        remote = RemoteJobs(url, TOKEN, timeout=1)
+        with pytest.raises((BackendGone, Transient)):
+            remote.list()
+        remote.close()
+
+
+def test_a_backend_that_hangs_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(Transient, match="in time"):
+            RemoteJobs(url, TOKEN, timeout=0.2).list()
+
+
+# Follow --------------------------------------------------------------------------------------------------------------
+
+
+def test_follow_yields_at_once_and_then_at_each_change(
+    api: ScriptedJobs, remote: RemoteJobs
+) -> None:
+    hints = remote.follow("42", timeout=20)
+    next(hints)
+    for step in (1, 2, 3):
+        told = threading.Thread(target=lambda: next(hints))
+        told.start()
+        assert api.polling.acquire(timeout=10)
+        api.change(job_view(version=6 + step))
+        told.join(10)
+        assert not told.is_alive(), "the hint never came"
+    assert all(arguments["job"] == "42" for arguments in api.named("get"))
+
+
+def test_a_change_between_two_polls_is_not_missed(api: ScriptedJobs, remote: RemoteJobs) -> None:
+    one, every = remote.follow("42", timeout=25), remote.follow(timeout=25)
+    next(one), next(every)
+    api.change(api.jobs["000042"])
+    api.changed.clear()  # nobody was waiting: the hint is lost
+    next(one), next(every)
+    assert not api.polling.acquire(blocking=False), "both were answered without a wait"
+
+
+def test_followers_beyond_the_limit_poll_and_leave_room_for_others(
+    api: ScriptedJobs, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_api, "AGAIN_IN", 0.01)
+    waiting = [RemoteJobs(url, TOKEN) for _ in range(web_api.MAX_POLLS)]
+
+    def wait(remote: RemoteJobs) -> None:
+        hints = remote.follow(timeout=25)
+        next(hints), next(hints)
+
+    threads = [threading.Thread(target=wait, args=(remote,)) for remote in waiting]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert api.polling.acquire(timeout=10)
+    one_more = RemoteJobs(url, TOKEN)
+    hints = one_more.follow(timeout=25)
+    next(hints), next(hints), next(hints)
+    assert one_more.list() == list(api.jobs.values()), "short calls are served"
+    api.changes += 1
+    for thread in threads:
+        while thread.is_alive():
+            api.changed.set()
+            thread.join(0.01)
+
+
+def test_a_missing_job_cannot_be_followed(remote: RemoteJobs) -> None:
+    with pytest.raises(NotFound):
+        next(remote.follow("nothing"))
+
+
+def test_the_next_backend_is_found_at_the_same_place(api: ScriptedJobs) -> None:
+    with served(api) as url:
+        remote = RemoteJobs(url, TOKEN)
+        remote.list()
+    with pytest.raises(BackendGone):
+        remote.list()

@@ -1,0 +1,20 @@
+"""`tpujob`, also as `python -m tpujob`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit with its code; Ctrl-C while it is still being loaded included."""
+    try:
+        from tpujob.cli.app import run
+
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The way from a command to the backend: found, started when it is down, and found again when it is replaced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from tpujob.cli.output import note
+from tpujob.errors import BackendGone, Transient
+
+if TYPE_CHECKING:
+    from tpujob.ports import JobsApi
+
+T = TypeVar("T")
+
+#: seconds between tries to reach a backend that was there a moment ago
+PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+
+
+def connect() -> JobsApi:
+    """The backend of the context; the local one is started when it is down."""
+    from tpujob import settings, wiring
+
+    return wiring.client(settings.load())
+
+
+def running() -> JobsApi | None:
+    """The backend when it runs; nothing is started."""
+    from tpujob import settings, wiring
+
+    return wiring.running_client(settings.load())
+
+
+class Steady:
+    """Asks the backend again, for half a minute, when it is replaced while a command looks on. For questions only:
+    a command that changes something is never repeated on its own."""
+
+    def __init__(self, connect: Callable[[], JobsApi] = connect) -> None:
+        self._connect = connect
+        self.api = connect()
+
+    def ask(self, question: Callable[[JobsApi], T]) -> T:
+        """The answer of the first backend that gives one. Raises BackendGone or Transient when none does in time."""
+        for number, pause in enumerate(PAUSES):
+            try:
+                return question(self.api)
+            except (BackendGone, Transient) as error:
+                if number == 0:
+                    note(f"tpujob: {error.message}; trying again")
+                time.sleep(pause)
+            self._reconnect()
+        return question(self.api)
+
+    def follow(self, job: str | None, *, timeout: float) -> Iterator[None]:
+        """As `JobsApi.follow`, across backends."""
+        while True:
+            try:
+                for _ in self.api.follow(job, timeout=timeout):
+                    yield
+            except (BackendGone, Transient):
+                self._reconnect()
+                yield  # who follows asks now, and meets the error if it lasts
+
+    def _reconnect(self) -> None:
+        try:
+            self.api = self._connect()
+        except (BackendGone, Transient):
+            return  # the next question says so, if it is still so

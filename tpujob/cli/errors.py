@@ -1,0 +1,63 @@
+"""How a command ends: the table of exit codes, what an error looks like, and what Ctrl-C says."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+
+from tpujob import errors
+from tpujob.cli.output import Screen, note
+from tpujob.cli.text import clean, paint
+
+INTERRUPTED = 130
+TIMED_OUT = 124  #: as timeout(1) has it
+NOBODY_READS = 141  #: as a shell reports a program whose output was closed
+ENDED_CANCELLED = 5
+
+#: Every exit code and what it means; those of errors are `errors.*.exit_code`.
+EXIT_CODES: dict[int, str] = {
+    0: "done; for wait, --follow and demo: the job has succeeded",
+    1: "the job has failed, or an error that is none of the others",
+    errors.BadRequest.exit_code: "the command makes no sense as written",
+    errors.NotFound.exit_code: "no such job, host or attempt",
+    errors.IllegalInState.exit_code: "not in the state that the job is in",
+    ENDED_CANCELLED: "the job was cancelled",
+    errors.BadSpec.exit_code: "the job file asks for something impossible",
+    errors.BackendGone.exit_code: "nothing answers where the backend should be",
+    errors.Refused.exit_code: "a remote service said no",
+    errors.Transient.exit_code: "a remote call failed and may succeed later",
+    errors.HostKeyChanged.exit_code: "a host showed another key than before",
+    errors.Unauthorized.exit_code: "the token is missing or wrong",
+    TIMED_OUT: "wait: the time is up, the job goes on",
+    INTERRUPTED: "Ctrl-C: the command ended, the job goes on",
+    NOBODY_READS: "nobody reads the output any more",
+}
+
+
+def exit_code_table() -> str:
+    """The table as `tpujob --help` shows it."""
+    return "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
+
+
+def show_error(error: errors.TpujobError, screen: Screen) -> None:
+    """One message for a person on standard error, and on its own line what to do next."""
+    lines = [line for line in error.message.splitlines() if line.strip()] or [type(error).__name__]
+    title = paint("tpujob:", "red", screen.err_color)
+    note(f"{title} " + "\n".join(clean(line) for line in lines))
+    if error.hint:
+        note("  " + "\n  ".join(clean(line) for line in error.hint.splitlines()))
+
+
+@contextlib.contextmanager
+def on_interrupt(*lines: str) -> Generator[None]:
+    """Ctrl-C inside says these lines, such as that the job goes on and how to look again."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note("\n" + "\n".join(lines))
+        raise
+
+
+def goes_on(job_id: str) -> tuple[str, ...]:
+    """What Ctrl-C says while a job is only looked at."""
+    return (f"Job {job_id} goes on without this command.", f"  look again: tpujob show {job_id}")

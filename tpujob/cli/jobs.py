@@ -1,0 +1,267 @@
+"""The commands that make, show and steer jobs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpujob.cli import words
+from tpujob.cli.backend import Steady, connect
+from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt
+from tpujob.cli.options import Host, JobRef, Json, Yes
+from tpujob.cli.output import Screen, note, say, say_json, screen
+from tpujob.cli.render import (
+    created_text,
+    job_page,
+    job_table,
+    next_commands,
+    plan_page,
+    steered_text,
+    stop_question,
+)
+
+if TYPE_CHECKING:
+    from tpujob.domain.spec import JobSpec
+    from tpujob.ports import JobsApi, JobView, PlanView
+
+
+def create(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved plan; submit nothing.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")
+    ] = False,
+    name: Annotated[str, typer.Option(help="Instead of the name in the file.")] = "",
+    key: Annotated[
+        str,
+        typer.Option(metavar="KEY", help="A repeat with the same key makes no second job."),
+    ] = "",
+    as_json: Json = False,
+) -> int:
+    """Submit a job."""
+    spec = _read(file, name)
+    on = screen()
+    api = connect()
+    plan = api.plan(_dump(spec))
+    if dry_run:
+        say_json(plan) if as_json else say(plan_page(plan, on.columns, color=on.color))
+        return 0
+    job = _submit(api, spec, file, plan, key or _new_key(), name)
+    if not as_json:
+        say(created_text(job, on.columns, plan["usd_per_hour"], color=on.color), flush=True)
+    if follow:
+        return _follow(job, plan["usd_per_hour"], on, as_json=as_json)
+    if as_json:
+        say_json(job)
+    return 0
+
+
+def _submit(
+    api: JobsApi, spec: JobSpec, file: Path, plan: PlanView, key: str, name: str
+) -> JobView:
+    from tpujob import settings
+
+    again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
+    unsure = (
+        "It may have been submitted. Safe to repeat, as it makes no second job:",
+        f"  {again}",
+    )
+    with on_interrupt(*unsure):
+        bundles: list[str] = []
+        if spec.code is not None:
+            from tpujob.bundle import pack
+
+            bundle = pack(file.parent / spec.code)
+            bundles.append(api.put_bundle(bundle.sha256, bundle.data, bucket=plan["bucket"]))
+        user = settings.load().user
+        return api.create(_dump(spec), user=user, bundles=bundles, idempotency_key=key)
+
+
+def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:
+    from tpujob.cli.follow import follow, sink_for
+
+    with on_interrupt(*goes_on(job["id"])):
+        if as_json:
+            return wait(job["id"], as_json=True)
+        done = follow(Steady(), job["id"], sink_for(on, list_price=list_price))
+    say(steered_text(done))
+    return words.EXIT_OF_STATE[done["state"]]
+
+
+def list_jobs(
+    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Also those that ended.")] = False,
+    user: Annotated[str, typer.Option(help="Only this user's.")] = "",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it, live.")] = False,
+    as_json: Json = False,
+) -> int:
+    """List jobs, newest first."""
+    if watch:
+        from tpujob.cli.watching import watch_list
+
+        return watch_list(user, all_jobs, as_json=as_json)
+    api = connect()
+    jobs = api.list(user=user, all=all_jobs)
+    if as_json:
+        say_json(jobs)
+        return 0
+    on = screen()
+    none_at_all = not jobs and (all_jobs or not api.list(all=True))
+    say(job_table(jobs, on.columns, time.time(), color=on.color, all=none_at_all))
+    return 0
+
+
+def show(job: JobRef, as_json: Json = False) -> int:
+    """Show everything about a job, and what happens next."""
+    api = connect()
+    found = api.get(job)
+    if as_json:
+        say_json(found)
+        return 0
+    on = screen()
+    say(job_page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
+    return 0
+
+
+def wait(
+    job: JobRef,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Give up after so long; 0: never.")
+    ] = 0.0,
+    as_json: Json = False,
+) -> int:
+    """Wait until a job has ended; the exit code says how."""
+    deadline = time.monotonic() + timeout if timeout else None
+    steady = Steady()
+    found = steady.ask(lambda api: api.get(job))
+    job_id = found["id"]
+    with on_interrupt(*goes_on(job_id)):
+        while found["state"] not in words.FINAL:
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+            found = _next_look(steady, job_id, deadline)
+    say_json(found) if as_json else say(steered_text(found))
+    return words.EXIT_OF_STATE.get(found["state"], TIMED_OUT)
+
+
+def _next_look(steady: Steady, job_id: str, deadline: float | None) -> JobView:
+    left = 30.0 if deadline is None else min(30.0, max(0.05, deadline - time.monotonic()))
+    hints = steady.follow(job_id, timeout=left)
+    next(hints)
+    found = steady.ask(lambda api: api.get(job_id))
+    if found["state"] not in words.FINAL:
+        next(hints)
+        found = steady.ask(lambda api: api.get(job_id))
+    return found
+
+
+# Steer ---------------------------------------------------------------------------------------------------------------
+
+
+def cancel(
+    job: JobRef,
+    release: Annotated[bool, typer.Option("--release", help="Give the slice back too.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Stop a job's program and keep its slice for a while, for a resume."""
+    return _steered(connect().cancel(job, release=release), as_json)
+
+
+def resume(job: JobRef, as_json: Json = False) -> int:
+    """Go on from the last checkpoint, on the held slice or on another."""
+    return _steered(connect().resume(job), as_json)
+
+
+def delete(job: JobRef, yes: Yes = False, as_json: Json = False) -> int:
+    """Stop a job and give its slice back; its record and logs stay."""
+    api = connect()
+    found = _asked(api, job, yes, "Delete")
+    return 1 if found is None else _steered(api.delete(found), as_json)
+
+
+def clean(
+    job: JobRef,
+    yes: Yes = False,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Remove its checkpoints too.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Delete a job, then remove its logs, its bundle and its record."""
+    api = connect()
+    found = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
+    if found is None:
+        return 1
+    return _steered(api.clean(found, checkpoints=checkpoints), as_json)
+
+
+def _asked(
+    api: JobsApi, job: str, yes: bool, verb: str, *, checkpoints: bool = False
+) -> str | None:
+    """The job's id when it is to be done; None when the person said no. Only asks a person, and only when the job holds
+    a slice or has made output."""
+    on = screen()
+    if yes or not on.asks:
+        return job
+    found = api.get(job)
+    question = stop_question(found, verb, checkpoints=checkpoints)
+    if question and not typer.confirm(question, err=True):
+        note("Nothing was done.")
+        return None
+    return found["id"]
+
+
+def _steered(job: JobView, as_json: bool) -> int:
+    if as_json:
+        say_json(job)
+        return 0
+    say(steered_text(job))
+    follow_up = {"holding": ("resume", "delete"), "queued": ("show",), "running": ("show",)}
+    commands = follow_up.get(job["state"], ())
+    if commands and job["wish"] == "run":
+        say("\n".join(next_commands(job["id"], commands)))
+    return 0
+
+
+# Reach ---------------------------------------------------------------------------------------------------------------
+
+
+def ssh(
+    job: JobRef,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="Run this instead of a shell."),
+    ] = None,
+    host: Host = None,
+) -> int:
+    """Open a shell on a host of a job, or run a command there."""
+    access = connect().access(job, host=host or 0)
+    from tpujob.adapters.ssh_session import open_session
+
+    return open_session(access, command or None)
+
+
+# Read ----------------------------------------------------------------------------------------------------------------
+
+
+def _read(file: Path, name: str) -> JobSpec:
+    from tpujob.domain import spec
+
+    read = spec.read(file)
+    return spec.parse({**spec.dump(read), "name": name}) if name else read
+
+
+def _dump(spec: JobSpec) -> dict[str, Any]:
+    from tpujob.domain import spec as spec_module
+
+    return spec_module.dump(spec)
+
+
+def _new_key() -> str:
+    import secrets
+
+    return secrets.token_hex(12)
