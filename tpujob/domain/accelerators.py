@@ -100,55 +100,102 @@ _V6E = """
 """
 
 
-def _generation(  # the table below, one row each
-    name: str,
-    api_enum: str,
-    facts: tuple[int, bool, int, int, float, int],
-    runtime_version: str,
-    sizes: tuple[int, ...],
-    device_zones: str,
-    pod_zones: str = "",
-    prefix: str = "",
-) -> Generation:
-    zones = tuple(device_zones.split())
-    pods = tuple(pod_zones.split()) or zones
-    return Generation(name, prefix or name, api_enum, *facts, runtime_version, sizes, zones, pods)
-
-
 _BASE = "tpu-ubuntu2204-base"
-_V2_SIZES = (8, 32, 128, 256, 512)
-_V3_SIZES = (8, 32, 64, 128, 256, 512, 1024, 2048)
 
-GENERATIONS: Mapping[str, Generation] = MappingProxyType(
-    {
-        g.name: g
-        for g in (
-            # (cores a chip, suffix counts cores, JAX devices a chip, HBM GiB, bf16 TFLOP/s, HBM GB/s)
-            _generation(
-                "v2", "V2", (2, True, 2, 16, 45, 700), _BASE, _V2_SIZES, _V2_DEVICE, _V2_POD
-            ),
-            _generation(
-                "v3", "V3", (2, True, 2, 32, 123, 900), _BASE, _V3_SIZES, _V3_DEVICE, _V3_POD
-            ),
-            _generation("v4", "V4", (2, True, 1, 32, 275, 1200), _BASE, _V4_SIZES, _V4),
-            _generation(
-                "v5e",
-                "V5LITE_POD",
-                (1, False, 1, 16, 197, 819),
-                "v2-alpha-tpuv5-lite",
-                _CHIPS_2D,
-                _V5E,
-                prefix="v5litepod",
-            ),
-            _generation(
-                "v5p", "V5P", (2, True, 1, 95, 459, 2765), "v2-alpha-tpuv5", _V5P_SIZES, _V5P
-            ),
-            _generation(
-                "v6e", "V6E", (1, False, 1, 32, 918, 1638), "v2-alpha-tpuv6e", _CHIPS_2D, _V6E
-            ),
-        )
-    }
+_ROWS = (
+    Generation(
+        name="v2",
+        prefix="v2",
+        api_enum="V2",
+        cores_per_chip=2,
+        suffix_counts_cores=True,
+        devices_per_chip=2,
+        hbm_gib_per_chip=16,
+        peak_bf16_tflops_per_chip=45,
+        hbm_gbps_per_chip=700,
+        runtime_version=_BASE,
+        sizes=(8, 32, 128, 256, 512),
+        device_zones=tuple(_V2_DEVICE.split()),
+        pod_zones=tuple(_V2_POD.split()),
+    ),
+    Generation(
+        name="v3",
+        prefix="v3",
+        api_enum="V3",
+        cores_per_chip=2,
+        suffix_counts_cores=True,
+        devices_per_chip=2,
+        hbm_gib_per_chip=32,
+        peak_bf16_tflops_per_chip=123,
+        hbm_gbps_per_chip=900,
+        runtime_version=_BASE,
+        sizes=(8, 32, 64, 128, 256, 512, 1024, 2048),
+        device_zones=tuple(_V3_DEVICE.split()),
+        pod_zones=tuple(_V3_POD.split()),
+    ),
+    Generation(
+        name="v4",
+        prefix="v4",
+        api_enum="V4",
+        cores_per_chip=2,
+        suffix_counts_cores=True,
+        devices_per_chip=1,
+        hbm_gib_per_chip=32,
+        peak_bf16_tflops_per_chip=275,
+        hbm_gbps_per_chip=1200,
+        runtime_version=_BASE,
+        sizes=_V4_SIZES,
+        device_zones=tuple(_V4.split()),
+        pod_zones=tuple(_V4.split()),
+    ),
+    Generation(
+        name="v5e",
+        prefix="v5litepod",
+        api_enum="V5LITE_POD",
+        cores_per_chip=1,
+        suffix_counts_cores=False,
+        devices_per_chip=1,
+        hbm_gib_per_chip=16,
+        peak_bf16_tflops_per_chip=197,
+        hbm_gbps_per_chip=819,
+        runtime_version="v2-alpha-tpuv5-lite",
+        sizes=_CHIPS_2D,
+        device_zones=tuple(_V5E.split()),
+        pod_zones=tuple(_V5E.split()),
+    ),
+    Generation(
+        name="v5p",
+        prefix="v5p",
+        api_enum="V5P",
+        cores_per_chip=2,
+        suffix_counts_cores=True,
+        devices_per_chip=1,
+        hbm_gib_per_chip=95,
+        peak_bf16_tflops_per_chip=459,
+        hbm_gbps_per_chip=2765,
+        runtime_version="v2-alpha-tpuv5",
+        sizes=_V5P_SIZES,
+        device_zones=tuple(_V5P.split()),
+        pod_zones=tuple(_V5P.split()),
+    ),
+    Generation(
+        name="v6e",
+        prefix="v6e",
+        api_enum="V6E",
+        cores_per_chip=1,
+        suffix_counts_cores=False,
+        devices_per_chip=1,
+        hbm_gib_per_chip=32,
+        peak_bf16_tflops_per_chip=918,
+        hbm_gbps_per_chip=1638,
+        runtime_version="v2-alpha-tpuv6e",
+        sizes=_CHIPS_2D,
+        device_zones=tuple(_V6E.split()),
+        pod_zones=tuple(_V6E.split()),
+    ),
 )
+
+GENERATIONS: Mapping[str, Generation] = MappingProxyType({row.name: row for row in _ROWS})
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------
