@@ -1,7 +1,7 @@
 """The processes of the local stack: started when they are missing, found again, and ended.
 
 `ensure_backend` is on the way of every command, so it reads two small files and asks the kernel about one process;
-what starting and stopping need is imported by those who do it.
+what starting and stopping need is imported by those who do it, and records are tuples, which are quick to declare.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,16 +36,14 @@ class Access(NamedTuple):
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One process of the stack. `command` gets its ready file from the caller."""
 
     name: str
     command: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(NamedTuple):
     """One process as it is now."""
 
     name: str
@@ -81,11 +78,11 @@ def parts(settings: Settings) -> tuple[Part, ...]:
 # Find ----------------------------------------------------------------------------------------------------------------
 
 
-def ensure_backend(settings: Settings) -> Access:
+def ensure_backend(settings: Settings, stack: Sequence[Part] | None = None) -> Access:
     """The local backend; the stack is started when it is not there. Raises BackendGone when it does not come up."""
     found = running_backend(settings)
     if found is None:
-        up(settings)
+        up(settings, stack)
         found = running_backend(settings)
     if found is None:
         raise BackendGone("the backend ended as soon as it was up", hint=_see(settings, "backend"))
