@@ -200,6 +200,13 @@ class GcsBlobs:
                 hint=f"name a bucket in {region}, or one that does not exist yet",
             )
 
+    def close(self) -> None:
+        """End its connections. Safe to repeat; a later call opens new ones."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made:
+            made.close()
+
     # own
 
     def _client(self) -> Any:
@@ -223,6 +230,8 @@ class GcsBlobs:
             client._http.trust_env = False  # a proxy of the environment cannot reach loopback
         else:
             client = storage.Client(self._project)
+        # It would ask for every bucket's metadata from threads of its own, for traces that nobody has switched on.
+        client._bucket_metadata_cache = None
         for scheme in ("http://", "https://"):
             client._http.mount(scheme, HTTPAdapter(pool_maxsize=32))
         client._http.hooks["response"].append(self._note_time)
@@ -314,7 +323,9 @@ def translate(error: Exception, doing: str) -> TpujobError | None:
     if isinstance(error, auth.DefaultCredentialsError):
         hint = "gcloud auth application-default login"
         return Refused(text, cause=Cause.PERMISSION, hint=hint)
-    if isinstance(error, auth.RefreshError) and not error.retryable:
+    if isinstance(error, auth.GoogleAuthError) and not (
+        error.retryable or isinstance(error, auth.TransportError)
+    ):
         return Refused(text, cause=Cause.PERMISSION)
     if isinstance(error, api.ServerError | api.TooManyRequests) or getattr(error, "code", 0) == 408:
         return Transient(text)

@@ -62,6 +62,7 @@ class StorageServer:
             server.close()
             for connection in list(connections):
                 await connection.end()
+            await asyncio.sleep(0)  # in which asyncio closes their sockets
         finally:
             uploads.close()
             xml.close()

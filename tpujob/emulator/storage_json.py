@@ -136,8 +136,8 @@ class JsonApi:
             end=query.get("endOffset", ""),
             token=query.get("pageToken", ""),
             limit=min(number(query, "maxResults") or 1000, 1000),
-            versions=query.get("versions") == "true",
-            trailing=query.get("includeTrailingDelimiter") == "true",
+            versions=query.get("versions", "").lower() == "true",
+            trailing=query.get("includeTrailingDelimiter", "").lower() == "true",
         )
         result: dict[str, Json] = {"kind": "storage#objects"}
         if page.items:

@@ -1,0 +1,79 @@
+"""What the tests of the emulated Cloud Storage share: a server of their own, the official client, raw requests."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+from tpujob.emulator.storage import StorageServer, start_storage
+
+BUCKET = "test-bucket"
+
+
+@contextmanager
+def running(state: Path) -> Iterator[StorageServer]:
+    server = start_storage(state)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def official(url: str) -> Iterator[storage.Client]:
+    """Google's client, and a bucket to work in."""
+    client = storage.Client(
+        "test-project", credentials=AnonymousCredentials(), client_options={"api_endpoint": url}
+    )
+    if not client.bucket(BUCKET).exists():
+        client.create_bucket(BUCKET, location="us-central2")
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def ask(
+    url: str, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """One request with nothing between the test and the wire."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, named)
+        answer = connection.getresponse()
+        return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
+
+
+def send_part(url: str, head: str, body: bytes) -> None:
+    """Send a request that says more than it holds, and cut the connection."""
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as wire:
+        wire.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
+
+
+def error_of(body: bytes) -> Any:
+    return json.loads(body)["error"]
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"not within 20 s: {what}"
+        time.sleep(0.02)
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
