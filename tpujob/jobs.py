@@ -47,7 +47,7 @@ class Jobs:
         bucket: Callable[[str], str],
         access: Callable[[Slice, int], HostAccess],
         loop: Attention,
-        wait: Callable[[str | None, float], None],
+        wait: Callable[[str | None, float], object],
         live: Mapping[str, Live],
     ) -> None:
         self._store, self._blobs, self._clock = store, blobs, clock

@@ -64,6 +64,10 @@ class Live:
     trouble: str = ""  #: what is being retried, in one line
 
 
+#: states in which the newest attempt's reports say something
+_REPORTING = frozenset({State.PREPARING, State.RUNNING, State.HOLDING})
+
+
 class Reconciler:
     def __init__(
         self,
@@ -174,7 +178,7 @@ class Reconciler:
         for seen in slices.values():
             if isinstance(seen, Unknown):
                 self.live.setdefault(job.id, Live()).trouble = seen.error
-        reports = self._reports(job) if job.state in (State.PREPARING, State.RUNNING) else ()
+        reports = self._reports(job) if job.state in _REPORTING and job.attempt else ()
         return Seen(slices=slices, reports=reports)
 
     def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:

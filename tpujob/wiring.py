@@ -19,16 +19,29 @@ if TYPE_CHECKING:
     from tpujob.adapters.remote import RemoteJobs
     from tpujob.jobs import Jobs
     from tpujob.loop import Loop
+    from tpujob.stack import Access
     from tpujob.watch import Watch
 
 
 def client(settings: Settings) -> RemoteJobs:
     """The way in for a command: the backend of the context over HTTP; the local one is started when it is down."""
     from tpujob import stack
+
+    return _remote(settings, stack.ensure_backend(settings))
+
+
+def running_client(settings: Settings) -> RemoteJobs | None:
+    """As `client`, if the backend runs already; nothing is started."""
+    from tpujob import stack
+
+    found = stack.running_backend(settings)
+    return _remote(settings, found) if found else None
+
+
+def _remote(settings: Settings, access: Access) -> RemoteJobs:
     from tpujob.adapters.remote import RemoteJobs
 
-    url, token = stack.ensure_backend(settings)
-    return RemoteJobs(url, token, log=str(settings.log_file("backend")))
+    return RemoteJobs(access.url, access.token, log=str(settings.log_file("backend")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,7 @@ def backend(settings: Settings) -> Backend:
         bucket=lambda region: f"gs://tpujob-{region}",
         access=hosts.access,
         loop=loop,
-        wait=lambda job_id, seconds: watch.wait_any(job_id, seconds),
+        wait=watch.wait_any,
         live=reconciler.live,
     )
     return Backend(api, loop, watch)

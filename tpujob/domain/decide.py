@@ -47,6 +47,8 @@ SECOND_LOOK = 60.0
 LAUNCH_DEADLINE = 30 * 60.0
 #: reports that stay away this long, in seconds, count as lost contact
 SILENCE = 15 * 60.0
+#: a request that the cloud keeps in its queue is called waiting after this many seconds
+QUEUED_LONG = 10.0
 #: progress is stored at most this often, in seconds; between, it is read from the reports
 PROGRESS_EVERY = 120.0
 #: a held job's slice is given back without a confirmed stop after this many seconds
@@ -100,7 +102,7 @@ def _provisioning(job: Job, seen: Seen, now: float) -> Decision:
     slice_seen = _serving(job, seen)
     ready = isinstance(slice_seen, Present) and slice_seen.state is SliceState.READY
     if job.wish is Wish.CANCEL and ready:
-        held = endings.hold(job, now, endpoints=_endpoints(slice_seen))
+        held = endings.hold(job, now, (), endpoints=_endpoints(slice_seen))
         return Decision(held, wake_in=1)
     if job.wish is not Wish.RUN:
         return endings.release(
@@ -129,8 +131,8 @@ def _provisioning(job: Job, seen: Seen, now: float) -> Decision:
         case Present(SliceState.STOPPED):
             text = f"{endings.slice_name(job)} was stopped outside tpujob"
             return endings.release(job, now, text, then=State.CANCELLED, cause=Cause.CANCELLED)
-        case Present(SliceState.WAITING, _, detail) if detail and detail not in job.message:
-            text = f"waiting for capacity in {endings.zone(job)}: {detail}"
+        case Present(SliceState.WAITING) if _waits_long(job, now):
+            text = f"waiting for capacity in {endings.zone(job)}: the cloud keeps the request in its queue"
             return Decision(event(job, _E.SLICE_WAITING, now, text), wake_in=_soon(job, now))
         case Absent():
             return Decision(action=CreateSlice(), wake_in=_soon(job, now))
@@ -208,7 +210,8 @@ def _holding(job: Job, seen: Seen, now: float) -> Decision:
         return endings.release(job, now, text, then=State.CANCELLED, cause=Cause.CANCELLED)
     if not job.stopped:
         return Decision(action=StopProgram(), wake_in=2)
-    return Decision(wake_in=min(30.0, (job.hold_until or now) - now))
+    saved = _saved(job, _reports(seen), now)
+    return Decision(saved, wake_in=1 if saved else min(30.0, (job.hold_until or now) - now))
 
 
 def _releasing(job: Job, seen: Seen, now: float) -> Decision:
@@ -249,7 +252,7 @@ _LOST = frozenset({SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPED})
 def _user_or_slice(job: Job, seen: Seen, now: float) -> Decision | None:
     """What the user's wish or the slice's state asks for, whatever the program does."""
     if job.wish is not Wish.RUN:
-        return Decision(endings.hold(job, now), StopProgram(), wake_in=1)
+        return Decision(endings.hold(job, now, _reports(seen)), StopProgram(), wake_in=1)
     slice_seen = _serving(job, seen)
     slice = job.slice
     match slice_seen:
@@ -318,6 +321,16 @@ def _ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     return Decision(endings.end_attempt(job, end, reports, now), wake_in=0) if end else None
 
 
+def _saved(job: Job, reports: Sequence[Report], now: float) -> Event | None:
+    """What the program still did while it was being stopped."""
+    progress = endings.best_progress(reports)
+    stored = job.attempt.progress if job.attempt else None
+    if progress.step is None or progress == stored or any(r.phase != "exited" for r in reports):
+        return None
+    text = f"stopped at step {progress.step}"
+    return event(job, _E.PROGRESSED, now, text, progress=asdict(progress))
+
+
 def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) -> bool:
     return fresh.step is not None and fresh.step != stored.step and now - since >= PROGRESS_EVERY
 
@@ -336,6 +349,13 @@ def _reports(seen: Seen) -> tuple[Report, ...]:
 def _endpoints(seen: SliceSeen) -> list[list[Any]]:
     assert isinstance(seen, Present)
     return [[e.host, e.internal_ip, e.external_ip] for e in seen.endpoints]
+
+
+def _waits_long(job: Job, now: float) -> bool:
+    """Said once for each request: the message stays until something else happens."""
+    return now - job.state_since >= QUEUED_LONG and not job.message.startswith(
+        "waiting for capacity"
+    )
 
 
 def _soon(job: Job, now: float) -> float:

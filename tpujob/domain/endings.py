@@ -70,11 +70,13 @@ def release(job: Job, now: float, text: str, *, then: State, cause: Cause) -> De
     )
 
 
-def hold(job: Job, now: float, **data: Any) -> Event:
+def hold(job: Job, now: float, reports: Sequence[Report], **data: Any) -> Event:
+    """The end of the attempt, if there is one, and the slice kept for the spec's `hold`."""
     until = now + parse(job.spec).hold
     text = "cancelled; stopping the program" if "endpoints" not in data else held_text(job)
     given = {"outcome": Outcome.INTERRUPTED, "cause": Cause.CANCELLED, "hold_until": until, **data}
-    return event(job, _E.HELD, now, text, **given)
+    progress = asdict(best_progress(reports)) if reports else None
+    return event(job, _E.HELD, now, text, progress=progress, **given)
 
 
 def arrive(job: Job, now: float) -> Event:

@@ -34,7 +34,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.PROVISIONING, _E.SLICE_WAITING): _S.PROVISIONING,
     (_S.PROVISIONING, _E.SLICE_READY): _S.PREPARING,
     (_S.PREPARING, _E.ATTEMPT_RUNNING): _S.RUNNING,
-    (_S.RUNNING, _E.PROGRESSED): _S.RUNNING,
+    **{(s, _E.PROGRESSED): s for s in (_S.RUNNING, _S.HOLDING)},
     **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_RETRIED): _S.PREPARING for s in _WITH_PROGRAM},
     **{(s, _E.HELD): _S.HOLDING for s in (_S.PROVISIONING, *_WITH_PROGRAM)},
@@ -183,7 +183,7 @@ def _slice_gone(job: Job, happened: Event, data: _Data) -> Job:
 
 
 def _requeued(job: Job, happened: Event, data: _Data) -> Job:
-    return replace(job, wake=happened.at + data["delay"], then=None, hold_until=None)
+    return replace(job, wake=happened.at + data["delay"], then=None, cause=None, hold_until=None)
 
 
 def _finished(job: Job, happened: Event, data: _Data) -> Job:

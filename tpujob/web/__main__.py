@@ -19,11 +19,15 @@ from tpujob.web.api import create_app
 def main() -> None:
     """Serve until SIGTERM; then finish the ticks that are under way and end."""
     parser = argparse.ArgumentParser(prog="python -m tpujob.web", description=__doc__)
-    parser.add_argument("--ready", type=Path, required=True, help="written once the backend listens")
+    parser.add_argument(
+        "--ready", type=Path, required=True, help="written once the backend listens"
+    )
     parser.add_argument("--state", type=Path, required=True, help="the state folder")
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     for noisy in ("paramiko", "google", "uvicorn.access", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     serve(options.state, options.ready, options.port)
@@ -32,7 +36,9 @@ def main() -> None:
 def serve(state: Path, ready: Path, port: int) -> None:
     settings = settings_module.load(state=state)
     parts = wiring.backend(settings)
-    app = create_app(parts.api, settings.token())
+    app = create_app(
+        parts.api, settings.token(), watch=parts.watch.now, stopping=lambda: server.should_exit
+    )
     listening = socket.create_server(("127.0.0.1", port))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
