@@ -166,6 +166,16 @@ def test_preconditions_hold_for_every_verb(bucket: storage.Bucket) -> None:
     assert bucket.get_blob("b") is None
 
 
+def test_a_read_of_what_is_known_already_is_not_modified(
+    server: StorageServer, bucket: storage.Bucket
+) -> None:
+    blob = bucket.blob("a")
+    blob.upload_from_string(b"1")
+    path = f"/storage/v1/b/{BUCKET}/o/a?alt=media&ifGenerationNotMatch="
+    assert ask(server.url, "GET", f"{path}{blob.generation}")[0] == 304
+    assert ask(server.url, "GET", f"{path}{blob.generation - 1}")[2] == b"1"
+
+
 def test_lists_page_fold_and_cut(client: storage.Client, bucket: storage.Bucket) -> None:
     names = [f"run/{i:03d}/{part}" for i in range(7) for part in ("a", "b")] + ["run/", "other"]
     for name in names:

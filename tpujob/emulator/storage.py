@@ -17,8 +17,9 @@ from pathlib import Path
 
 from tpujob.emulator.storage_batch import handle_batch
 from tpujob.emulator.storage_disk import Disk
-from tpujob.emulator.storage_http import Cut, Handler, Request, Response, TooLarge, serve
+from tpujob.emulator.storage_http import serve
 from tpujob.emulator.storage_json import JsonApi
+from tpujob.emulator.storage_messages import Cut, Handler, Request, Response, TooLarge
 from tpujob.emulator.storage_model import ApiError
 from tpujob.emulator.storage_upload import Uploads
 from tpujob.emulator.storage_xml import XmlApi

@@ -112,8 +112,8 @@ class Disk:
     def open(self, stored: Stored) -> BinaryIO:
         return (self._objects / stored.file).open("rb")
 
-    def incoming(self) -> Incoming:
-        return Incoming(self._uploads)
+    def incoming(self, *, md5: bool = True) -> Incoming:
+        return Incoming(self._uploads, md5=md5)
 
     def commit(
         self,
@@ -124,7 +124,6 @@ class Disk:
         conditions: Conditions,
         *,
         components: int = 0,
-        with_md5: bool = True,
     ) -> Stored:
         """Make what came in the live generation of an object. Raises 412, and then nothing has changed."""
         now = _now()
@@ -138,7 +137,7 @@ class Disk:
             live=True,
             size=incoming.size,
             crc32c=incoming.crc32c,
-            md5=incoming.md5 if with_md5 else "",
+            md5=incoming.md5,
             components=components,
             created=now,
             updated=now,

@@ -19,27 +19,27 @@ _COPY_CHUNK = 4 << 20
 class Incoming:
     """Bytes on their way in: a temporary file, its length and its checksums so far."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, md5: bool = True) -> None:
         self.path = folder / uuid.uuid4().hex
         self.size = 0
         self._crc = 0
-        self._md5 = hashlib.md5(usedforsecurity=False)
+        # The slowest of all by far: left out where the cloud has none either.
+        self._md5 = hashlib.md5(usedforsecurity=False) if md5 else None
         self._file = self.path.open("xb")
 
     def write(self, chunk: bytes) -> None:
         self._file.write(chunk)
         self.size += len(chunk)
         self._crc = _crc32c(self._crc, chunk)
-        self._md5.update(chunk)
+        if self._md5:
+            self._md5.update(chunk)
 
     def append(self, sources: Iterable[BinaryIO]) -> None:
-        """Add whole files, and close them. Leaves MD5 aside; may run in another thread."""
+        """Add whole files, and close them. May run in another thread."""
         for source in sources:
             with source:
                 while chunk := source.read(_COPY_CHUNK):
-                    self._file.write(chunk)
-                    self.size += len(chunk)
-                    self._crc = _crc32c(self._crc, chunk)
+                    self.write(chunk)
 
     @property
     def crc32c(self) -> str:
@@ -47,7 +47,8 @@ class Incoming:
 
     @property
     def md5(self) -> str:
-        return base64.b64encode(self._md5.digest()).decode()
+        """Empty when it was left out."""
+        return base64.b64encode(self._md5.digest()).decode() if self._md5 else ""
 
     def close(self) -> None:
         self._file.close()

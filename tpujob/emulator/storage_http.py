@@ -9,141 +9,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from email.utils import formatdate
-from http.client import responses
-from typing import BinaryIO, Protocol
-from urllib.parse import parse_qsl
+from typing import Protocol
 
 import httptools
+
+from tpujob.emulator.storage_messages import Body, Cut, FilePart, Handler, Request, Response, head
 
 _BODY_HIGH = 1 << 20  # bytes of one body that may wait for its handler
 _HEAD_LIMIT = 64 * 1024  # bytes of request line and headers
 _QUEUE_LIMIT = 16  # pipelined requests of one connection that may wait
 _WRITE_AT_ONCE = 64 * 1024  # a file part up to this size shares a packet with its headers
-
-
-class Cut(Exception):
-    """The connection ended before the body did."""
-
-
-class TooLarge(Exception):
-    """A body that must fit in memory does not."""
-
-
-class Body:
-    """A request's body, as it arrives."""
-
-    def __init__(self, wanted: Callable[[], None] = lambda: None) -> None:
-        self._chunks: deque[bytes] = deque()
-        self._waiting: asyncio.Future[None] | None = None
-        self._done = False
-        self._cut = False
-        self._wanted = wanted  # called when the handler waits for more
-        self.size = 0  #: bytes that arrived and wait for the handler
-
-    @staticmethod
-    def of(data: bytes) -> Body:
-        body = Body()
-        body.feed(data)
-        body.end()
-        return body
-
-    def feed(self, chunk: bytes) -> None:
-        self._chunks.append(chunk)
-        self.size += len(chunk)
-        self._wake()
-
-    def end(self, *, cut: bool = False) -> None:
-        self._done = True
-        self._cut = cut
-        self._wake()
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Each piece once. Raises Cut when the connection ends first."""
-        while True:
-            while self._chunks:
-                chunk = self._chunks.popleft()
-                self.size -= len(chunk)
-                yield chunk
-            if self._cut:
-                raise Cut
-            if self._done:
-                return
-            self._wanted()
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-
-    async def read(self, limit: int = 4 << 20) -> bytes:
-        """All of it. Raises TooLarge, Cut."""
-        parts: list[bytes] = []
-        size = 0
-        async for chunk in self.chunks():
-            size += len(chunk)
-            if size > limit:
-                raise TooLarge
-            parts.append(chunk)
-        return b"".join(parts)
-
-    def _wake(self) -> None:
-        if self._waiting and not self._waiting.done():
-            self._waiting.set_result(None)
-
-
-@dataclass(slots=True)
-class Request:
-    method: str
-    path: str  #: still percent-encoded
-    query: dict[str, str]
-    headers: dict[str, str]  #: names in lower case
-    body: Body
-
-    @staticmethod
-    def parse(method: str, target: str, headers: dict[str, str], body: Body) -> Request:
-        path, _, query = target.partition("?")
-        return Request(method, path, dict(parse_qsl(query, keep_blank_values=True)), headers, body)
-
-    @property
-    def base(self) -> str:
-        """The server's address as the client knows it."""
-        return f"http://{self.headers.get('host', 'localhost')}"
-
-
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """`count` bytes from `start`; the file is closed once they are sent."""
-
-    file: BinaryIO
-    start: int
-    count: int
-
-
-@dataclass(slots=True)
-class Response:
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict[str, str])
-    body: bytes | FilePart = b""
-
-    @property
-    def length(self) -> int:
-        return len(self.body) if isinstance(self.body, bytes) else self.body.count
-
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def head(response: Response) -> bytes:
-    """Status line and headers. No value can break out of its line."""
-    lines = [f"HTTP/1.1 {response.status} {responses.get(response.status, '-')}"]
-    lines += [f"{name}: {_printable(value)}" for name, value in response.headers.items()]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
-def _printable(value: str) -> str:
-    if value.isascii() and value.isprintable():
-        return value
-    return "".join(c if " " <= c <= "~" else "?" for c in value)
 
 
 class Parser(Protocol):

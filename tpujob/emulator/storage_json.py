@@ -10,12 +10,12 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from email.utils import format_datetime
 from typing import BinaryIO
 from urllib.parse import unquote
 
 from tpujob.emulator.storage_disk import Disk
-from tpujob.emulator.storage_http import FilePart, Request, Response
+from tpujob.emulator.storage_media import media, not_modified
+from tpujob.emulator.storage_messages import Request, Response
 from tpujob.emulator.storage_model import (
     ApiError,
     Conditions,
@@ -33,8 +33,8 @@ from tpujob.emulator.storage_model import (
     patched_bucket,
     patched_object_fields,
     precondition_failed,
-    select,
 )
+from tpujob.emulator.storage_select import select
 
 #: Parameters that would change an answer and are not done here: said, not ignored.
 _NOT_DONE = ("matchGlob", "softDeleted", "filter", "userProject")
@@ -257,12 +257,10 @@ async def concatenate(
     components: int,
 ) -> Stored:
     """One object out of many files, which are closed. The copying leaves the server free to answer others."""
-    incoming = disk.incoming()
+    incoming = disk.incoming(md5=False)
     try:
         await asyncio.to_thread(incoming.append, files)
-        return disk.commit(
-            bucket, name, incoming, fields, conditions, components=components, with_md5=False
-        )
+        return disk.commit(bucket, name, incoming, fields, conditions, components=components)
     finally:
         incoming.discard()
 
@@ -292,67 +290,6 @@ async def json_body(request: Request) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise ApiError(400, "parseError", "The body is no JSON object.")
     return value  # pyright: ignore[reportUnknownVariableType]
-
-
-def not_modified(conditions: Conditions, stored: Stored) -> bool:
-    """For reads a "not match" that fails means 304, and any other failure 412."""
-    wanted = Conditions(generation=conditions.generation, metageneration=conditions.metageneration)
-    wanted.check(stored)
-    try:
-        conditions.check(stored)
-    except ApiError:
-        return True
-    return False
-
-
-def media(request: Request, disk: Disk, stored: Stored) -> Response:
-    """The bytes, or the range of them that is asked for."""
-    headers = media_headers(stored)
-    start, count, partial = byte_range(request.headers.get("range", ""), stored.size)
-    if partial:
-        headers["Content-Range"] = f"bytes {start}-{start + count - 1}/{stored.size}"
-    part = FilePart(disk.open(stored), start, count)
-    return Response(206 if partial else 200, headers, part)
-
-
-def media_headers(stored: Stored) -> dict[str, str]:
-    hashes = f"crc32c={stored.crc32c}" + (f",md5={stored.md5}" if stored.md5 else "")
-    changed = datetime.fromisoformat(stored.updated).astimezone(UTC)
-    headers = {
-        "Content-Type": stored.content_type,
-        "ETag": f'"{stored.etag}"',
-        "Last-Modified": format_datetime(changed, usegmt=True),
-        "X-Goog-Hash": hashes,
-        "X-Goog-Generation": str(stored.generation),
-        "X-Goog-Metageneration": str(stored.metageneration),
-        "X-Goog-Storage-Class": stored.storage_class,
-        "X-Goog-Stored-Content-Length": str(stored.size),
-        "X-Goog-Stored-Content-Encoding": str(stored.fields.get("contentEncoding") or "identity"),
-        "Accept-Ranges": "bytes",
-    }
-    for field, header in (
-        ("contentEncoding", "Content-Encoding"),
-        ("contentDisposition", "Content-Disposition"),
-        ("contentLanguage", "Content-Language"),
-        ("cacheControl", "Cache-Control"),
-    ):
-        if stored.fields.get(field):
-            headers[header] = str(stored.fields[field])
-    return headers
-
-
-def byte_range(header: str, size: int) -> tuple[int, int, bool]:
-    """Start, count, and whether it is a range at all: what is none is ignored, as the RFC says. Raises 416."""
-    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.strip())
-    if not match or not (match[1] or match[2]):
-        return 0, size, False
-    if match[1] and match[2] and int(match[2]) < int(match[1]):
-        return 0, size, False
-    start = int(match[1]) if match[1] else max(size - int(match[2]), 0)
-    end = min(int(match[2]) + 1, size) if match[1] and match[2] else size
-    if start >= end:
-        raise ApiError(416, "requestedRangeNotSatisfiable", "Request range not satisfiable")
-    return start, end - start, True
 
 
 def _now() -> str:

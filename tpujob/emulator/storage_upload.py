@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 from tpujob.emulator.storage_disk import Disk
 from tpujob.emulator.storage_files import Incoming
-from tpujob.emulator.storage_http import Request, Response
 from tpujob.emulator.storage_json import answer, json_body
+from tpujob.emulator.storage_messages import Request, Response
 from tpujob.emulator.storage_model import (
     ApiError,
     Conditions,

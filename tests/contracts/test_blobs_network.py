@@ -1,0 +1,221 @@
+"""What the Blobs of Cloud Storage do when the network, the server or a clock misbehaves."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.storage_network import BUCKET, REGION, T, gcs, network, once
+from tpujob.adapters.gcs import Offset, translate
+from tpujob.domain.model import Cause
+from tpujob.emulator.storage import StorageServer, start_storage
+from tpujob.errors import Conflict, NotFound, Refused, Transient
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StorageServer]:
+    server = start_storage(tmp_path / "storage")
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("fault", ["503", "429", "cut", "lose answer"])
+def test_a_read_is_repeated(server: StorageServer, fault: str) -> None:
+    with network(server) as (between, blobs):
+        blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
+        between.fault = once(fault, b"GET")
+        assert blobs.get(f"{BUCKET}/a", timeout=T) == b"precious"
+
+
+@pytest.mark.parametrize("fault", ["503", "cut", "lose answer"])
+def test_a_conditional_write_is_repeated_and_knows_its_own_work(
+    server: StorageServer, fault: str
+) -> None:
+    with network(server) as (between, blobs):
+        between.fault = once(fault, b"POST")
+        put = blobs.put(f"{BUCKET}/a", b"precious", metadata={"k": "v"}, if_generation=0, timeout=T)
+        assert put.metadata == {"k": "v"}
+        assert blobs.list(BUCKET, timeout=T) == [put]
+
+
+def test_a_conditional_write_whose_rival_won_is_a_conflict_although_the_bytes_are_equal(
+    server: StorageServer,
+) -> None:
+    with network(server) as (between, blobs), gcs(server.url) as rival:
+
+        def choose(_: bytes) -> str:
+            between.fault = lambda _: "pass"
+            rival.put(f"{BUCKET}/lock", b"same", if_generation=0, timeout=T)
+            return "cut"
+
+        between.fault = choose
+        with pytest.raises(Conflict):
+            blobs.put(f"{BUCKET}/lock", b"same", if_generation=0, timeout=T)
+
+
+@pytest.mark.parametrize("fault", ["503", "cut", "lose answer"])
+def test_an_unconditional_write_is_not_repeated(server: StorageServer, fault: str) -> None:
+    with network(server) as (between, blobs):
+        between.fault = once(fault, b"POST")
+        with pytest.raises(Transient, match=r"write gs://contract-bucket/a"):
+            blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
+        assert len(between.seen) == 1
+        if fault != "lose answer":
+            assert blobs.list(BUCKET, timeout=T) == [], "an upload that is cut leaves no object"
+        assert blobs.put(f"{BUCKET}/a", b"precious", timeout=T).size == 8
+
+
+@pytest.mark.parametrize("size", [1, 10 << 17], ids=["in one request", "resumable"])
+def test_a_large_upload_that_is_cut_leaves_no_object_and_succeeds_when_repeated(
+    server: StorageServer, size: int
+) -> None:
+    with network(server) as (between, blobs):
+        between.fault = lambda request: "cut" if b"precious" in request else "pass"
+        data = b"precious" * size
+        with pytest.raises(Transient):
+            blobs.put(f"{BUCKET}/large", data, timeout=T)
+        assert blobs.list(BUCKET, timeout=T) == []
+        between.fault = lambda _: "pass"
+        blobs.put(f"{BUCKET}/large", data, timeout=60)
+        assert blobs.get(f"{BUCKET}/large", timeout=T) == data
+
+
+def test_bytes_damaged_on_the_way_up_are_sent_again_once(server: StorageServer) -> None:
+    with network(server) as (between, blobs):
+        between.fault = once("damage", b"POST")
+        blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
+        assert blobs.get(f"{BUCKET}/a", timeout=T) == b"precious"
+        between.fault = lambda _: "damage"
+        with pytest.raises(Transient, match=f"write {BUCKET}/b.*CRC32C"):
+            blobs.put(f"{BUCKET}/b", b"precious", timeout=T)
+        assert [blob.path for blob in blobs.list(BUCKET, timeout=T)] == [f"{BUCKET}/a"]
+
+
+def test_bytes_damaged_on_the_way_down_are_read_again_once(server: StorageServer) -> None:
+    with network(server) as (between, blobs):
+        blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
+        between.fault = once("damage answer", b"GET")
+        assert blobs.get(f"{BUCKET}/a", timeout=T) == b"precious"
+        between.fault = lambda _: "damage answer"
+        with pytest.raises(Transient, match=f"read {BUCKET}/a"):
+            blobs.get(f"{BUCKET}/a", timeout=T)
+
+
+def test_a_missing_right_is_refused_at_once(server: StorageServer) -> None:
+    with network(server) as (between, blobs):
+        between.fault = lambda _: "403"
+        for act in (
+            lambda: blobs.get(f"{BUCKET}/a", timeout=T),
+            lambda: blobs.put(f"{BUCKET}/a", b"", timeout=T),
+            lambda: blobs.list(BUCKET, timeout=T),
+            lambda: blobs.delete(f"{BUCKET}/a", timeout=T),
+            lambda: blobs.ensure_bucket("gs://foreign-bucket", REGION, timeout=T),
+        ):
+            with pytest.raises(Refused) as told:
+                act()
+            assert told.value.cause == Cause.PERMISSION
+
+
+def test_every_error_of_the_vendor_becomes_one_of_ours() -> None:
+    import requests
+    from google.api_core import exceptions as api
+    from google.auth import exceptions as auth
+
+    table: list[tuple[Exception, type[Exception]]] = [
+        (api.NotFound("x"), NotFound),
+        (api.PreconditionFailed("x"), Conflict),
+        (api.Unauthorized("x"), Refused),
+        (api.Forbidden("x"), Refused),
+        (api.BadRequest("x"), Refused),
+        (api.TooManyRequests("x"), Transient),
+        (api.from_http_status(408, "x"), Transient),
+        (api.InternalServerError("x"), Transient),
+        (api.ServiceUnavailable("x"), Transient),
+        (auth.DefaultCredentialsError("x"), Refused),
+        (auth.RefreshError("x"), Refused),
+        (auth.RefreshError("x", retryable=True), Transient),
+        (auth.TransportError("x"), Transient),
+        (requests.ConnectionError("x"), Transient),
+        (ConnectionResetError("x"), Transient),
+        (TimeoutError("x"), Transient),
+    ]
+    for error, ours in table:
+        told = translate(error, "do this")
+        assert type(told) is ours, error
+        assert str(told).startswith("cannot do this: "), error
+    assert translate(KeyError("a bug"), "do this") is None
+
+
+def test_a_server_that_is_gone_is_transient_within_the_time_given() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with gcs(f"http://127.0.0.1:{port}") as blobs:
+        with pytest.raises(Transient, match="cannot read"):
+            blobs.get(f"{BUCKET}/a", timeout=0.3)
+        with pytest.raises(Transient, match="time"):
+            blobs.clock(timeout=0.3)
+
+
+def test_a_server_that_says_nothing_is_transient_within_the_time_given() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        begin = time.monotonic()
+        with gcs(url) as blobs, pytest.raises(Transient, match=f"list {BUCKET}"):
+            blobs.list(BUCKET, timeout=0.5)
+        assert time.monotonic() - begin < 15, "it gave up near its deadline, not at the library's"
+
+
+def test_a_server_that_trickles_does_not_outlast_the_time_given() -> None:
+    def trickle() -> None:
+        client, _ = listener.accept()
+        with client:
+            client.recv(1 << 16)
+            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while not done.wait(0.05):
+                try:
+                    client.sendall(b"x" * 9000)
+                except OSError:
+                    return
+
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            with gcs(url) as blobs, pytest.raises(Transient):
+                blobs.get(f"{BUCKET}/a", timeout=0.5)
+        finally:
+            done.set()
+            thread.join()
+
+
+def test_the_clock_narrows_down_what_a_date_of_whole_seconds_says() -> None:
+    offset = Offset()
+    assert offset.apply(0.0) is None, "nothing was heard yet"
+    for tick in range(20):
+        ours = tick * 0.37
+        offset.observe(float(int(1_000_000.25 + ours)), ours, ours)
+    now = offset.apply(8.0)
+    assert now is not None
+    assert abs(now - 1_000_008.25) < 0.1
+    offset.observe(2_000_000.0, 9.0, 9.0)  # somebody set a clock
+    now = offset.apply(9.0)
+    assert now is not None
+    assert abs(now - 2_000_000.5) < 0.51
+    assert offset.apply(1000.0) is None, "too long ago"
+
+
+def test_a_process_that_does_not_use_it_does_not_pay_for_the_library() -> None:
+    code = (
+        "import sys; from tpujob.adapters.gcs import GcsBlobs; GcsBlobs('p');"
+        " sys.exit(any(m.split('.')[0] in ('google', 'requests', 'grpc') for m in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
