@@ -425,7 +425,7 @@ class Log:
     def _pump(self, descriptor: int, tag: bytes) -> None:
         rest, drawn = b"", time.monotonic()
         while True:
-            data = os.read(descriptor, 256 * 1024)
+            data = os.read(descriptor, 64 * 1024)
             if not data:
                 break
             whole, newline, rest = (rest + data).replace(b"\r\n", b"\n").rpartition(b"\n")

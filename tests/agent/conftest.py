@@ -1,0 +1,20 @@
+"""One host per test, gone with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.host import Bucket, Host, MetadataServer
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    bucket, metadata = Bucket(tmp_path / "storage"), MetadataServer()
+    made = Host(tmp_path, bucket, metadata)
+    yield made
+    made.close()
+    metadata.close()
+    bucket.close()

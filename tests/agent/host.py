@@ -1,0 +1,256 @@
+"""A host for the agent: a home of its own, a metadata server, the emulated storage; and the words of the stories."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import tpujob.agent
+from tpujob.domain import launch
+from tpujob.emulator.storage import start_storage
+
+AGENT = Path(tpujob.agent.__file__).parent / "agent.py"
+JOB = "000042"
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+    """The first true value of the condition."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.03)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class MetadataServer:
+    """What a VM is told about itself; `facts` may be changed at any time."""
+
+    def __init__(self) -> None:
+        self.facts = {"preempted": "FALSE", "maintenance-event": "NONE"}
+        facts = self.facts
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked = self.path.removeprefix("/computeMetadata/v1/instance/")
+                known = asked in facts and self.headers.get("Metadata-Flavor") == "Google"
+                self.send_response(200 if known else 404)
+                self.end_headers()
+                self.wfile.write(facts.get(asked, "").encode())
+
+            def log_message(self, *args: object) -> None: ...
+
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, *args: object) -> None:
+                """An agent that is killed does not hang up politely."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Bucket:
+    """The emulated storage, with one bucket, as another client of it sees it."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._server = start_storage(state)
+        self.url = self._server.url
+        self._ask("POST", "/storage/v1/b?project=p", b'{"name": "shed"}')
+
+    def away(self) -> None:
+        """The storage answers nobody."""
+        self._server.stop()
+
+    def back(self) -> None:
+        port = int(self.url.rpartition(":")[2])
+        self._server = start_storage(self._state, port)
+
+    def close(self) -> None:
+        self._server.stop()
+
+    def put(self, name: str, data: bytes) -> None:
+        query = urllib.parse.urlencode({"uploadType": "media", "name": name})
+        self._ask("POST", f"/upload/storage/v1/b/shed/o?{query}", data)
+
+    def bundle(self, data: bytes) -> str:
+        name = f"bundles/{hashlib.sha256(data).hexdigest()}.tar.gz"
+        self.put(name, data)
+        return f"gs://shed/{name}"
+
+    def list(self, prefix: str) -> list[dict[str, Any]]:
+        query = urllib.parse.urlencode({"prefix": prefix})
+        return json.loads(self._ask("GET", f"/storage/v1/b/shed/o?{query}")).get("items", [])
+
+    def read(self, name: str) -> bytes:
+        return self._ask(
+            "GET", f"/storage/v1/b/shed/o/{urllib.parse.quote(name, safe='')}?alt=media"
+        )
+
+    def log(self, attempt: int = 1) -> list[str]:
+        """The shipped lines without their times."""
+        prefix = f"jobs/{JOB}/attempts/{attempt}/host-0/log-"
+        text = b"".join(self.read(o["name"]) for o in self.list(prefix)).decode(errors="replace")
+        return [line.partition(" ")[2] for line in text.splitlines()]
+
+    def report(self, attempt: int = 1) -> dict[str, Any]:
+        """What the agent says; empty: nothing yet."""
+        path = launch.report_path(f"jobs/{JOB}", attempt, 0)
+        found = self.list(path)
+        return json.loads(found[0]["metadata"]["report"]) if found else {}
+
+    def _ask(self, method: str, where: str, data: bytes | None = None) -> bytes:
+        request = urllib.request.Request(self.url + where, data, method=method)
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.read()
+
+
+class Host:
+    """Runs the agent's commands as an SSH session would."""
+
+    def __init__(self, folder: Path, bucket: Bucket, metadata: MetadataServer) -> None:
+        self.home, self.bucket, self.metadata = folder / "home", bucket, metadata
+        self.devices, self.tmp = folder / "dev", folder / "tmp"
+        for made in (self.home, self.devices, self.tmp):
+            made.mkdir(parents=True)
+        (self.devices / "accel0").touch()
+        self.env = {
+            "HOME": str(self.home),
+            "TMPDIR": str(self.tmp),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "STORAGE_EMULATOR_HOST": bucket.url,
+            "GCE_METADATA_HOST": metadata.address,
+            "TPUJOB_DEVICES": f"{self.devices}/accel*",
+        }
+
+    def plan(self, command: str | list[str], *, attempt: int = 1, **changes: Any) -> Path:
+        argv = ["bash", "-c", command] if isinstance(command, str) else command
+        context = {
+            "job": JOB,
+            "attempt": attempt,
+            "host": 0,
+            "hosts": 1,
+            "cache": "~/.tpujob/cache",
+        }
+        workdir = f"gs://shed/jobs/{JOB}"
+        document = {
+            "v": 1,
+            "job": JOB,
+            "attempt": attempt,
+            "host": 0,
+            "hosts": 1,
+            "workdir": workdir,
+            "bundles": [],
+            "setup": None,
+            "argv": argv,
+            "env": {},
+            "context": {**context, "workdir": workdir, "data": "", "coordinator": "", "fault": ""},
+            "grace": 5,
+            "report_every": 1,
+            "log_bytes": 256 * 1024 * 1024,
+            **changes,
+        }
+        path = self.home / f"plan-{attempt}.json"
+        path.write_text(json.dumps(document))
+        return path
+
+    def call(self, *words: object) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-S", "-E", str(AGENT), *map(str, words)],
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def agent(self, *words: object) -> dict[str, Any]:
+        """The answer to one command."""
+        said = self.call(*words).communicate(timeout=90)[0]
+        try:
+            return json.loads(said)
+        except ValueError:
+            raise AssertionError(f"agent {words} said {said.decode(errors='replace')}") from None
+
+    def start(self, command: str | list[str], **changes: Any) -> dict[str, Any]:
+        answer = self.agent("start", self.plan(command, **changes))
+        assert answer["ok"], answer
+        return answer
+
+    def phase(self, phase: str, attempt: int = 1, seconds: float = 30) -> dict[str, Any]:
+        """The report, once it says this phase."""
+
+        def reached() -> dict[str, Any] | None:
+            report = self.bucket.report(attempt)
+            return report if report.get("phase") == phase else None
+
+        return until(reached, f"{phase}; the report is {self.bucket.report(attempt)}", seconds)
+
+    def ended(self, attempt: int = 1, seconds: float = 30) -> dict[str, Any]:
+        return self.phase("exited", attempt, seconds)
+
+    def run(self, command: str | list[str], **changes: Any) -> dict[str, Any]:
+        """From start to the last report."""
+        self.start(command, **changes)
+        return self.ended(changes.get("attempt", 1))
+
+    def out(self, attempt: int = 1) -> Path:
+        return self.home / ".tpujob" / "attempts" / f"{JOB}-{attempt}" / "out"
+
+    def processes(self) -> dict[int, str]:
+        """What belongs to this host: everything with its home in the environment."""
+        found: dict[int, str] = {}
+        mark = f"HOME={self.home}\0".encode()
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                if mark in (entry / "environ").read_bytes():
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().decode()
+            except OSError:
+                continue
+        return found
+
+    def close(self) -> None:
+        """Nothing of it is left."""
+
+        def all_gone() -> bool:
+            for pid in self.processes():
+                try:
+                    os.kill(pid, 9)
+                except ProcessLookupError:
+                    continue
+            return not self.processes()
+
+        until(all_gone, "the end of the host's processes")
+
+
+def archive(*members: tarfile.TarInfo | tuple[str, str]) -> bytes:
+    """A tar.gz of files (name and text) and of whatever else."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for member in members:
+            if isinstance(member, tarfile.TarInfo):
+                tar.addfile(member)
+            else:
+                entry = tarfile.TarInfo(member[0])
+                entry.size = len(member[1])
+                tar.addfile(entry, io.BytesIO(member[1].encode()))
+    return packed.getvalue()

@@ -1,0 +1,72 @@
+"""What a host takes into its folder: the very bytes that were meant, and nothing that leaves it."""
+
+from __future__ import annotations
+
+import tarfile
+
+import pytest
+
+from tests.agent.host import Host, archive
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, link
+    return entry
+
+
+HOSTILE = {
+    "absolute": [member("/tmp/tpujob-escaped")],
+    "parent": [("ok", "1"), member("../escaped")],
+    "hidden parent": [member("a/../../escaped")],
+    "link out": [member("out", tarfile.SYMTYPE, "../../..")],
+    "absolute link": [member("out", tarfile.SYMTYPE, "/etc")],
+    "through a link": [
+        member("d", tarfile.DIRTYPE),
+        member("l", tarfile.SYMTYPE, "d"),
+        ("l/x", "1"),
+    ],
+    "two links": [
+        member("d", tarfile.DIRTYPE),
+        member("d/up", tarfile.SYMTYPE, ".."),
+        member("far", tarfile.SYMTYPE, "d/up/../../x"),
+    ],
+    "hard link": [("a", "1"), member("b", tarfile.LNKTYPE, "a")],
+    "device": [member("null", tarfile.CHRTYPE)],
+    "pipe": [member("pipe", tarfile.FIFOTYPE)],
+    "twice": [("a", "1"), ("a", "2")],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_is_refused_and_nothing_runs(host: Host, name: str) -> None:
+    bundle = host.bucket.bundle(archive(*HOSTILE[name]))
+    report = host.run("echo never", bundles=[bundle])
+    assert (report["exit_code"], report["cause"]) == (None, "SETUP"), report
+    assert "bundle" in report["error"]
+    assert "never" not in host.bucket.log()
+    assert list((host.home / ".tpujob" / "bundles").iterdir()) == []
+
+
+def test_bytes_with_another_hash_are_refused(host: Host) -> None:
+    good = host.bucket.bundle(archive(("a", "1")))
+    host.bucket.put(good.removeprefix("gs://shed/"), archive(("a", "2")))
+    report = host.run("echo never", bundles=[good])
+    assert (report["cause"], report["exit_code"]) == ("SETUP", None)
+    assert "hash" in report["error"]
+
+
+def test_a_missing_bundle_and_no_archive_are_told(host: Host) -> None:
+    assert "404" in host.run("true", bundles=[f"gs://shed/bundles/{'0' * 64}.tar.gz"])["error"]
+    rubbish = host.bucket.bundle(b"no archive")
+    assert "no good archive" in host.run("true", attempt=2, bundles=[rubbish])["error"]
+
+
+def test_bundles_are_laid_over_each_other_afresh_for_each_attempt(host: Host) -> None:
+    one = archive(("a.txt", "old"), member("link", tarfile.SYMTYPE, "a.txt"))
+    two = archive(("sub/b.txt", "new"))
+    bundles = [host.bucket.bundle(one), host.bucket.bundle(two)]
+    host.run("cat link sub/b.txt; echo; echo spoilt > a.txt", bundles=bundles)
+    assert host.bucket.log() == ["oldnew"]
+    host.run("cat link; echo", attempt=2, bundles=bundles)
+    assert host.bucket.log(2) == ["old"]
