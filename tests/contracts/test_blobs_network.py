@@ -213,6 +213,11 @@ def test_the_clock_narrows_down_what_a_date_of_whole_seconds_says() -> None:
     assert offset.apply(1000.0) is None, "too long ago"
 
 
+def test_the_time_is_asked_for_when_nothing_was_heard_of_late(server: StorageServer) -> None:
+    with gcs(server.url) as blobs:
+        assert abs(blobs.clock(timeout=T) - time.time()) < 5, "both are this machine's clock"
+
+
 def test_a_process_that_does_not_use_it_does_not_pay_for_the_library() -> None:
     code = (
         "import sys; from tpujob.adapters.gcs import GcsBlobs; GcsBlobs('p');"

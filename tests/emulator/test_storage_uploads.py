@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -336,3 +339,41 @@ def test_many_clients_at_once(server: StorageServer, bucket: storage.Bucket) -> 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(40)))
     assert len(list(bucket.list_blobs(prefix="many/"))) == 40
+
+
+def test_a_large_object_needs_little_memory(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from tpujob.emulator.storage import start_storage;"
+        " s = start_storage(pathlib.Path(sys.argv[1])); print(s.url, flush=True);"
+        " sys.stdin.read(); s.stop()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "state")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        url = process.stdout.readline().strip()
+        before = peak_memory(process.pid)
+        with official(url):
+            wire = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+            pieces = (bytes(1 << 20) for _ in range(150))
+            path = f"{UPLOAD}?uploadType=media&name=large"
+            wire.request("POST", path, pieces, {"Content-Length": str(150 << 20)})
+            assert json.loads(wire.getresponse().read())["size"] == str(150 << 20)
+            wire.request("GET", f"/storage/v1/b/{BUCKET}/o/large?alt=media")
+            answer = wire.getresponse()
+            size = 0
+            while piece := answer.read(1 << 20):
+                size += len(piece)
+            assert size == 150 << 20
+            wire.close()
+        grown = peak_memory(process.pid) - before
+        process.communicate()
+    assert grown < 20 << 20, f"the server grew by {grown >> 20} MiB"
+
+
+def peak_memory(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
