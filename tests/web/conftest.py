@@ -1,4 +1,4 @@
-"""A served scripted backend for each test."""
+"""One real server for all tests of this folder, in front of the scripted backend of each."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.web.scripted import ScriptedJobs, job_view, served
+from tests.web.scripted import Front, ScriptedJobs, job_view, served
+
+
+@pytest.fixture(scope="session")
+def front() -> Iterator[tuple[Front, str]]:
+    front = Front()
+    with served(front) as url:
+        yield front, url
 
 
 @pytest.fixture
-def api() -> ScriptedJobs:
-    return ScriptedJobs(job_view())
+def api(front: tuple[Front, str]) -> Iterator[ScriptedJobs]:
+    api = ScriptedJobs(job_view())
+    front[0].now = api
+    yield api
+    api.changed.set()
 
 
 @pytest.fixture
-def url(api: ScriptedJobs) -> Iterator[str]:
-    with served(api) as where:
-        yield where
+def url(front: tuple[Front, str], api: ScriptedJobs) -> str:
+    return front[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,8 +11,17 @@ from typing import Any, cast
 
 import uvicorn
 
-from tpujob.errors import BadRequest, IllegalInState, NotFound, TpujobError
-from tpujob.ports import EventView, HostAccess, JobView, LogLine, LogPage, PlanView, SliceView
+from tpujob.errors import BadRequest, IllegalInState, NotFound
+from tpujob.ports import (
+    EventView,
+    HostAccess,
+    JobsApi,
+    JobView,
+    LogLine,
+    LogPage,
+    PlanView,
+    SliceView,
+)
 from tpujob.web.api import create_app
 
 TOKEN = "a-token-of-the-tests"
@@ -222,8 +232,9 @@ class ScriptedJobs:
         while True:
             yield
             self.polling.release()
-            self.changed.wait(min(timeout, 0.05) if self.script else timeout)
-            self.changed.clear()
+            if not self.script:  # a scripted story goes on by itself
+                self.changed.wait(timeout)
+                self.changed.clear()
 
     def change(self, job: JobView) -> None:
         """The job is another one from now on, and whoever follows it is told."""
@@ -255,29 +266,35 @@ class ScriptedJobs:
             raise self.raises
 
 
+class Front:
+    """Passes every call on to the scripted backend of the test that runs."""
+
+    def __init__(self, now: ScriptedJobs | None = None) -> None:
+        self.now = now or ScriptedJobs()
+        self.stopping = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.now, name)
+
+
 @contextmanager
-def served(api: ScriptedJobs, token: str = TOKEN) -> Iterator[str]:
+def served(front: Front) -> Iterator[str]:
     """The backend's app around it, on a free port; yields its URL."""
-    app = create_app(api, token, watch=lambda: api.changes, version="0.0.test")
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="off")
-    config.timeout_graceful_shutdown = 1
+    app = create_app(
+        cast(JobsApi, front),
+        TOKEN,
+        watch=lambda: front.now.changes,
+        stopping=lambda: front.stopping,
+        version="0.0.test",
+    )
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, name="served", daemon=True)
+    thread = threading.Thread(target=server.run, args=([listening],), name="served", daemon=True)
     thread.start()
-    while not server.started:
-        assert thread.is_alive(), "the server did not start"
-        threading.Event().wait(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
-        server.should_exit = True
-        api.changed.set()
+        server.should_exit = front.stopping = True
         thread.join(10)
-
-
-def a_failure(error: TpujobError) -> ScriptedJobs:
-    """A backend that answers everything with this error."""
-    api = ScriptedJobs()
-    api.raises = error
-    return api
+        listening.close()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.web.scripted import TOKEN, ScriptedJobs, event_view, job_view, log_line, served
+from tests.web.scripted import TOKEN, Front, ScriptedJobs, event_view, job_view, log_line, served
 from tpujob import errors
 from tpujob.adapters.remote import RemoteJobs
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient, Unauthorized
@@ -252,9 +252,22 @@ def test_a_missing_job_cannot_be_followed(remote: RemoteJobs) -> None:
         next(remote.follow("nothing"))
 
 
-def test_the_next_backend_is_found_at_the_same_place(api: ScriptedJobs) -> None:
-    with served(api) as url:
+def test_a_backend_that_ended_is_gone(api: ScriptedJobs) -> None:
+    with served(Front(api)) as url:
         remote = RemoteJobs(url, TOKEN)
         remote.list()
     with pytest.raises(BackendGone):
         remote.list()
+
+
+def test_a_poll_does_not_keep_the_backend_from_stopping(api: ScriptedJobs) -> None:
+    front = Front(api)
+    with served(front) as url:
+        hints = RemoteJobs(url, TOKEN).follow("42", timeout=30)
+        next(hints)
+        waiting = threading.Thread(target=lambda: next(hints))
+        waiting.start()
+        assert api.polling.acquire(timeout=10)
+        front.stopping = True
+        waiting.join(10)
+        assert not waiting.is_alive(), "the poll goes on although the backend is to end"

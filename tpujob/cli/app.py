@@ -6,6 +6,7 @@ Nothing heavy is imported here or at the top of a module of commands: every comm
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -75,7 +76,7 @@ app.add_typer(emulator.app, name="emulator")
 def run(words: Sequence[str]) -> int:
     """Run one command line; returns its exit code. Every error that can be explained is, on standard error."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an old locale is no reason to fail
     try:
         # Typer turns Ctrl-C into 130, and gives back what a command returns

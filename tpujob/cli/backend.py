@@ -20,8 +20,12 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 def connect() -> JobsApi:
     """The backend of the context; the local one is started when it is down."""
+    found = running()
+    if found is not None:
+        return found
     from tpujob import settings, wiring
 
+    note("tpujob: starting the local stack")
     return wiring.client(settings.load())
 
 

@@ -58,8 +58,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
     attempts = 2 if preempt else 1
     with on_interrupt(*goes_on(job["id"])):
         sink = sink_for(on, list_price=plan["usd_per_hour"])
-        each = Preemption() if preempt else lambda _job: ""
-        done = follow(Steady(), job["id"], sink, each=each)
+        done = follow(Steady(), job["id"], sink, each=Preemption(wanted=preempt))
     say(
         summary(
             done, on.columns, list_price=plan["usd_per_hour"], attempts=attempts, color=on.color
@@ -71,8 +70,8 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
 class Preemption:
     """Takes the slice away, once, when it hurts: well after a checkpoint, well before the end."""
 
-    def __init__(self) -> None:
-        self._done = False
+    def __init__(self, *, wanted: bool) -> None:
+        self._done = not wanted
 
     def __call__(self, job: JobView) -> str:
         if self._done or not time_to_preempt(job):

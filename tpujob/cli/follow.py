@@ -1,4 +1,4 @@
-"""Following one job until it ends: the loop, and what shows it, a live panel on a terminal and plain lines elsewhere."""
+"""Following one job until it ends: the loop, and plain lines that show it; the live panel is in `panel.py`."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def sink_for(screen: Screen, *, list_price: float | None = None) -> Sink:
     return PlainLines(screen)
 
 
-class PlainLines:
+class PlainLines(Sink):
     """A line for each event, and one for progress now and then."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._told = ""
-        self._told_at = 0.0
+        self._told: str = ""
+        self._told_at: float = 0.0
 
     def __enter__(self) -> PlainLines:
         return self

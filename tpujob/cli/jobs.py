@@ -89,7 +89,7 @@ def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool
         if as_json:
             return wait(job["id"], as_json=True)
         done = follow(Steady(), job["id"], sink_for(on, list_price=list_price))
-    say(steered_text(done))
+    say(steered_text(done, on.columns, color=on.color))
     return words.EXIT_OF_STATE[done["state"]]
 
 
@@ -144,7 +144,7 @@ def wait(
             if deadline is not None and time.monotonic() >= deadline:
                 break
             found = _next_look(steady, job_id, deadline)
-    say_json(found) if as_json else say(steered_text(found))
+    _say_job(found, as_json)
     return words.EXIT_OF_STATE.get(found["state"], TIMED_OUT)
 
 
@@ -167,7 +167,7 @@ def cancel(
     release: Annotated[bool, typer.Option("--release", help="Give the slice back too.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Stop a job's program and keep its slice for a while, for a resume."""
+    """Stop a job's program; its slice is kept a while, to resume."""
     return _steered(connect().cancel(job, release=release), as_json)
 
 
@@ -216,15 +216,17 @@ def _asked(
 
 
 def _steered(job: JobView, as_json: bool) -> int:
-    if as_json:
-        say_json(job)
-        return 0
-    say(steered_text(job))
+    _say_job(job, as_json)
     follow_up = {"holding": ("resume", "delete"), "queued": ("show",), "running": ("show",)}
     commands = follow_up.get(job["state"], ())
-    if commands and job["wish"] == "run":
+    if commands and job["wish"] == "run" and not as_json:
         say("\n".join(next_commands(job["id"], commands)))
     return 0
+
+
+def _say_job(job: JobView, as_json: bool) -> None:
+    on = screen()
+    say_json(job) if as_json else say(steered_text(job, on.columns, color=on.color))
 
 
 # Reach ---------------------------------------------------------------------------------------------------------------

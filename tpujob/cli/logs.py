@@ -57,7 +57,7 @@ def _pages(
     while True:
         page = steady.ask(read(cursor))
         cursor = page["cursor"]
-        yield sorted(page["lines"], key=lambda line: line["at"])
+        yield page["lines"]
         if page["done"] or not (page["lines"] or follow):
             return
         if not page["lines"]:

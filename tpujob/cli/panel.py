@@ -71,9 +71,9 @@ def picture(
     facts.add_row("attempt", clean(_attempt(job)))
     facts.add_row("step", _progress(job))
     facts.add_row("cost", _cost(job, list_price))
-    history = Table.grid(padding=(0, 2))
-    history.add_column(style="dim", no_wrap=True)
-    history.add_column(no_wrap=True)
+    history = Table.grid(padding=(0, 2), expand=True)
+    history.add_column(style="dim", width=8)
+    history.add_column(width=12)
     history.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     for at, state, text in [*lines, *[("", "", "")] * (EVENTS - len(lines))]:
         history.add_row(at, Text(state, style=STATE_STYLE.get(state, "bold")), text)

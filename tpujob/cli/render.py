@@ -5,8 +5,8 @@ The words for what comes next are in `words.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tpujob.cli import words
 from tpujob.cli.table import Column, table
@@ -51,15 +51,16 @@ See one run from start to end, preemption included:
   tpujob demo"""
 NO_LIVE_JOBS = "No job is going on. `tpujob list --all` also shows those that have ended."
 
+#: narrow terminals cost first what is long by chance, then what the id tells as well
 _JOB_COLUMNS = (
     Column("Job ID"),
     Column("User", floors=(8, 6, 4)),
     Column("Name", floors=(16, 12, 8)),
-    Column("Accelerator", floors=(11, 7, 6)),
-    Column("Zone", floors=(14, 10, 8), cut=clip_middle),
+    Column("Accelerator", floors=(8, 7, 6), cut=clip_middle),
+    Column("Zone", floors=(14, 13, 8), cut=clip_middle),
     Column("Host0 IP"),
-    Column("Status", floors=(12, 9), style=lambda cell: STATE_STYLE.get(cell, "")),
-    Column("Step", floors=(11, 8, 5), right=True),
+    Column("Status", floors=(12, 12, 9), style=lambda cell: STATE_STYLE.get(cell, "")),
+    Column("Step", floors=(11, 11, 5), right=True),
     Column("Age", right=True),
 )
 
@@ -239,11 +240,13 @@ def created_text(job: JobView, columns: int, list_price: float | None, *, color:
     )
 
 
-def steered_text(job: JobView) -> str:
+def steered_text(job: JobView, columns: int, *, color: bool = False) -> str:
     """What a command that steered a job says: where it stands now and what happens next."""
-    message = f": {clean(job['message'])}" if job["message"] else ""
-    title = f"Job {clean(job['id'])} ({clean(job['name'])}) is {clean(job['state'])}{message}"
-    return f"{title}\n  Next: {words.what_next(job)}"
+    state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
+    title = f"Job {clean(job['id'])} ({clean(job['name'])}) is {state}"
+    facts = [("Now", job["message"]), ("Next", words.what_next(job))]
+    lines = [line for label, text in facts for line in _labelled(label, text, columns, color)]
+    return "\n".join([title, *lines])
 
 
 def stop_question(job: JobView, verb: str, *, checkpoints: bool) -> str:
@@ -280,6 +283,21 @@ def next_commands(job_id: str, commands: Sequence[str]) -> list[str]:
     return [f"  {line:{room}}  {NEXT[c]}" for c, line in shown.items()]
 
 
+def stack_page(processes: Sequence[Mapping[str, Any]], columns: int, *, color: bool) -> str:
+    """`tpujob status`: what runs of the local stack."""
+    titles = (
+        Column("Process"),
+        Column("State", style=lambda cell: "green" if cell == "up" else "dim"),
+        Column("Pid"),
+        Column("Address"),
+    )
+    rows = [
+        (p["name"], "up" if p["running"] else "down", str(p["pid"] or "-"), p["url"] or "-")
+        for p in processes
+    ]
+    return table(titles, rows, columns, color=color)
+
+
 def log_line(line: LogLine, *, prefix: bool, color: bool) -> str:
     """One line of output, harmless, with its host in front where several are merged."""
     text = clean(line["text"])
@@ -305,7 +323,7 @@ def wrap(text: str, columns: int) -> list[str]:
             lines[-1] = longer
         else:
             lines.append(word)
-    return lines
+    return [line.rstrip() for line in lines]
 
 
 def _since(at: str, now: float) -> float | None:

@@ -2,37 +2,59 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping
+from typing import Any
 
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
+from tpujob.cli.render import stack_page
 
 
 def up(as_json: Json = False) -> int:
     """Start the local stack: the emulator, its hosts and the backend."""
     from tpujob import settings, stack
 
-    now = settings.load()
-    stack.up(now)
-    return _say_status(as_json)
+    stack.up(settings.load())
+    return status(as_json)
 
 
 def down() -> int:
-    """Stop the local stack; jobs go on when it is started again."""
+    """Stop the local stack. Jobs that need it go on, or start over from a checkpoint, when it is up again."""
     from tpujob import settings, stack
 
-    stack.down(settings.load())
-    say("The local stack is down.")
+    ended = stack.down(settings.load())
+    say(f"Stopped: {', '.join(ended)}." if ended else "The local stack was not running.")
     return 0
 
 
 def status(as_json: Json = False) -> int:
-    """Show what of the local stack runs, and where."""
-    return _say_status(as_json)
+    """Show what runs of the local stack, and where."""
+    from tpujob import settings, stack
+
+    now = settings.load()
+    found = [
+        {
+            "name": process.name,
+            "running": process.ready is not None,
+            "pid": process.pid,
+            "url": _address(process.ready),
+            "log": str(process.log),
+        }
+        for process in stack.status(now)
+    ]
+    if as_json:
+        say_json(found)
+        return 0
+    on = screen()
+    say(stack_page(found, on.columns, color=on.color))
+    if all(process["running"] for process in found):
+        say(f"  API page: {found[-1]['url']}/docs  (any name; the password is in {now.token_file})")
+    return 0
 
 
-def _say_status(as_json: bool) -> int:
-    raise NotImplementedError
+def _address(ready: Mapping[str, Any] | None) -> str:
+    """Where it listens, in the words of its ready file: the backend's `url`, the others' `control`."""
+    return str(ready.get("url") or ready.get("control") or "") if ready else ""
 
 
 def schema() -> int:
@@ -49,6 +71,3 @@ def version(as_json: Json = False) -> int:
 
     say_json({"version": __version__}) if as_json else say(f"tpujob {__version__}")
     return 0
-
-
-_ = (time, screen)

@@ -81,16 +81,20 @@ def _timeline(job: JobView, bar: int = 30) -> list[str]:
     began = seconds(job["created_at"]) or 0.0
     ended = max(_end(job, a, began) for a in job["attempts"]) if job["attempts"] else began + 1
     scale = bar / max(1.0, ended - began)
+    asked = {s["name"]: seconds(s["requested_at"]) for s in job["slices"]}
     out: list[str] = []
     for attempt in job["attempts"]:
         start = seconds(attempt["running_at"]) or seconds(attempt["started_at"]) or began
+        wait = asked.get(attempt["slice"]) or start
         first = min(bar - 1, round((start - began) * scale))
+        idle = min(first, round((wait - began) * scale))
         last = max(first + 1, min(bar, round((_end(job, attempt, began) - began) * scale)))
-        drawn = pad("·" * first + "█" * (last - first), bar)
+        drawn = pad(" " * idle + "·" * (first - idle) + "█" * (last - first), bar)
         out.append(f"  attempt {attempt['number']}  {drawn}  {_outcome(attempt)}")
     head = f"{clock(job['created_at'])}"
     tail = f"+{span(ended - began)}"
-    return [f"  {'':9}  {pad(head, bar - len(tail))}{tail}", *out]
+    legend = f"  {'':9}  · waiting for the slice  █ running"
+    return [f"  {'':9}  {pad(head, bar - len(tail))}{tail}", *out, legend]
 
 
 def _end(job: JobView, attempt: AttemptView, fallback: float) -> float:

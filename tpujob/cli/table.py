@@ -27,25 +27,23 @@ def table(
 ) -> str:
     """The rows, in clean text, under their titles. One line each, without a line end after the last."""
     widths = _widths(columns, rows, columns_wide)
-    lines = [_line(columns, [c.title for c in columns], widths, lambda _: "bold", color)]
-    for row in rows:
-        lines.append(_line(columns, row, widths, None, color))
+    titles = [
+        pad(clip(column.title, room), room, right=column.right)
+        for column, room in zip(columns, widths, strict=True)
+    ]
+    lines = [paint((" " * GAP).join(titles).rstrip(), "bold", color)]
+    lines += [_line(columns, row, widths, color) for row in rows]
     return "\n".join(lines)
 
 
 def _line(
-    columns: Sequence[Column],
-    cells: Sequence[str],
-    widths: Sequence[int],
-    style: Callable[[str], str] | None,
-    color: bool,
+    columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int], color: bool
 ) -> str:
     out: list[str] = []
-    for column, cell, columns_wide in zip(columns, cells, widths, strict=True):
-        shown = cell if len(cell) <= columns_wide and cell.isascii() else None
-        shown = column.cut(cell, columns_wide) if shown is None else shown
-        shown = pad(shown, columns_wide, right=column.right)
-        out.append(paint(shown, (style or column.style)(cell), color) if color else shown)
+    for column, cell, room in zip(columns, cells, widths, strict=True):
+        fits = len(cell) <= room and cell.isascii()
+        shown = pad(cell if fits else column.cut(cell, room), room, right=column.right)
+        out.append(paint(shown, column.style(cell), color))
     return (" " * GAP).join(out).rstrip()
 
 

@@ -22,7 +22,7 @@ def watch_list(user: str, all_jobs: bool, *, as_json: bool) -> int:
     steady = Steady()
     on = screen()
     shown = ""
-    with _in_place(on) if on.tty and not as_json else _plainly():
+    with _in_place() if on.tty and not as_json else _plainly():
         for _ in steady.follow(None, timeout=EVERY):
             jobs = steady.ask(lambda api: api.list(user=user, all=all_jobs))
             if on.tty and not as_json:
@@ -54,7 +54,7 @@ def _redraw(jobs: list[JobView], on: Screen, all_jobs: bool) -> None:
 
 
 @contextmanager
-def _in_place(on: Screen) -> Generator[None]:
+def _in_place() -> Generator[None]:
     """The other screen of the terminal, without a cursor; what was there before comes back."""
     say("\x1b[?1049h\x1b[?25l", end="", flush=True)
     try:

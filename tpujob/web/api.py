@@ -7,6 +7,7 @@ returns goes out as it is; the models are for the OpenAPI page at `/docs`.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from tpujob.web.auth import Guard, error_body
 
 MAX_WAIT = 30.0  #: seconds of one long poll, so that a client that is gone frees its thread by then
 MAX_POLLS = 16  #: long polls at once; the pool has 40 threads, the others stay for short calls
+LOOK_EVERY = 1.0  #: seconds between looks of a poll at whether the backend is being stopped
 AGAIN_IN = 2.0  #: seconds that a poll beyond these is asked to wait instead
 
 
@@ -32,12 +34,14 @@ def create_app(
     token: str,
     *,
     watch: Callable[[], int] | None = None,
+    stopping: Callable[[], bool] = lambda: False,
     version: str = __version__,
     hosts: Iterable[str] = (),
 ) -> FastAPI:
     """The backend's app. Every path but `/healthz` asks for `token`. `watch` gives the number of the newest change of
-    any job, so that a client that follows all jobs misses none between two polls; `hosts` are the names, apart from
-    the loopback ones, under which the backend answers."""
+    any job, so that a client that follows all jobs misses none between two polls; once `stopping()` is true, every
+    long poll ends within `LOOK_EVERY`; `hosts` are the names, apart from the loopback ones, under which the backend
+    answers."""
     app = FastAPI(
         title="tpujob",
         version=version,
@@ -53,7 +57,7 @@ def create_app(
     app.add_exception_handler(ClientDisconnect, _cut)
     _jobs(app, api)
     _one_job(app, api)
-    _following(app, api, watch)
+    _following(app, api, watch, stopping)
 
     @app.get("/v1/version", tags=["backend"], response_model=schemas.Version)
     def get_version() -> JSONResponse:
@@ -159,13 +163,21 @@ def _one_job(app: FastAPI, api: JobsApi) -> None:
     _ = (get_job, get_events, get_logs, get_access, cancel, resume, delete, clean)
 
 
-def _following(app: FastAPI, api: JobsApi, watch: Callable[[], int] | None) -> None:
+def _following(
+    app: FastAPI, api: JobsApi, watch: Callable[[], int] | None, stopping: Callable[[], bool]
+) -> None:
     seats = threading.BoundedSemaphore(MAX_POLLS)
 
     def current(job: str | None) -> str:
         if job is not None:
             return str(api.get(job)["version"])
         return str(watch()) if watch else "-"
+
+    def wait(job: str | None, cursor: str, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        for _ in api.follow(job, timeout=min(LOOK_EVERY, timeout)):
+            if current(job) != cursor or stopping() or time.monotonic() >= deadline:
+                return
 
     @app.get("/v1/follow", tags=["follow"], response_model=schemas.Hint)
     def follow(
@@ -176,23 +188,17 @@ def _following(app: FastAPI, api: JobsApi, watch: Callable[[], int] | None) -> N
         """Answers when that job, or any, may have changed since `cursor` was given out, at the latest after `timeout`
         seconds; at once without a cursor."""
         again_in = 0.0
-        if cursor and cursor == current(job):
+        if cursor:
             if seats.acquire(blocking=False):
                 try:
-                    _until_hint(api, job, timeout)
+                    wait(job, cursor, timeout)
                 finally:
                     seats.release()
-            else:
+            elif current(job) == cursor:
                 again_in = min(AGAIN_IN, timeout)
         return JSONResponse({"cursor": current(job), "again_in": again_in})
 
     _ = follow
-
-
-def _until_hint(api: JobsApi, job: str | None, timeout: float) -> None:
-    hints = iter(api.follow(job, timeout=timeout))
-    next(hints, None)  # comes at once
-    next(hints, None)
 
 
 # Errors --------------------------------------------------------------------------------------------------------------

@@ -5,8 +5,10 @@ One ASGI layer around the whole app, so that a new route is closed until somebod
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import contextlib
 import hmac
 import json
 import logging
@@ -26,6 +28,10 @@ DOCS_PATHS = frozenset({"/docs", "/openapi.json"})  #: a browser may send the to
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 JSON_LIMIT = 1 << 20
 BUNDLE_LIMIT = 100 << 20
+#: how much of a refused body is still read, and for how many seconds: a client that sends without looking meets a
+#: closed connection otherwise, and never the reason
+DRAIN_LIMIT = 8 << 20
+DRAIN_SECONDS = 5.0
 
 _ErrorHeaders: TypeAlias = dict[str, str]
 
@@ -88,6 +94,7 @@ class _Exchange:
         self.id = secrets.token_hex(8)
         self._receive, self._send, self._path, self._limit = receive, send, path, limit
         self._received = 0
+        self._more = True  #: of the body, as far as is known
         self._started = False
         self._too_large = False
 
@@ -109,8 +116,7 @@ class _Exchange:
         return length.isdecimal() and int(length) > self._limit
 
     async def receive(self) -> Message:
-        message = await self._receive()
-        self._received += len(message.get("body", b""))
+        message = await self._read()
         if self._received > self._limit:
             self._too_large = True
             return {"type": "http.disconnect"}
@@ -142,9 +148,11 @@ class _Exchange:
     async def refuse(
         self, error: TpujobError, headers: _ErrorHeaders | None = None, *, status: int = 0
     ) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._drain(), DRAIN_SECONDS)
         body = json.dumps(error_body(error)).encode()
         sent = {"content-type": "application/json", "content-length": str(len(body))}
-        # what is left of a refused body is not read, so this connection cannot serve another request
+        # what is left of the body is not read, so this connection cannot serve another request
         sent |= {"connection": "close"} | (headers or {})
         start = MutableHeaders(headers=sent)
         self._mark(start)
@@ -157,6 +165,16 @@ class _Exchange:
             }
         )
         await self._send({"type": "http.response.body", "body": body})
+
+    async def _drain(self) -> None:
+        while self._more and self._received < self._limit + DRAIN_LIMIT:
+            await self._read()
+
+    async def _read(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        self._more = bool(message.get("more_body", False))
+        return message
 
 
 def error_body(error: TpujobError) -> dict[str, dict[str, str | int]]:
