@@ -182,7 +182,19 @@ _JSON = some.recursive(
     max_leaves=8,
 )
 _KEYS = some.sampled_from(
-    "host attempt phase exit_code error cause notice step loss metrics program_phase".split()
+    [
+        "host",
+        "attempt",
+        "phase",
+        "exit_code",
+        "error",
+        "cause",
+        "notice",
+        "step",
+        "loss",
+        "metrics",
+        "program_phase",
+    ]
 )
 
 

@@ -153,19 +153,20 @@ def read_report(host: int, text: str, *, age: float) -> Report | None:
     """What the agent on `host` says; None when that is no report of this host. A value of a wrong kind counts as
     not said."""
     said = _loads(text)
-    phase, attempt, notice = said.get("phase"), _whole(said.get("attempt")), said.get("notice")
+    phase, notice = _text(said.get("phase")), _text(said.get("notice"))
+    attempt = _whole(said.get("attempt"))
     if _whole(said.get("host")) != host or attempt is None or phase not in PHASES:
         return None
     cause = said.get("cause")
     return Report(
         host=host,
         attempt=attempt,
-        phase=str(phase),
+        phase=phase,
         age=age,
         exit_code=_whole(said.get("exit_code")),
         error=_text(said.get("error")),
         error_cause=Cause(cause) if isinstance(cause, str) and cause in Cause.__members__ else None,
-        notice=notice if isinstance(notice, str) and notice in NOTICES else "",
+        notice=notice if notice in NOTICES else "",
         progress=_progress(said),
     )
 
