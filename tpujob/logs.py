@@ -145,7 +145,7 @@ class _Reader:
         unread = {h for h, p in pieces.items() if p.more}
         bounds = {line.host: at for at, line in merged if line.host in unread}
         bound = min(bounds.values(), default=math.inf)
-        lines = [line for at, line in merged if at <= bound][:PAGE_LINES]
+        lines = _page([line for at, line in merged if at <= bound])
         places = dict(cursor.places)
         for line in lines:
             places[line.host] = line.after
@@ -196,7 +196,7 @@ class _Reader:
             while offset < blob.size:
                 if share <= 0:
                     return _Piece(lines, more=True)
-                data = self._get(blob, offset, min(blob.size, offset + max(share, LONGEST_LINE)))
+                data = self._get(blob, offset, share)
                 if not data:
                     break
                 lines += _lines(_host_of(blob), data, number, offset)
@@ -219,10 +219,14 @@ class _Reader:
             share -= len(data)
         return lines[-max(1, count) :]
 
-    def _get(self, blob: Blob, start: int, end: int) -> bytes:
-        """Whole lines only; empty: none."""
-        data = self._fetch(blob, start, end)
-        return data[: data.rfind(b"\n") + 1]
+    def _get(self, blob: Blob, start: int, size: int) -> bytes:
+        """About `size` bytes in whole lines, at least one line; empty: there is none."""
+        for wanted in (size, max(size, LONGEST_LINE)):
+            data = self._fetch(blob, start, min(blob.size, start + wanted))
+            whole = data[: data.rfind(b"\n") + 1]
+            if whole:
+                return whole
+        return b""
 
     def _fetch(self, blob: Blob, start: int, end: int) -> bytes:
         """Empty when the segment is gone since it was listed, as the oldest of a very long log may be."""
@@ -251,6 +255,16 @@ def _lines(host: int, data: bytes, segment: int, offset: int) -> list[_Line]:
         at = at if time_given is None else time_given
         found.append(_Line(at, host, raw if time_given is None else text, (segment, offset)))
     return found
+
+
+def _page(lines: Sequence[_Line]) -> list[_Line]:
+    """As many as one page takes, one at least."""
+    size = 0
+    for index, line in enumerate(lines[:PAGE_LINES]):
+        size += len(line.raw)
+        if index and size > PAGE_BYTES:
+            return list(lines[:index])
+    return list(lines[:PAGE_LINES])
 
 
 def _merged(pieces: Iterable[_Piece]) -> list[tuple[float, _Line]]:

@@ -1,0 +1,271 @@
+"""Many hosts' segments read as one log: nothing twice, nothing lost, in order of time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tests.domain.test_launch import a_job
+from tpujob import logs
+from tpujob.domain import launch
+from tpujob.domain.model import Job, State
+from tpujob.errors import BadRequest, NotFound, Transient
+from tpujob.ports import Blob, LogLine, LogPage
+
+
+@dataclass
+class Shelf:
+    """As much of the port Blobs as a reader needs, over a dictionary."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    most_read: int = 0
+
+    def list(self, prefix: str, *, after: str = "", timeout: float) -> list[Blob]:
+        found = sorted(p for p in self.objects if p.startswith(prefix) and p > after)
+        return [Blob(p, len(self.objects[p]), 1, 0.0, {}) for p in found]
+
+    def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
+        if path not in self.objects:
+            raise NotFound(path)
+        data = self.objects[path][start:end]
+        self.most_read = max(self.most_read, len(data))
+        return data
+
+    def write(
+        self, host: int, *lines: tuple[float, str], segment: int = 1, attempt: int = 2
+    ) -> None:
+        """Append to a segment."""
+        path = f"{launch.log_prefix('gs://shed/jobs/000042', attempt, host)}{segment:05d}"
+        text = "".join(f"{at:.3f} {line}\n" for at, line in lines)
+        self.objects[path] = self.objects.get(path, b"") + text.encode()
+
+
+@dataclass
+class Follower:
+    """Somebody who reads page after page."""
+
+    shelf: Shelf
+    job: Job
+    asked: Mapping[str, int | None] = field(default_factory=dict)
+    cursor: str = ""
+
+    def page(self, **asked: int | None) -> LogPage:
+        wanted = {"host": None, "attempt": None, "tail": None, **self.asked, **asked}
+        page = logs.read(
+            self.shelf,  # pyright: ignore[reportArgumentType]
+            self.job,
+            host=wanted["host"],
+            attempt=wanted["attempt"],
+            cursor=self.cursor,
+            tail=wanted["tail"],
+            timeout=10,
+        )
+        self.cursor = page["cursor"]
+        return page
+
+    def lines(self, **asked: int | None) -> list[LogLine]:
+        """Everything there is, page by page."""
+        found: list[LogLine] = []
+        while page := self.page(**asked)["lines"]:
+            found += page
+        return found
+
+    def texts(self, **asked: int | None) -> list[str]:
+        return [line["text"] for line in self.lines(**asked)]
+
+
+def test_hosts_are_merged_by_time() -> None:
+    shelf = Shelf()
+    shelf.write(0, (1.0, "a"), (3.0, "c"))
+    shelf.write(0, (5.0, "e"), segment=2)
+    shelf.write(1, (2.0, "b"), (4.0, "d"))
+    page = Follower(shelf, a_job()).page()
+    assert [line["text"] for line in page["lines"]] == list("abcde")
+    assert page["lines"][1] == {"host": 1, "at": "1970-01-01T00:00:02.000Z", "text": "b"}
+    assert not page["done"], "the job goes on"
+
+
+def test_one_host_alone() -> None:
+    shelf = Shelf()
+    shelf.write(0, (1.0, "a"))
+    shelf.write(1, (2.0, "b"))
+    assert Follower(shelf, a_job()).texts(host=1) == ["b"]
+
+
+def test_a_follower_gets_each_line_once_while_segments_grow() -> None:
+    shelf, follower = Shelf(), Follower(Shelf(), a_job())
+    follower.shelf = shelf
+    assert follower.texts() == []
+    shelf.write(0, (1.0, "a"))
+    assert follower.texts() == ["a"]
+    shelf.write(0, (2.0, "b"))
+    shelf.write(1, (2.5, "c"))
+    assert follower.texts() == ["b", "c"]
+    shelf.write(0, (3.0, "d"), segment=2)
+    shelf.write(0, (4.0, "e"), segment=4)
+    assert follower.texts() == ["d", "e"]
+    shelf.objects.pop(next(p for p in shelf.objects if p.endswith("4")))
+    shelf.write(0, (5.0, "f"), segment=7)
+    assert follower.texts() == ["f"], "the oldest segments of a long log may go"
+
+
+def test_following_goes_on_to_the_next_attempt() -> None:
+    shelf, job = Shelf(), a_job()
+    shelf.write(0, (1.0, "first"), attempt=1)
+    follower = Follower(shelf, replace(job, attempts=job.attempts[:1]))
+    assert follower.texts() == ["first"]
+    follower.job = job
+    assert follower.texts() == []
+    shelf.write(1, (2.0, "second"), attempt=2)
+    assert follower.texts() == ["second"]
+    assert Follower(shelf, job).texts() == ["second"], "a new reader begins with the newest"
+    assert Follower(shelf, job, {"attempt": 1}).texts() == ["first"]
+
+
+def test_done_is_said_when_nothing_more_will_come() -> None:
+    shelf, job = Shelf(), a_job()
+    shelf.write(0, (1.0, "x"), attempt=1)
+    shelf.write(0, (2.0, "y"), attempt=2)
+    final = replace(job, state=State.SUCCEEDED)
+    assert Follower(shelf, final).page()["done"]
+    assert not Follower(shelf, job).page()["done"]
+    assert Follower(shelf, job).page(attempt=1)["done"]
+    assert not Follower(shelf, job).page(attempt=2)["done"]
+    assert Follower(shelf, replace(final, attempts=())).page() == LogPage(
+        lines=[], cursor="", done=True
+    )
+
+
+def test_tail_gives_the_last_lines_and_the_cursor_behind_them() -> None:
+    shelf = Shelf()
+    for segment in range(1, 4):
+        shelf.write(
+            0, *((segment * 100.0 + i, f"{segment}.{i}") for i in range(5)), segment=segment
+        )
+    shelf.write(1, (302.5, "other"))
+    follower = Follower(shelf, a_job())
+    page = follower.page(tail=4)
+    assert [line["text"] for line in page["lines"]] == ["3.2", "other", "3.3", "3.4"]
+    assert follower.texts() == []
+    shelf.write(1, (400.0, "new"))
+    assert follower.texts() == ["new"]
+    quiet = Follower(shelf, a_job())
+    assert quiet.page(tail=0)["lines"] == []
+    shelf.write(0, (500.0, "newest"), segment=3)
+    assert quiet.texts() == ["newest"]
+    assert len(Follower(shelf, a_job()).page(tail=1000)["lines"]) == 18
+
+
+def test_a_large_log_comes_in_bounded_pages_in_order() -> None:
+    shelf, chance = Shelf(), random.Random(7)
+    wanted: list[tuple[float, str]] = []
+    for host in range(2):
+        at = 0.0
+        for segment in range(1, 6):
+            lines: list[tuple[float, str]] = []
+            for _ in range(3000):
+                at += chance.random()
+                lines.append((round(at, 3), f"{host} {at} " + "x" * chance.randrange(100)))
+            shelf.write(host, *lines, segment=segment)
+            wanted += lines
+    follower, found, pages = Follower(shelf, a_job()), [], 0
+    while page := follower.page()["lines"]:
+        pages += 1
+        found += page
+        assert len(page) <= logs.PAGE_LINES
+        assert sum(len(line["text"]) for line in page) <= logs.PAGE_BYTES
+    assert [line["text"] for line in found] == [
+        text for _, text in sorted(wanted, key=lambda w: w[0])
+    ]
+    assert pages < 15
+    assert shelf.most_read <= logs.PAGE_BYTES
+
+
+def test_the_longest_line_passes() -> None:
+    shelf = Shelf()
+    shelf.write(0, (1.0, "a" * 65536), (2.0, "b" * 65536))
+    follower = Follower(shelf, a_job())
+    assert [len(text) for text in follower.texts()] == [65536, 65536]
+    assert [text[0] for text in Follower(shelf, a_job()).texts(tail=1)] == ["b"]
+
+
+def test_many_long_lines_make_more_pages_not_larger_ones() -> None:
+    shelf, job = Shelf(), a_job()
+    wide = replace(job, slices=tuple(replace(s, type="v4-512") for s in job.slices))
+    for host in range(64):
+        shelf.write(host, *((float(i), "x" * 60_000) for i in range(2)))
+    follower, sizes = Follower(shelf, wide), list[int]()
+    while page := follower.page()["lines"]:
+        sizes.append(sum(len(line["text"]) for line in page))
+    assert sum(sizes) == 64 * 2 * 60_000
+    assert max(sizes) <= logs.PAGE_BYTES
+
+
+def test_a_slow_clock_does_not_reorder_a_host() -> None:
+    shelf = Shelf()
+    shelf.write(0, (10.0, "a"), (4.0, "b"), (11.0, "c"))
+    shelf.write(1, (5.0, "x"))
+    assert Follower(shelf, a_job()).texts() == ["x", "a", "b", "c"]
+
+
+def test_many_hosts_have_a_short_cursor_and_none_is_forgotten() -> None:
+    shelf, job = Shelf(), a_job()
+    wide = replace(job, slices=tuple(replace(s, type="v4-512") for s in job.slices))
+    for host in range(64):
+        shelf.write(host, (float(host), f"from {host}"))
+    follower = Follower(shelf, wide)
+    assert follower.texts() == [f"from {host}" for host in range(64)]
+    assert len(follower.cursor) < 1000
+    shelf.write(63, (99.0, "more"))
+    assert follower.texts() == ["more"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (b"\x1b[31mred\x1b[0m", "red"),
+        (b"\x1b]0;title\x07text", "text"),
+        (b"\x1b]8;;http://x\x1b\\link", "link"),
+        (b"a\x00b\x08c\td", "abc\td"),
+        (b"\xff\xfe", "��"),
+        ("ünï — 漢字".encode(), "ünï — 漢字"),
+        (b"\x1b", ""),
+        (b"\xc2\x9b31m", "31m"),
+        ("a\u202eb".encode(), "ab"),
+        (b"plain", "plain"),
+    ],
+)
+def test_no_line_does_anything_to_a_terminal(raw: bytes, shown: str) -> None:
+    assert logs.clean(raw) == shown
+
+
+@pytest.mark.parametrize(
+    "cursor", ["x", "2~", "2~0.1", "9", "0", "2~0.1.-5", "2~0.1.5\n", "1" * 50]
+)
+def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
+    with pytest.raises(BadRequest, match="cursor"):
+        Follower(Shelf(), a_job(), cursor=cursor).page()
+
+
+def test_what_is_asked_for_must_be_there() -> None:
+    follower = Follower(Shelf(), a_job())
+    with pytest.raises(NotFound, match="2 attempts, no attempt 3"):
+        follower.page(attempt=3)
+    with pytest.raises(BadRequest, match="tail"):
+        follower.page(tail=-1)
+
+
+def test_reading_ends_by_its_deadline() -> None:
+    with pytest.raises(Transient):
+        logs.read(
+            Shelf(),  # pyright: ignore[reportArgumentType]
+            a_job(),
+            host=None,
+            attempt=None,
+            cursor="",
+            tail=None,
+            timeout=0,
+        )
