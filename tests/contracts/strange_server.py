@@ -14,7 +14,7 @@ class StrangeServer:
 
     def __init__(self, port: int = 0) -> None:
         self.port = port
-        self.connections = 0
+        self.met: list[Any] = []
         self.seen: list[str] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -32,6 +32,11 @@ class StrangeServer:
         self._thread.join()
         self._loop.close()
 
+    @property
+    def connections(self) -> int:
+        """How many there have been."""
+        return len(self.met)
+
     async def _listen(self) -> Any:
         return await asyncssh.listen(
             "127.0.0.1",
@@ -43,8 +48,12 @@ class StrangeServer:
 
     async def _close(self) -> None:
         self._acceptor.close()
+        for connection in self.met:
+            connection.abort()
+        await asyncio.gather(*(c.wait_closed() for c in self.met), return_exceptions=True)
         await self._acceptor.wait_closed()
-        await asyncio.sleep(0.1)  # connections notice that their clients have gone
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others, return_exceptions=True)
 
 
 class _Recorder(asyncssh.SSHServer):
@@ -52,7 +61,7 @@ class _Recorder(asyncssh.SSHServer):
         self._server = server
 
     def connection_made(self, conn: Any) -> None:
-        self._server.connections += 1
+        self._server.met.append(conn)
 
     def begin_auth(self, username: str) -> bool:
         self._server.seen.append(f"login {username}")

@@ -19,9 +19,8 @@ from tests.contracts.strange_server import StrangeServer
 from tests.emulator.farm_rig import FarmProcess, alive, until
 from tpujob.adapters.ssh import SshHosts, plan_name
 from tpujob.adapters.ssh_keys import host_label, pin
-from tpujob.domain.model import Endpoint, Slice
+from tpujob.domain.model import Endpoint, HostPlan, Slice
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
-from tpujob.ports import HostPlan
 
 AGENT = Path(__file__).parent / "fake_agent.py"
 SLEEP = ["sleep", "1000"]

@@ -156,14 +156,17 @@ def test_a_person_gets_a_terminal_that_follows_the_window(rig: Rig):
     child = subprocess.Popen([*take, sys.executable, "-c", CLIENT, text], start_new_session=True)
     try:
         screen = Screen(ours)
-        os.write(ours, b"stty size; tty; echo rea''dy; read x; stty size; sleep 1000\n")
+        os.write(ours, b"stty size; tty; echo rea''dy; read x; stty size\n")
         screen.wait_for("31 101")
         screen.wait_for("/dev/pts/")
         screen.wait_for("ready")
         _size(ours, rows=41, columns=121)
         os.write(ours, b"\n")
         screen.wait_for("41 121")
+        os.write(ours, b"sh -c 'echo go''ing; exec sleep 1000'\n")
+        screen.wait_for("going")
         os.write(ours, b"\x03")  # the host's program, not ours, is interrupted
+        screen.wait_for("^C")
         os.write(ours, b"exit 3\n")
         assert child.wait(30) == 3
     finally:
@@ -173,28 +176,26 @@ def test_a_person_gets_a_terminal_that_follows_the_window(rig: Rig):
         os.close(theirs)
 
 
-def test_a_host_that_goes_away_is_said_to_have(rig: Rig, null: int, tmp_path: Path):
-    access = rig.slice("tj-000002-1")
-    pid = tmp_path / "pid"
-    child = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            CLIENT,
-            json.dumps([access, ["sh", "-c", f"echo $$ > {pid}; sleep 99"]]),
-        ],
-        stdin=null,
-        stdout=null,
-        stderr=subprocess.PIPE,
-    )
-    number = int(until(lambda: pid.exists() and pid.read_text(), "the command runs"))
-    rig.farm.call("POST", "/slices/tj-000002-1/preempt", {"notice_s": 0})
-    _, err = child.communicate(timeout=60)
-    assert b"Transient: host 0 (127." in err, err.decode()
-    assert b"went away" in err
+def test_a_host_that_goes_away_is_said_to_have(null: int, tmp_path: Path):
+    rig, pid = Rig(tmp_path), tmp_path / "pid"
+    try:
+        child = rig.client(
+            ["sh", "-c", f"echo $$ > {pid}; exec sleep 1000"],
+            stdin=null,
+            stdout=null,
+            stderr=subprocess.PIPE,
+        )
+        number = int(until(lambda: pid.exists() and pid.read_text(), "the command runs"))
+        rig.farm.kill()  # no word from the host: as when its power is cut
+        _, err = child.communicate(timeout=60)
+        assert b"Transient: host 0 (127." in err, err.decode()
+        assert b"went away" in err
+        with pytest.raises(Transient, match="connection refused"):
+            open_session(rig.access, ["true"], stdin=null, stdout=null, stderr=null)
+    finally:
+        rig.close()
+        FarmProcess(tmp_path).stop()  # cleans up after the first
     assert not alive(number)
-    with pytest.raises(Transient, match="connection refused"):
-        open_session(access, ["true"], stdin=null, stdout=null, stderr=null)
 
 
 def test_a_host_that_is_not_pinned_or_has_changed_is_told_nothing(

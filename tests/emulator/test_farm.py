@@ -58,10 +58,13 @@ def test_a_shell_on_a_terminal_knows_its_size_and_can_be_interrupted(farm: FarmP
     with farm.ssh(address) as client:
         channel = client.invoke_shell("xterm", width=100, height=30)
         channel.settimeout(20)
-        channel.send(b"stty size; sleep 1000\n")
+        channel.send(b"stty size\n")
         _expect(channel, b"30 100")
+        channel.send(b"sh -c 'echo go''ing; exec sleep 1000'\n")
+        _expect(channel, b"going")
         channel.resize_pty(120, 40)
         channel.send(b"\x03")  # Ctrl-C ends the sleep
+        _expect(channel, b"^C")
         channel.send(b"stty size; exit 5\n")
         _expect(channel, b"40 120")
         assert channel.recv_exit_status() == 5

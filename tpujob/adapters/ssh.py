@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 from tpujob.adapters.ssh_connection import Deadline, Link, Output, Target
 from tpujob.adapters.ssh_keys import SliceKeys
-from tpujob.domain.model import Cause, Slice
+from tpujob.domain.model import Cause, HostPlan, Slice
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
-from tpujob.ports import HostAccess, HostPlan
+from tpujob.ports import HostAccess
 
 AGENT = Path(__file__).parent.parent / "agent" / "agent.py"
 FOLDER = ".tpujob"  #: on a host, below the home folder
