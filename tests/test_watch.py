@@ -118,13 +118,14 @@ def test_a_removed_job_is_news_to_who_follows_it(store: Counted) -> None:
 def test_from_now_on_means_from_now_on(store: Counted) -> None:
     job = store.create(a_job(), an_event())
     watch = Watch(store, interval=0.01)
-    assert watch.wait_any(job.id, 0.05) is False
+    start = watch.now()
+    assert watch.wait(job.id, start, 0.05) == start
     with ThreadPoolExecutor(1) as pool:
         asked = store.asked
-        waiting = pool.submit(watch.wait_any, None, LONG)
+        waiting = pool.submit(watch.wait, None, start, LONG)
         eventually(lambda: store.asked > asked + 2, "the listener is there")
         moved(store, job)
-        assert waiting.result(timeout=LONG) is True
+        assert waiting.result(timeout=LONG) > start
 
 
 def test_many_listeners_have_one_follower_and_none_has_none(store: Counted) -> None:

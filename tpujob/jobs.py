@@ -35,6 +35,16 @@ class Attention(Protocol):
     def attend(self, job_id: str, seconds: float) -> None: ...
 
 
+class Changes(Protocol):
+    """As much of `watch.Watch` as followers need."""
+
+    def now(self) -> int: ...
+
+    def wait(self, job_id: str | None, after: int, timeout: float) -> int: ...
+
+    def poke(self) -> None: ...
+
+
 class Jobs:
     """Implements `ports.JobsApi` in the backend's own process."""
 
@@ -47,16 +57,14 @@ class Jobs:
         bucket: Callable[[str], str],
         access: Callable[[Slice, int], HostAccess],
         loop: Attention,
-        wait: Callable[[str | None, float], object],
+        watch: Changes,
         live: Mapping[str, Live],
     ) -> None:
         self._store, self._blobs, self._clock = store, blobs, clock
         self._bucket = bucket  #: region -> `gs://…`
         self._access = access
         self._loop = loop
-        self._wait = (
-            wait  #: blocks until that job (or any) may have changed, or for so many seconds
-        )
+        self._watch = watch
         self._live = live
 
     # Submit ----------------------------------------------------------------------------------------------------------
@@ -119,7 +127,7 @@ class Jobs:
             wanted, choices[0], user, bucket, [*self._own(wanted, bucket), *bundles]
         )
         stored = self._store.create(job, created, idempotency_key=idempotency_key)
-        self._loop.poke(stored.id)
+        self._tell(stored.id)
         return self._view(stored)
 
     def _own(self, wanted: JobSpec, bucket: str) -> list[str]:
@@ -193,11 +201,14 @@ class Jobs:
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         job_id = self._find(job).id if job else None
+        after = (
+            self._watch.now()
+        )  # before the first look, so that no change falls between look and wait
         while True:
             yield
             if job_id:
                 self._loop.attend(job_id, timeout + 5)
-            self._wait(job_id, timeout)
+            after = self._watch.wait(job_id, after, timeout)
 
     # Steer -----------------------------------------------------------------------------------------------------------
 
@@ -257,11 +268,15 @@ class Jobs:
                 )
             except Conflict:
                 continue
-            self._loop.poke(stored.id)
+            self._tell(stored.id)
             return stored
         raise Conflict(
             f"job {job} is changing too fast to be told anything", hint="Try again in a moment."
         )
+
+    def _tell(self, job_id: str) -> None:
+        self._watch.poke()
+        self._loop.poke(job_id)
 
     # Find ------------------------------------------------------------------------------------------------------------
 

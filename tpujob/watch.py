@@ -50,11 +50,6 @@ class Watch:
             finally:
                 self._listeners -= 1
 
-    def wait_any(self, job_id: str | None, seconds: float) -> bool:
-        """Block until that job, or any, changes from now on, for at most so many seconds. Returns whether it did."""
-        now = self.now()
-        return self.wait(job_id, now, seconds) > now
-
     def poke(self) -> None:
         """Something was committed in this process: tell the listeners now."""
         self._poked.set()

@@ -87,7 +87,7 @@ def backend(settings: Settings) -> Backend:
         bucket=lambda region: f"gs://tpujob-{region}",
         access=hosts.access,
         loop=loop,
-        wait=watch.wait_any,
+        watch=watch,
         live=reconciler.live,
     )
     return Backend(api, loop, watch)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tpujob.adapters.sqlite import SqliteStore
 
 from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, Killed
+from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job, State
 from tpujob.jobs import Jobs
 from tpujob.ports import HostAccess
 from tpujob.reconciler import Reconciler
+from tpujob.watch import Watch
 
 SPEC = {
     "name": "digits",
@@ -59,7 +60,7 @@ class Stage:
             bucket=lambda region: f"gs://tpujob-{region}",
             access=access,
             loop=NoLoop(),
-            wait=lambda job, seconds: self.clock.sleep(seconds),
+            watch=Watch(self.store),
             live=self.reconciler.live,
         )
 

@@ -58,7 +58,13 @@ class LocalStack:
 
     def create(self, name: str, command: str, **more: Any) -> str:
         """Submit a job of two hosts that runs `command`; its id."""
-        spec = {"name": name, "tpu": {"type": "v4-16"}, "run": {"command": command}, "stop_grace": "3s", **more}
+        spec = {
+            "name": name,
+            "tpu": {"type": "v4-16"},
+            "run": {"command": command},
+            "stop_grace": "3s",
+            **more,
+        }
         file = self.folder / f"{name}.yaml"
         file.write_text(json.dumps(spec))  # JSON is YAML
         return self.json("create", str(file))["id"]
@@ -66,7 +72,9 @@ class LocalStack:
     def job(self, job_id: str) -> Mapping[str, Any]:
         return self.json("show", job_id)
 
-    def until(self, job_id: str, holds: Callable[[Mapping[str, Any]], bool] | str) -> Mapping[str, Any]:
+    def until(
+        self, job_id: str, holds: Callable[[Mapping[str, Any]], bool] | str
+    ) -> Mapping[str, Any]:
         """The job's view once the condition, or the state of that name, has come."""
         wanted = (lambda view: view["state"] == holds) if isinstance(holds, str) else holds
         deadline = time.monotonic() + PATIENCE

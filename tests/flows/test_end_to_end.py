@@ -37,7 +37,9 @@ def test_a_command_runs_on_all_hosts_and_its_logs_are_merged(stack: LocalStack) 
     assert view["usd_spent"] > 0
 
 
-def test_a_preempted_job_gets_another_slice_and_nothing_of_the_old_one_lives(stack: LocalStack) -> None:
+def test_a_preempted_job_gets_another_slice_and_nothing_of_the_old_one_lives(
+    stack: LocalStack,
+) -> None:
     job_id = stack.create("counting", COUNT)
     stack.until(job_id, "running")
     stack.run("emulator", "preempt", job_id, "--notice", "1s")
