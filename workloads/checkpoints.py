@@ -2,6 +2,7 @@
 
 A checkpoint has two items: `state` (weights and optimizer, from all hosts) and `data` (the position
 in the data and the settings that must not change). Orbax does the work; what is here are the rules.
+In a bucket and in a folder alike, a step is committed once its last file, `commit_success.txt`, is there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.checkpoint_managers import LatestN
+from orbax.checkpoint.options import AtomicityMode, AtomicityOptions
 
 
 class _Manager(ocp.CheckpointManager):
@@ -28,7 +30,10 @@ class Checkpoints:
         """Opens the folder, and removes what a host that was killed in the middle of a save left there."""
         place = epath.Path(folder) if "://" in folder else epath.Path(folder).resolve()
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=LatestN(keep), cleanup_tmp_directories=True, create=True
+            preservation_policy=LatestN(keep),
+            cleanup_tmp_directories=True,
+            atomicity_options=AtomicityOptions(mode=AtomicityMode.COMMIT_FILE),
+            create=True,
         )
         self._manager = _Manager(place, options=options)
         self._saving: int | None = None
@@ -47,22 +52,25 @@ class Checkpoints:
         wanted = ocp.args.Composite(state=ocp.args.StandardRestore(like))
         return self._manager.restore(step, args=wanted).state
 
-    def save(self, step: int, state: Any, notes: dict[str, Any]) -> None:
-        """Begin to save; waits for a save before it, but not for this one. The state may then change."""
+    def save(self, step: int, state: Any, notes: dict[str, Any]) -> int | None:
+        """Begin to save; the state may change once this returns. Waits for a save that is still under way,
+        and returns its step, now committed."""
+        before = self.wait()
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state), data=ocp.args.JsonSave(notes)
         )
         self._manager.save(step, args=items, force=True)
         self._saving = step
+        return before
 
     def committed(self) -> int | None:
-        """The step whose save has just been committed on all hosts; each is told once. Raises its error."""
-        if self._saving is None or self._manager.is_saving_in_progress():
-            return None
-        return self.wait()
+        """The step whose save has been committed on all hosts since we last asked. Raises its error."""
+        return None if self._manager.is_saving_in_progress() else self.wait()
 
     def wait(self) -> int | None:
-        """Wait for the save that is under way, and say which step it was."""
+        """Wait for the save that is under way, if any, and return its step, now committed."""
+        if self._saving is None:
+            return None
         self._manager.wait_until_finished()
         step, self._saving = self._saving, None
         return step

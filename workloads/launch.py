@@ -138,13 +138,16 @@ def _part() -> None:
 
 
 def _say(error: BaseException, code: Exit, reporter: Reporter | None) -> None:
+    summary = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     if code is Exit.CONFIG:
-        sys.stderr.write(f"{error}\n")
+        summary = str(error)
+        sys.stderr.write(f"{summary}\n")
+    elif code is Exit.PEER:
+        sys.stderr.write(f"another host is gone: {summary}\n")
     else:
         traceback.print_exception(error)
     if reporter:
-        first = next(iter(str(error).splitlines()), "")
-        reporter.event("error", message=f"{type(error).__name__}: {first}"[:500], code=int(code))
+        reporter.event("error", message=summary[:500], code=int(code))
 
 
 def _leave(code: int) -> NoReturn:

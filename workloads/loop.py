@@ -153,7 +153,7 @@ class _Run:
 
     def _save(self, step: int, state: Any) -> None:
         notes = {"feed": self._feed.state, "settings": self._config.identity()}
-        self._checkpoints.save(step, state, notes)
+        self._note(self._checkpoints.save(step, state, notes))
 
     def _note(self, committed: int | None) -> None:
         if committed is not None:

@@ -1,0 +1,132 @@
+"""Starts `python -m workloads.mlp` on emulated hosts (processes on loopback) and reads what they left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workloads.contract import Context
+
+#: So long may a condition take on a busy machine before the test gives up on it.
+PATIENCE_S = 120
+
+Event = dict[str, Any]
+
+
+@dataclass
+class Host:
+    """One process of a run."""
+
+    process: subprocess.Popen[str]
+    out: Path
+    log: Path
+    attempt: int
+
+    def events(self, kind: str | None = None) -> list[Event]:
+        """The events of this attempt so far."""
+        try:
+            lines = (self.out / "events.jsonl").read_text().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        events = [json.loads(line) for line in lines if line.endswith("\n")]
+        mine = [event for event in events if event["attempt"] == self.attempt]
+        return [event for event in mine if kind in (None, event["kind"])]
+
+    def losses(self) -> dict[int, float]:
+        """The loss of each step of this attempt, with every bit."""
+        return {event["step"]: event["loss"] for event in self.events("step")}
+
+    def until(self, true: Callable[[Host], Any]) -> None:
+        """Wait until something holds. Fails with the log if the process ends before it does."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not true(self):
+            ended = self.process.poll()
+            assert ended is None, f"ended with {ended} too early:\n{self.log.read_text()}"
+            assert time.monotonic() < deadline, f"waited in vain:\n{self.log.read_text()}"
+            time.sleep(0.01)
+
+    def code(self) -> int:
+        """The exit code, once the process has ended."""
+        return self.process.wait(PATIENCE_S)
+
+    def tell(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+
+class Job:
+    """A workdir, and attempts in it. `environment` is added to that of every process."""
+
+    def __init__(self, folder: Path, cache: Path, **environment: str) -> None:
+        self.folder = folder
+        self._cache = cache
+        self._environment = environment
+        self._attempt = 0
+        self.workdir = str(folder / "work")
+
+    @contextmanager
+    def start(self, *flags: str, hosts: int = 1, devices: int = 2) -> Iterator[list[Host]]:
+        """A further attempt, on so many hosts with so many devices each. Killed at the latest on leaving."""
+        self._attempt += 1
+        address = f"127.0.0.1:{_free_port()}" if hosts > 1 else ""
+        started = [self._start(h, hosts, devices, address, flags) for h in range(hosts)]
+        try:
+            yield started
+        finally:
+            for host in started:
+                host.process.kill()
+                host.process.wait()
+
+    def run(self, *flags: str, hosts: int = 1, devices: int = 2) -> list[Host]:
+        """A further attempt, to its end, which must be a good one."""
+        with self.start(*flags, hosts=hosts, devices=devices) as started:
+            codes = [host.code() for host in started]
+        logs = "\n".join(host.log.read_text() for host in started)
+        assert codes == [0] * hosts, f"ended with {codes}:\n{logs}"
+        return started
+
+    def _start(
+        self, host: int, hosts: int, devices: int, address: str, flags: tuple[str, ...]
+    ) -> Host:
+        out = self.folder / f"out-{host}"
+        context = Context(
+            attempt=self._attempt,
+            host=host,
+            hosts=hosts,
+            coordinator=address,
+            workdir=self.workdir,
+            cache=str(self._cache),
+            out=str(out),
+        )
+        environment = {
+            **os.environ,
+            "JAX_PLATFORMS": "cpu",
+            "JAX_NUM_CPU_DEVICES": str(devices),
+            **self._environment,
+            **context.to_env(),
+        }
+        log = self.folder / f"log-{self._attempt}-{host}"
+        with log.open("w") as stream:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "workloads.mlp", *flags],
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=environment,
+            )
+        return Host(process, out, log, self._attempt)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,162 @@
+"""A run that is cut off goes on as if nothing had happened: same losses, bit for bit, and no step lost
+that was saved. One host, and two hosts that train as one."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.workloads.rig import Host, Job
+from workloads.contract import Exit
+
+pytestmark = pytest.mark.slow
+
+#: Small layers, so that the many short runs below are about recovery and not about training.
+SMALL = ("--hidden=64,32", "--batch=64", "--keep=2", "--log-every=1000")
+LONG = (*SMALL, "--steps=1200", "--checkpoint-every=200")
+SHORT = (*SMALL, "--steps=300", "--checkpoint-every=60")
+
+
+def _saved_once(host: Host) -> bool:
+    return bool(host.events("checkpoint"))
+
+
+def _step_of(host: Host, kind: str) -> int:
+    return host.events(kind)[-1]["step"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[int, float]:
+    """The losses of the long run on one host."""
+    job = Job(tmp_path_factory.mktemp("undisturbed"), cache)
+    return job.run(*LONG)[0].losses()
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, Exit.INTERRUPTED)]
+)
+def test_a_run_cut_off_goes_on_bit_for_bit(
+    job: Job, undisturbed: dict[int, float], how: signal.Signals, code: int
+) -> None:
+    with job.start(*LONG) as [first]:
+        first.until(_saved_once)
+        first.tell(how)
+        assert first.code() == code
+    [second] = job.run(*LONG)
+
+    assert first.losses().items() <= undisturbed.items(), "differs before it was cut off"
+    assert second.losses().items() <= undisturbed.items(), "differs after it went on"
+    resumed = _step_of(second, "resume")
+    assert min(second.losses()) == resumed + 1
+    assert max(second.losses()) == 1200
+    assert first.losses().keys() | second.losses().keys() == undisturbed.keys()
+    if how is signal.SIGTERM:
+        assert resumed == _step_of(first, "step"), "a step was lost although there was time to save"
+    else:
+        assert resumed >= _step_of(first, "checkpoint")
+
+
+def test_what_a_torn_save_left_is_ignored_and_removed(job: Job) -> None:
+    job.run(*SMALL, "--steps=40", "--checkpoint-every=20")
+    checkpoints = Path(job.workdir) / "checkpoints"
+    torn = checkpoints / "60"
+    (torn / "state").mkdir(parents=True)
+    (torn / "state" / "manifest.ocdbt").write_bytes(b"\0" * 100)
+    temporary = checkpoints / "80.orbax-checkpoint-tmp"
+    temporary.mkdir()
+
+    [again] = job.run(*SMALL, "--steps=70", "--checkpoint-every=20")
+
+    assert _step_of(again, "resume") == 40
+    assert [event["step"] for event in again.events("checkpoint")] == [60, 70]
+    assert not temporary.exists()
+
+
+def test_another_seed_on_an_old_checkpoint_is_refused(job: Job) -> None:
+    job.run(*SMALL, "--steps=10")
+    with job.start(*SMALL, "--steps=20", "--seed=1") as [other]:
+        assert other.code() == Exit.CONFIG
+    text = other.log.read_text()
+    assert text.splitlines()[-1] == (
+        "seed=1, but the checkpoint of step 10 was made with 0: use that value, or another workdir"
+    )
+
+
+@pytest.mark.parametrize("phase", ["init", "compile"])
+def test_told_to_stop_before_the_first_step_it_ends_at_once(job: Job, phase: str) -> None:
+    with job.start(*SMALL) as [host]:
+        host.until(lambda h: any(e["name"] == phase for e in h.events("phase")))
+        host.tell(signal.SIGTERM)
+        assert host.code() == Exit.INTERRUPTED, host.log.read_text()
+    assert not host.events("step")
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(job: Job) -> None:
+    with job.start(*SMALL, "--lr=1e38", "--steps=100", "--checkpoint-every=1") as [host]:
+        assert host.code() == Exit.NONFINITE, host.log.read_text()
+    steps = host.events("step")
+    assert steps[-1]["loss"] is None
+    assert all(event["loss"] is not None for event in steps[:-1])
+    saved = [event["step"] for event in host.events("checkpoint")]
+    assert steps[-1]["step"] not in saved, "a checkpoint was made of a state that is not finite"
+
+
+class TestTwoHosts:
+    """Two processes with two devices each, one program."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def reference(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> list[Host]:
+        job = Job(tmp_path_factory.mktemp("two"), cache)
+        return job.run(*SHORT, hosts=2)
+
+    def test_both_see_the_same_losses(self, reference: list[Host]) -> None:
+        first, second = reference
+        assert first.losses() == second.losses()
+        assert first.events("metric")[-1]["value"] == second.events("metric")[-1]["value"]
+        assert second.log.read_text() == "", "only host 0 prints"
+
+    def test_one_is_told_and_both_stop_at_one_step_then_go_on(
+        self, job: Job, reference: list[Host]
+    ) -> None:
+        with job.start(*SHORT, hosts=2) as hosts:
+            hosts[0].until(_saved_once)
+            hosts[1].tell(signal.SIGTERM)
+            codes = [host.code() for host in hosts]
+        assert codes == [Exit.INTERRUPTED] * 2, hosts[0].log.read_text() + hosts[1].log.read_text()
+        stopped = _step_of(hosts[0], "checkpoint")
+        assert stopped == _step_of(hosts[1], "checkpoint") == _step_of(hosts[0], "step")
+
+        again = job.run(*SHORT, hosts=2)
+        assert [_step_of(host, "resume") for host in again] == [stopped] * 2
+        assert again[0].losses().items() <= reference[0].losses().items()
+        metric = again[0].events("metric")[-1]["value"]
+        assert metric == reference[0].events("metric")[-1]["value"]
+
+    @pytest.mark.parametrize("dies", [0, 1])
+    def test_one_is_killed_and_the_other_ends_too(self, job: Job, dies: int) -> None:
+        with job.start(*SHORT, "--steps=100000", hosts=2) as hosts:
+            hosts[0].until(_saved_once)
+            hosts[dies].tell(signal.SIGKILL)
+            code = hosts[1 - dies].code()
+        # JAX aborts by itself when it hears of it before the training loop does
+        assert code in (Exit.PEER, -signal.SIGABRT), hosts[1 - dies].log.read_text()
+
+    def test_half_the_devices_go_on_where_all_stopped(
+        self, job: Job, reference: list[Host]
+    ) -> None:
+        job.run(*SMALL, "--steps=300", "--checkpoint-every=60", hosts=2)
+        _forget_after(job, 240)
+        [alone] = job.run(*SHORT)
+        assert _step_of(alone, "resume") == 240
+        whole = reference[0].losses()
+        off = {step: abs(loss - whole[step]) for step, loss in alone.losses().items()}
+        assert max(off.values()) < 1e-6, off
+
+
+def _forget_after(job: Job, step: int) -> None:
+    for folder in (Path(job.workdir) / "checkpoints").iterdir():
+        if int(folder.name) > step:
+            folder.rename(folder.with_name(f"{folder.name}.orbax-checkpoint-tmp"))
