@@ -136,6 +136,8 @@ def test_an_agent_that_cannot_run_is_a_clear_no(rig: Rig, tmp_path: Path):
     with pytest.raises(Refused, match=r"did not start .exit code 1.: .*no_such_module") as caught:
         hosts.start(slice, [_plan(0)], timeout=60)
     assert caught.value.cause == "SETUP"
+    with pytest.raises(Transient, match="did not start"):  # a stop is never refused, only not done
+        hosts.stop(slice, grace=1, timeout=60)
     hosts.close()
 
 

@@ -156,13 +156,15 @@ def test_a_person_gets_a_terminal_that_follows_the_window(rig: Rig):
     child = subprocess.Popen([*take, sys.executable, "-c", CLIENT, text], start_new_session=True)
     try:
         screen = Screen(ours)
-        os.write(ours, b"stty size; tty; echo rea''dy; read x; stty size\n")
+        os.write(ours, b"stty size; tty; echo rea''dy\n")
         screen.wait_for("31 101")
         screen.wait_for("/dev/pts/")
         screen.wait_for("ready")
         _size(ours, rows=41, columns=121)
-        os.write(ours, b"\n")
-        screen.wait_for("41 121")
+        os.write(
+            ours, b"until test \"$(stty size)\" = '41 121'; do sleep 0.1; done; echo resi''zed\n"
+        )
+        screen.wait_for("resized")
         os.write(ours, b"sh -c 'echo go''ing; exec sleep 1000'\n")
         screen.wait_for("going")
         os.write(ours, b"\x03")  # the host's program, not ours, is interrupted

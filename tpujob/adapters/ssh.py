@@ -74,7 +74,8 @@ class SshHosts:
         deadline = Deadline(timeout)
         fleet = self._fleet(slice, [endpoint.host for endpoint in slice.endpoints])
         try:
-            fleet.insist(fleet.each(lambda _, link: self._halt(link, grace, deadline), deadline))
+            answers = fleet.each(lambda _, link: self._halt(link, grace, deadline), deadline)
+            fleet.insist({host: _not_yet(answer) for host, answer in answers.items()})
         finally:
             fleet.close()
 
@@ -216,6 +217,11 @@ def _address(slice: Slice, host: int) -> str:
         if endpoint.host == host:
             return endpoint.address
     raise Transient(f"host {host} of {slice.name} has no address yet")
+
+
+def _not_yet(answer: Mapping[str, Any] | TpujobError) -> Mapping[str, Any] | TpujobError:
+    """There is no refusing a stop: what could not be stopped is tried again."""
+    return Transient(answer.message) if isinstance(answer, Refused) else answer
 
 
 def _may_have_begun(answer: Mapping[str, Any] | TpujobError) -> bool:
