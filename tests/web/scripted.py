@@ -232,9 +232,9 @@ class ScriptedJobs:
         while True:
             yield
             self.polling.release()
-            if not self.script:  # a scripted story goes on by itself
-                self.changed.wait(timeout)
-                self.changed.clear()
+            # a scripted story goes on by itself
+            self.changed.wait(0.02 if self.script else timeout)
+            self.changed.clear()
 
     def change(self, job: JobView) -> None:
         """The job is another one from now on, and whoever follows it is told."""

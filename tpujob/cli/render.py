@@ -5,6 +5,7 @@ The words for what comes next are in `words.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -315,9 +316,9 @@ def _labelled(label: str, text: str, columns: int, color: bool) -> list[str]:
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """Lines of at most that many columns; a longer word stays whole, so that it can be copied."""
+    """Lines of at most that many columns. Words, and commands in backquotes, stay whole, to be copied."""
     lines = [""]
-    for word in text.split(" "):
+    for word in re.findall(r"`[^`]*`\S*|\S+|(?<= )(?= )", text):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
         if width(longer) <= columns or not lines[-1]:
             lines[-1] = longer

@@ -1,0 +1,365 @@
+"""Every command through the real entry: what it asks of the backend, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.cli.conftest import Tpujob
+from tests.web.scripted import AT, ScriptedJobs, event_view, job_view, log_line
+from tpujob import errors
+from tpujob.cli.errors import EXIT_CODES
+from tpujob.ports import HostAccess, JobView, LogPage
+
+
+def state_of(job: JobView, **more: Any) -> JobView:
+    return cast(JobView, job | more)
+
+
+# Make ----------------------------------------------------------------------------------------------------------------
+
+
+def test_create_says_the_id_what_was_asked_its_price_and_what_to_type_next(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    said = tpujob("create", str(job_file))
+    for part in ("000002", "counting", "v4-16", "$7.37/h", "tpujob logs 000002 -f"):
+        assert part in said.out
+    (call,) = api.named("create")
+    assert call["user"] == "ada"
+    assert call["spec"]["tpu"]["type"] == ["v4-16"] or call["spec"]["tpu"]["type"] == "v4-16"
+    assert len(call["key"]) >= 16
+
+
+def test_create_json_is_one_object(tpujob: Tpujob, job_file: Path) -> None:
+    job = tpujob("create", str(job_file), "--json", "--name", "renamed").json
+    assert (job["id"], job["name"]) == ("000002", "renamed")
+
+
+def test_create_with_the_same_key_makes_one_job(tpujob: Tpujob, job_file: Path) -> None:
+    first = tpujob("create", str(job_file), "--json", "--key", "k").json
+    assert tpujob("create", str(job_file), "--json", "--key", "k").json["id"] == first["id"]
+
+
+def test_dry_run_submits_nothing(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
+    plan = tpujob("create", str(job_file), "--dry-run", "--json").json
+    assert plan["chips"] == 8
+    assert plan["spec"]["name"] == "counting"
+    assert "nothing was submitted" in tpujob("create", str(job_file), "--dry-run").out
+    assert api.named("create") == []
+
+
+def test_create_ships_the_folder_of_the_code(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    code = job_file.parent / "code"
+    code.mkdir()
+    (code / "train.py").write_text("print('hello')")
+    job_file.write_text(job_file.read_text() + "code: code\n")
+    tpujob("create", str(job_file))
+    (bundle,) = api.named("put_bundle")
+    path = f"gs://tpujob-us-central2/bundles/{bundle['sha256']}.tar.gz"
+    assert api.named("create")[0]["bundles"] == [path]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("name: x\ntpu: {type: v4-17}\nrun: {command: a}\n", "v4-17"),
+        ("name: x\nname: y\n", "name"),
+        ("name: $(reboot)\ntpu: {type: v4-8}\nrun: {command: a}\n", "reboot"),
+        ("name: <script>\ntpu: {type: v4-8}\nrun: {command: a}\n", "script"),
+        ("\tname: x", "tab"),
+    ],
+)
+def test_a_bad_file_is_explained_and_nothing_is_submitted(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path, text: str, named: str
+) -> None:
+    job_file.write_text(text)
+    said = tpujob("create", str(job_file), code=65)
+    assert named in said.err
+    assert "job.yaml" in said.err
+    assert "Traceback" not in said.err
+    assert api.calls == []
+
+
+def test_a_missing_file_is_explained(tpujob: Tpujob) -> None:
+    said = tpujob("create", "nowhere.yaml", code=65)
+    assert "nowhere.yaml" in said.err
+
+
+def test_a_name_given_on_the_command_line_is_checked_too(tpujob: Tpujob, job_file: Path) -> None:
+    assert "name" in tpujob("create", str(job_file), "--name", "A b", code=65).err
+
+
+def test_create_follow_shows_events_and_ends_as_the_job_does(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    base = job_view("000002", name="counting")
+    api.script = [
+        state_of(base, state="queued"),
+        state_of(base, state="running"),
+        state_of(base, state="failed", message="exit code 3 on host 1"),
+    ]
+    api.happened["000002"] = [
+        event_view(1, "queued", "ada asked for counting"),
+        event_view(2, "running", "attempt 1 runs on 2 hosts"),
+        event_view(3, "failed", "failed: exit code 3 on host 1"),
+    ]
+    said = tpujob("create", str(job_file), "--follow", code=1)
+    positions = [said.out.index(e["text"]) for e in api.happened["000002"]]
+    assert positions == sorted(positions)
+    assert said.out.count("attempt 1 runs on 2 hosts") == 1, "each event once"
+    assert "tpujob resume 000002" in said.out
+
+
+# Look ----------------------------------------------------------------------------------------------------------------
+
+
+def test_list_prints_a_table_and_json_a_list(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.jobs["000043"] = job_view("000043", name="old", user="eve", state="failed")
+    assert "digits" in tpujob("list").out
+    assert "old" not in tpujob("list").out
+    assert "old" in tpujob("list", "--all").out
+    assert [j["id"] for j in tpujob("list", "--all", "--user", "eve", "--json").json] == ["000043"]
+    assert tpujob("list", "--user", "nobody", "--json").json == []
+
+
+def test_an_empty_list_leads_to_the_first_job(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.jobs.clear()
+    assert "tpujob create configs/quickstart.yaml" in tpujob("list").out
+    api.jobs["000043"] = job_view("000043", state="failed")
+    assert "--all" in tpujob("list").out
+
+
+@pytest.mark.parametrize("ref", ["42", "000042", "digits"])
+def test_show_takes_ids_and_names(tpujob: Tpujob, ref: str) -> None:
+    assert "Job 000042" in tpujob("show", ref).out
+    view = tpujob("show", ref, "--json").json
+    assert view["id"] == "000042"
+    assert view["created_at"] == AT
+
+
+def test_a_name_that_is_not_unique_asks_for_the_id(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.jobs["000043"] = job_view("000043")
+    said = tpujob("show", "digits", code=2)
+    assert "2 jobs are called" in said.err
+    assert "Use the id" in said.err
+
+
+@pytest.mark.parametrize("name", ["$(reboot)", "<script>", "../../etc", "a b", "\x1b[31mx", "4/2"])
+def test_a_hostile_name_is_only_a_name_that_is_not_there(tpujob: Tpujob, name: str) -> None:
+    said = tpujob("show", name, code=3)
+    assert "no job" in said.err
+    assert "\x1b" not in said.err
+
+
+def test_logs_merge_hosts_with_a_prefix_and_json_is_a_list(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    api.pages = [
+        LogPage(lines=[log_line(0, "a"), log_line(1, "\x1b[2Jb")], cursor="", done=False),
+        LogPage(lines=[log_line(0, "c")], cursor="", done=True),
+    ]
+    assert tpujob("logs", "42").out == "0| a\n1| b\n0| c\n"
+    assert [line["host"] for line in tpujob("logs", "42", "--json").json] == [0, 1, 0]
+    tpujob("logs", "42", "--host", "1", "--attempt", "2", "--tail", "5")
+    first = api.named("logs")[-2]
+    assert (first["host"], first["attempt"], first["tail"]) == (1, 2, 5)
+    assert api.named("logs")[-1]["tail"] is None, "the tail is of the first page"
+    api.pages = []
+    assert tpujob("logs", "42").out == ""
+    assert tpujob("logs", "42", "--json").json == []
+
+
+def test_logs_of_one_host_have_no_prefix(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.pages = [LogPage(lines=[log_line(1, "b")], cursor="", done=True)]
+    assert tpujob("logs", "42", "--host", "1").out == "b\n"
+
+
+def test_logs_without_follow_end_at_the_last_line_there_is(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    api.pages = [
+        LogPage(lines=[log_line(0, "a")], cursor="", done=False),
+        LogPage(lines=[], cursor="", done=False),
+        LogPage(lines=[log_line(0, "later")], cursor="", done=True),
+    ]
+    assert tpujob("logs", "42").out == "0| a\n"
+
+
+def test_logs_follow_goes_on_over_silence_until_the_end(
+    tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpujob.cli.logs.POLL", 0.01)
+    api.pages = [
+        LogPage(lines=[log_line(0, "a")], cursor="", done=False),
+        LogPage(lines=[], cursor="", done=False),
+        LogPage(lines=[log_line(0, "later")], cursor="", done=True),
+    ]
+    assert tpujob("logs", "-f", "42").out == "0| a\n0| later\n"
+    lines = tpujob("logs", "-f", "42", "--json").out.splitlines()
+    assert [json.loads(line)["text"] for line in lines] == ["a", "later"]
+
+
+def test_events(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.happened["000042"] = [event_view(1, "queued", "asked"), event_view(2, "running", "runs")]
+    said = tpujob("events", "42")
+    assert said.out.splitlines()[1].split() == ["03:04:05", "running", "runs"]
+    assert [e["seq"] for e in tpujob("events", "42", "--json").json] == [1, 2]
+    api.jobs["000042"] = job_view(state="succeeded")
+    assert tpujob("events", "42", "--follow").out == said.out
+    lines = tpujob("events", "42", "-f", "--json").out.splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == [1, 2]
+
+
+@pytest.mark.parametrize(("end", "code"), [("succeeded", 0), ("failed", 1), ("cancelled", 5)])
+def test_wait_ends_as_the_job_does(tpujob: Tpujob, api: ScriptedJobs, end: str, code: int) -> None:
+    api.script = [job_view(), job_view(version=8), job_view(version=9, state=end)]
+    assert end in tpujob("wait", "42", code=code).out
+    assert tpujob("wait", "42", "--json", code=code).json["state"] == end
+
+
+def test_wait_gives_up_after_its_timeout(tpujob: Tpujob) -> None:
+    said = tpujob("wait", "42", "--timeout", "0.2", code=124)
+    assert "running" in said.out
+
+
+# Steer ---------------------------------------------------------------------------------------------------------------
+
+
+def test_steering_commands_do_what_they_say(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    assert "kept for a resume" in tpujob("cancel", "42").out
+    assert tpujob("cancel", "42", "--release", "--json").json["wish"] == "release"
+    assert [c["release"] for c in api.named("cancel")] == [False, True]
+    assert "running" in tpujob("resume", "42").out
+    assert tpujob("delete", "42", "--json").json["wish"] == "release"
+    assert "removed" in tpujob("clean", "42", "--yes", "--checkpoints").out
+    assert api.named("clean") == [{"job": "42", "checkpoints": True}]
+
+
+def test_resume_of_a_job_that_is_done_says_why_not(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.jobs["000042"] = job_view(state="succeeded")
+    said = tpujob("resume", "42", code=4)
+    assert "has succeeded" in said.err
+    assert "tpujob create" in said.err
+
+
+def test_a_held_job_says_what_it_costs_and_how_to_go_on(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    message = "the program is stopped; tj-000042-1 is held, at $7.37/h"
+    api.jobs["000042"] = job_view(state="holding", hold_until=AT, message=message)
+    said = tpujob("cancel", "42")
+    assert "$7.37/h" in said.out
+    assert "tpujob resume 000042" in said.out, "in one piece, to be copied"
+
+
+def test_ssh_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    assert "no host" in tpujob("ssh", "42", code=4).err
+    nowhere = str(tpujob.state / "nowhere")
+    api.host_access = HostAccess(
+        host=1, address="127.0.0.1", port=1, user="u", key_file=nowhere, known_hosts_file=nowhere
+    )
+    said = tpujob("ssh", "42", "--host", "1", "--", "ls", "-la", code=1)
+    assert "no host key is pinned" in said.err
+    assert api.named("access")[-1] == {"job": "42", "host": 1}
+
+
+# About tpujob --------------------------------------------------------------------------------------------------------
+
+
+def test_version_and_schema(tpujob: Tpujob) -> None:
+    from tpujob import __version__
+
+    assert tpujob("version").out == f"tpujob {__version__}\n" == tpujob("--version").out
+    assert tpujob("version", "--json").json == {"version": __version__}
+    assert "tpu" in tpujob("schema").json["properties"]
+
+
+def test_status_says_what_runs(tpujob: Tpujob) -> None:
+    found = {p["name"]: p for p in tpujob("status", "--json").json}
+    assert found["backend"]["running"]
+    assert found["backend"]["url"].startswith("http://127.0.0.1:")
+    assert not found["emulator"]["running"]
+    lines = tpujob("status").out.splitlines()
+    assert next(line for line in lines if "emulator" in line).split()[1] == "down"
+
+
+def test_down_without_a_stack(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPUJOB_STATE", str(tpujob.state.parent / "another"))
+    assert "not running" in tpujob("down").out
+
+
+def test_help_names_every_command_and_every_exit_code(tpujob: Tpujob) -> None:
+    text = tpujob("--help").out
+    for command in ("up", "create", "list", "logs", "ssh", "emulator", "demo"):
+        assert f"\n  {command} " in text
+    for code, meaning in EXIT_CODES.items():
+        assert any(line.split()[:1] == [str(code)] and meaning in line for line in text.split("\n"))
+
+
+def test_the_table_of_exit_codes_has_every_error() -> None:
+    kinds = [k for k in vars(errors).values() if isinstance(k, type)]
+    assert {k.exit_code for k in kinds if issubclass(k, errors.TpujobError)} <= set(EXIT_CODES)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["nonsense"], ["show"], ["list", "--nonsense"], ["logs", "42", "--host", "-1"], ["wait", "1"]],
+)
+def test_a_command_that_makes_no_sense(tpujob: Tpujob, api: ScriptedJobs, words: list[str]) -> None:
+    code = 3 if words[0] == "wait" else 2
+    said = tpujob(*words, code=code)
+    assert said.err
+    assert "Traceback" not in said.err
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [errors.BadSpec, errors.IllegalInState, errors.HostKeyChanged])
+def test_an_error_of_the_backend_is_told_with_its_hint_and_its_code(
+    tpujob: Tpujob, api: ScriptedJobs, kind: type[errors.TpujobError]
+) -> None:
+    api.raises = kind("what \x1b[31mhappened", hint="what to do")
+    said = tpujob("cancel", "42", code=kind.exit_code)
+    assert said.err == "tpujob: what happened\n  what to do\n"
+    assert said.out == ""
+
+
+def test_a_forged_token_is_told(tpujob: Tpujob) -> None:
+    (tpujob.state / "token").write_text("another")
+    assert "token" in tpujob("cancel", "42", code=77).err
+
+
+def test_a_backend_that_does_not_answer_is_told_with_its_log(
+    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = tpujob.state / "run" / "backend.json"
+    ready.write_text(json.dumps(json.loads(ready.read_text()) | {"url": "http://127.0.0.1:9"}))
+    said = tpujob("cancel", "42", code=69)
+    assert "tpujob up" in said.err
+    assert str(tpujob.state / "run" / "backend.log") in said.err
+    monkeypatch.setattr("tpujob.cli.backend.PAUSES", (0.01, 0.01))
+    assert tpujob("wait", "42", code=69).err.count("trying again") == 1
+
+
+def test_a_state_folder_that_is_not_writable_is_told(
+    tpujob: Tpujob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TPUJOB_STATE", str(tmp_path / "file" / "state"))
+    said = tpujob("list", code=1)
+    assert str(tmp_path / "file") in said.err
+    assert "Traceback" not in said.err
+
+
+def test_completion_knows_jobs_and_never_complains(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    from tpujob.cli.options import complete_job
+
+    assert dict(complete_job(""))["digits"] == "000042, running"
+    assert [value for value, _ in complete_job("0000")] == ["000042"]
+    api.raises = RuntimeError("down")
+    assert complete_job("") == []

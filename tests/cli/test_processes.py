@@ -1,0 +1,229 @@
+"""What only shows in a process of its own: Ctrl-C, closed pipes, terminals, completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Tpujob
+from tests.web.scripted import ScriptedJobs, job_view, log_line
+from tpujob.ports import LogPage
+
+
+def until(holds: Callable[[], object], what: str, patience: float = 30) -> None:
+    end = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < end, f"never: {what}"
+        time.sleep(0.02)
+
+
+class Terminal:
+    """A command on a pseudo terminal; `text` is what it has shown so far."""
+
+    def __init__(self, tpujob: Tpujob, *words: str) -> None:
+        self.master, slave = pty.openpty()
+        self.process = tpujob.popen(
+            *words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        )
+        os.close(slave)
+        self.text = ""
+
+    def shows(self, what: str) -> None:
+        until(lambda: self._read() and what in self.text, f"{what!r} in\n{self.text}")
+
+    def type(self, what: str) -> None:
+        os.write(self.master, what.encode())
+
+    def ends(self, code: int) -> str:
+        until(lambda: self._read() is not None and self.process.poll() is not None, "its end")
+        self._read()
+        os.close(self.master)
+        assert self.process.returncode == code, self.text
+        return self.text
+
+    def _read(self) -> bool:
+        while select.select([self.master], [], [], 0)[0]:
+            try:
+                self.text += os.read(self.master, 65536).decode()
+            except OSError:  # the other end is closed
+                break
+        return True
+
+
+@pytest.mark.parametrize("words", [["wait", "42"], ["logs", "-f", "42"], ["events", "-f", "42"]])
+def test_ctrl_c_says_that_the_job_goes_on(
+    tpujob: Tpujob, api: ScriptedJobs, words: list[str]
+) -> None:
+    api.pages = [LogPage(lines=[], cursor="", done=False)] * 1000
+    process = tpujob.popen(*words)
+    if words[0] == "logs":
+        until(lambda: api.named("logs"), "the log is read")
+    else:
+        assert api.polling.acquire(timeout=30)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Job 000042 goes on" in err
+    assert "tpujob show 000042" in err
+    assert "Traceback" not in out + err
+    assert api.named("cancel") == []
+
+
+def test_ctrl_c_while_a_job_is_submitted_tells_how_to_repeat_safely(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = api.create
+
+    def create(*args: object, **kwargs: object) -> object:
+        job = slow(*args, **kwargs)  # type: ignore[arg-type]
+        api.changed.wait(30)  # the reply does not come before Ctrl-C
+        return job
+
+    monkeypatch.setattr(api, "create", create)
+    process = tpujob.popen("create", str(job_file))
+    until(lambda: api.named("create"), "the job is submitted")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    api.changed.set()
+    assert process.returncode == 130
+    again = re.search(r"tpujob (create .* --key \w+)", err)
+    assert again, err
+    monkeypatch.undo()
+    monkeypatch.setenv("TPUJOB_STATE", str(tpujob.state))
+    repeated = tpujob.popen(*again[1].split(), "--json")
+    out, err = repeated.communicate(timeout=30)
+    assert json.loads(out)["id"] == "000002", err
+    assert len(api.jobs) == 2, "one job, although it was submitted twice"
+
+
+def test_a_closed_pipe_is_quiet(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.pages = [LogPage(lines=[log_line(0, "x" * 100)] * 5000, cursor="", done=False)] * 1000
+    reader, writer = os.pipe()
+    process = tpujob.popen("logs", "42", stdout=writer)
+    os.close(writer)
+    assert os.read(reader, 10).startswith(b"0| xxx")
+    os.close(reader)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (141, "")
+
+
+def test_a_person_is_asked_before_a_slice_is_given_back(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    no = Terminal(tpujob, "delete", "42")
+    no.shows("[y/N]")
+    no.type("n\n")
+    assert "$7.37/h" in no.ends(1)
+    assert api.named("delete") == []
+    yes = Terminal(tpujob, "delete", "digits")
+    yes.shows("[y/N]")
+    yes.type("y\n")
+    yes.ends(0)
+    assert api.named("delete") == [{"job": "000042"}]
+
+
+def test_ctrl_c_at_a_question_does_nothing(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    asked = Terminal(tpujob, "clean", "42")
+    asked.shows("[y/N]")
+    os.kill(asked.process.pid, signal.SIGINT)
+    asked.ends(130)
+    assert api.named("clean") == []
+
+
+def test_nothing_is_asked_when_nothing_can_be_lost(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.jobs["000042"] = job_view(state="cancelled", slices=[])
+    assert "[y/N]" not in Terminal(tpujob, "delete", "42").ends(0)
+
+
+def test_colour_is_for_terminals_that_want_it(
+    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\x1b[32m" in Terminal(tpujob, "list").ends(0)
+    assert "\x1b[" not in tpujob("list").out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in Terminal(tpujob, "list").ends(0)
+
+
+def test_list_watch_redraws_and_restores_the_terminal(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    watching = Terminal(tpujob, "list", "--watch")
+    watching.shows("480/600")
+    api.change(job_view(step=599))
+    watching.shows("599/600")
+    os.kill(watching.process.pid, signal.SIGINT)
+    text = watching.ends(130)
+    assert text.count("\x1b[?1049h") == text.count("\x1b[?1049l") == 1
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is there again"
+
+
+def test_list_watch_without_a_terminal_prints_at_each_change(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    process = tpujob.popen("list", "--watch", "--json")
+    assert process.stdout
+    assert json.loads(process.stdout.readline())[0]["step"] == 480
+    api.change(job_view(step=599))
+    assert json.loads(process.stdout.readline())[0]["step"] == 599
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+
+
+def test_create_follow_on_a_terminal_is_a_live_panel(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    done = job_view("000002", state="succeeded", message="all done")
+    api.script = [job_view("000002"), job_view("000002"), done]
+    shown = Terminal(tpujob, "create", str(job_file), "--follow").ends(0)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    assert "╭─ job 000002" in text
+    assert "480/600" in text
+    assert "Job 000002 (digits) is" in text
+
+
+def test_completion_in_a_shell(tpujob: Tpujob, tmp_path: Path) -> None:
+    script = tpujob.popen("--show-completion", "bash").communicate(timeout=30)[0]
+    assert "_TPUJOB_COMPLETE" in script
+    env = os.environ | {
+        "_TPUJOB_COMPLETE": "complete_bash",
+        "COMP_WORDS": "tpujob show 0",
+        "COMP_CWORD": "2",
+    }
+    out = tpujob.popen(env=env).communicate(timeout=30)[0]
+    assert out.split() == ["000042"]
+    home = os.environ | {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    installed = tpujob.popen("--install-completion", "bash", env=home)
+    assert "installed" in installed.communicate(timeout=30)[0]
+    assert any("tpujob" in p.name for p in (tmp_path / ".bash_completions").iterdir())
+
+
+def test_commands_pay_only_for_what_they_use(tpujob: Tpujob) -> None:
+    """A heavy import on the common path costs every command; `make bench` has the figures."""
+    heavy = {
+        "pydantic",
+        "yaml",
+        "rich",
+        "google",
+        "fabric",
+        "paramiko",
+        "fastapi",
+        "jax",
+        "asyncssh",
+    }
+    code = (
+        "import sys; from tpujob.cli.app import run; run(sys.argv[1:]);"
+        " print(*{m.partition('.')[0] for m in sys.modules}, file=sys.stderr)"
+    )
+    for words in (["--help"], ["list"], ["show", "42"], ["logs", "42"], ["cancel", "42"]):
+        import sys
+
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+        )
+        assert not heavy & set(done.stderr.split()), f"tpujob {' '.join(words)}"

@@ -1,0 +1,318 @@
+"""Golden texts at 80 columns. If one differs and the new one reads better, replace it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.web.scripted import (
+    AT,
+    ScriptedJobs,
+    attempt_view,
+    event_view,
+    job_view,
+    log_line,
+    slice_view,
+)
+from tpujob.cli import render, words
+from tpujob.cli.summary import shortcomings, steps_lost, summary
+from tpujob.cli.text import clean, seconds, width
+from tpujob.domain.model import State
+from tpujob.ports import JobView
+
+NOW = (seconds(AT) or 0) + 130
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def same(got: str, wanted: str) -> None:
+    assert got.strip("\n").splitlines() == wanted.strip("\n").splitlines(), f"\n{got}"
+
+
+def preempted_and_done(**more: Any) -> JobView:
+    return job_view(
+        state="succeeded",
+        message="all 2 hosts exited with 0",
+        outcome="succeeded",
+        finished_at="2026-01-02T03:06:05.000Z",
+        step=600,
+        metrics={"test_accuracy": 0.9861},
+        attempt=2,
+        usd_spent=0.24,
+        slices=[
+            slice_view("tj-000042-1", gone_at="2026-01-02T03:05:10.000Z"),
+            slice_view(
+                "tj-000042-2",
+                requested_at="2026-01-02T03:05:10.000Z",
+                gone_at="2026-01-02T03:06:05.000Z",
+            ),
+        ],
+        attempts=[
+            attempt_view(
+                1,
+                running_at="2026-01-02T03:04:15.000Z",
+                ended_at="2026-01-02T03:05:05.000Z",
+                outcome="interrupted",
+                cause="PREEMPTED",
+                message="tj-000042-1 was preempted",
+                step=305,
+                checkpoint=300,
+            ),
+            attempt_view(
+                2,
+                started_at="2026-01-02T03:05:20.000Z",
+                running_at="2026-01-02T03:05:25.000Z",
+                ended_at="2026-01-02T03:06:00.000Z",
+                outcome="succeeded",
+                step=600,
+                resumed_from=300,
+            ),
+        ],
+        **more,
+    )
+
+
+def test_list() -> None:
+    jobs = [
+        job_view(),
+        job_view(
+            "000043",
+            name="llama-1b",
+            state="provisioning",
+            zone="europe-west4-b",
+            type="v5litepod-16",
+            host0_ip="",
+            step=None,
+        ),
+        job_view("000044", name="hello", state="succeeded", step=None, zone="us-east1-d"),
+    ]
+    same(
+        render.job_table(jobs, 80, NOW),
+        """
+Job ID User Name     Accelera… Zone           Host0 IP  Status          Step Age
+000042 ada  digits   v4-16     us-central2-b  127.1.0.1 running      480/600  2m
+000043 ada  llama-1b v5li…d-16 europe-west4-b -         provisioning       -  2m
+000044 ada  hello    v4-16     us-east1-d     127.1.0.1 succeeded          -  2m
+""",
+    )
+
+
+def test_list_with_hostile_and_long_values_keeps_its_columns() -> None:
+    jobs = [
+        job_view(
+            "000043",
+            name="llama-1b-with-a-very-long-name-of-40-chars",
+            user="margarethe",
+            state="provisioning",
+            type="v5litepod-256",
+            zone="asia-northeast1-b",
+            host0_ip="34.123.222.111",
+            step=12345678,
+            steps=20000000,
+        ),
+        job_view("000044", name="訓練ジョブの名前がとても長い", user="\x1b[31mroot", step=None),
+        job_view("000045", name="$(reboot)\u202egpj.exe", user="<script>\n\r"),
+    ]
+    text = render.job_table(jobs, 80, NOW)
+    assert text == clean(text.replace("\n", "|")).replace("|", "\n")
+    lines = text.splitlines()
+    assert len(lines) == 4
+    assert all(width(line) <= 80 for line in lines), text
+    ends = {width(line) for line in lines}
+    assert ends == {80}, f"the last column does not line up:\n{text}"
+
+
+def test_list_uses_a_wider_terminal_and_survives_a_narrow_one() -> None:
+    jobs = [job_view(name="a-name-of-some-length")]
+    assert "a-name-of-some-length" in render.job_table(jobs, 140, NOW)
+    assert "Accelerator" in render.job_table(jobs, 140, NOW)
+    assert "000042" in render.job_table(jobs, 20, NOW)
+
+
+def test_an_empty_list_says_what_to_do() -> None:
+    assert "tpujob create" in render.job_table([], 80, NOW, all=True)
+    assert "--all" in render.job_table([], 80, NOW, all=False)
+
+
+def test_show() -> None:
+    job = job_view(
+        slices=[slice_view("tj-000042-1", gone_at=AT), slice_view("tj-000042-2")],
+        attempts=[
+            attempt_view(
+                1,
+                ended_at="2026-01-02T03:05:05.000Z",
+                outcome="interrupted",
+                cause="PREEMPTED",
+                message="tj-000042-1 was preempted",
+                step=300,
+            ),
+            attempt_view(2, step=480, resumed_from=300),
+        ],
+        attempt=2,
+        metrics={"test_accuracy": 0.98765},
+    )
+    events = [
+        event_view(1, "queued", "ada asked for digits on spot v4-16"),
+        event_view(2, "running", "attempt 1 runs on 2 hosts"),
+    ]
+    same(
+        render.job_page(job, events, 80, NOW),
+        """
+Job 000042  digits  running for 2m10s
+
+  Now       attempt 1 runs on 2 hosts
+  Next      it succeeds when every host exits with 0; if the slice is preempted,
+            it gets another and goes on from its last checkpoint
+  Progress  [================    ] 80%  step 480 of 600  loss 0.01234
+            checkpoint 400
+  Metrics   test_accuracy 0.9877
+  TPU       v4-16: 8 chips on 2 hosts, topology 2x2x2, spot, us-central2-b
+  Cost      $7.37/h now, $0.12 so far
+  User      ada
+  Workdir   gs://tpujob-us-central2/jobs/000042
+  Created   2m10s ago, 03:04:05
+
+Slices
+  tj-000042-1  gone       spot v4-16 in us-central2-b  $0.12 at $7.37/h
+  tj-000042-2  held       spot v4-16 in us-central2-b  $0.12 at $7.37/h
+    hosts  0: 127.1.0.1  1: 127.1.0.2
+
+Attempts
+  1  interrupted PREEMPTED after 1m00s on tj-000042-1, to step 300
+     tj-000042-1 was preempted
+  2  going on after 2m10s on tj-000042-2, step 300 to 480
+
+Last events
+  03:04:05  queued        ada asked for digits on spot v4-16
+  03:04:05  running       attempt 1 runs on 2 hosts
+""",
+    )
+
+
+def test_plan_and_created() -> None:
+    same(
+        render.plan_page(ScriptedJobs().plan({"name": "x"}), 80),
+        """
+x would get (nothing was submitted):
+  TPU       v4-16 (v4), spot
+  Hosts     2 hosts, 8 chips, topology 2x2x2
+  Memory    256 GiB of HBM
+  Peak      2,200 bf16 TFLOP/s
+  Zone      us-central2-b
+  Software  tpu-ubuntu2204-base
+  Cost      $7.37/h
+  Bucket    gs://tpujob-us-central2
+  Program   echo hello
+""",
+    )
+    same(
+        render.created_text(job_view(), 80, 7.37, color=False),
+        """
+Created job 000042  digits
+  Asked for spot v4-16: 2 hosts, 8 chips, $7.37/h while it holds the slice
+  tpujob show 000042     what it does and why
+  tpujob logs 000042 -f  its output, as it comes
+  tpujob cancel 000042   stop the program, keep the slice a while
+""",
+    )
+
+
+def test_the_summary_of_the_demo() -> None:
+    same(
+        summary(preempted_and_done(), 80, list_price=7.37, attempts=2),
+        """
+Job 000042 succeeded through 1 preemption.
+
+             03:04:05                +1m55s
+  attempt 1  ···█████████████                steps 0-305  interrupted PREEMPTED
+  attempt 2                   ····█████████  steps 300-600  succeeded
+             · waiting for the slice  █ running
+
+  Test accuracy    98.61%
+  Steps lost       5 of 600
+  On Google Cloud  about $0.24, at $7.37/h for a spot v4-16 from ready to gone
+  Here             $0.00, on this machine's emulator
+
+Try next:
+  tpujob show 000042   what it does and why
+  tpujob logs 000042   its output
+  tpujob clean 000042  remove its logs and its record
+  tpujob create configs/hello.yaml --follow
+  tpujob emulator --help
+""",
+    )
+
+
+def test_what_keeps_the_demo_from_being_a_success() -> None:
+    assert shortcomings(preempted_and_done(), attempts=2) == []
+    assert "1 attempts" not in str(shortcomings(preempted_and_done(), attempts=2))
+    low = preempted_and_done() | {"metrics": {"test_accuracy": 0.9}}
+    assert "90.0%" in str(shortcomings(low, attempts=2))  # type: ignore[arg-type]
+    silent = preempted_and_done() | {"metrics": {}}
+    assert "no test accuracy" in str(shortcomings(silent, attempts=2))  # type: ignore[arg-type]
+    assert "2 attempts instead of 1" in str(shortcomings(preempted_and_done(), attempts=1))
+    assert "failed" in str(shortcomings(job_view(state="failed"), attempts=1))
+
+
+def test_steps_lost_are_those_made_twice() -> None:
+    assert steps_lost(preempted_and_done()) == 5
+    assert steps_lost(job_view()) == 0
+    before_any_checkpoint = [attempt_view(1, step=40), attempt_view(2, step=600)]
+    assert steps_lost(job_view(attempts=before_any_checkpoint)) == 40
+    assert steps_lost(job_view(attempts=[attempt_view(1, step=40), attempt_view(2)])) is None
+
+
+@pytest.mark.parametrize("wish", ["run", "cancel", "release", "clean"])
+@pytest.mark.parametrize("state", list(State))
+def test_every_state_says_what_happens_next(state: State, wish: str) -> None:
+    said = words.what_next(job_view(state=state.value, wish=wish, hold_until=AT))
+    assert said
+    assert "unknown" not in said
+
+
+def test_a_question_names_the_job_the_slice_and_its_price() -> None:
+    asked = render.stop_question(job_view(), "Delete", checkpoints=False)
+    assert all(part in asked for part in ("000042", "digits", "tj-000042-1", "$7.37/h"))
+    done = preempted_and_done()
+    assert render.stop_question(done, "Delete", checkpoints=False) == "", "nothing would be lost"
+    assert "logs" in render.stop_question(done, "Clean", checkpoints=False)
+    assert "checkpoints" in render.stop_question(done, "Clean", checkpoints=True)
+
+
+def test_log_lines_are_harmless_and_say_their_host() -> None:
+    hostile = log_line(3, "\x1b[2J\x1b]0;x\x07loss 0.5\r")
+    assert render.log_line(hostile, prefix=True, color=False) == "3| loss 0.5 "
+    assert render.log_line(hostile, prefix=False, color=True) == "loss 0.5 "
+    assert render.log_line(hostile, prefix=True, color=True).startswith("\x1b[")
+
+
+def test_the_live_panel_shows_what_matters() -> None:
+    from rich.console import Console
+
+    from tpujob.cli.panel import picture
+
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    events = [("03:04:05", "running", "attempt 1 runs on 2 hosts"), ("03:04:06", "", "remark")]
+    console.print(picture(job_view(), events, NOW, 7.37))
+    console.file.close()
+    text = console.export_text()
+    parts = ("000042", "tj-000042-1", "127.1.0.2", "480/600", "0.01234", "$7.37/h", "$0.12")
+    assert all(part in text for part in parts), text
+    assert "03:04:05  running       attempt 1 runs on 2 hosts" in text
+    heights = {len(text.splitlines())}
+    queued = job_view(state="queued", slices=[], attempts=[], step=None, steps=None)
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(picture(queued, [], NOW, 7.37))
+    console.file.close()
+    heights.add(len(console.export_text().splitlines()))
+    assert len(heights) == 1, "the panel would jump"

@@ -1,0 +1,87 @@
+"""Text that a stranger wrote stays text, and takes the columns that it is measured to take."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpujob.cli import text
+from tpujob.cli.text import clean, clip, clip_middle, pad, width
+
+HOSTILE = [
+    ("\x1b[31mred\x1b[0m", "red"),
+    ("\x1b]0;title\x07after", "after"),
+    ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+    ("\x1b]0;never ended", ""),
+    ("a\x1b[2Jb\x1bcc", "abc"),
+    ("\x9b31mred", "red"),
+    ("bell\x07 back\x08space", "bell backspace"),
+    ("over\rwrite\nline", "over write line"),
+    ("a\tb", "a   b"),
+    ("abc\u202edcb\u202c", "abcdcb"),
+    ("zero\u200bwidth\ufeff", "zerowidth"),
+    ("שלום", "שלום"),
+    ("訓練", "訓練"),
+    ("\ud800", ""),
+]
+
+
+@pytest.mark.parametrize(("given", "shown"), HOSTILE)
+def test_what_a_terminal_would_obey_is_gone(given: str, shown: str) -> None:
+    assert clean(given) == shown
+
+
+@given(st.text())
+def test_clean_text_has_nothing_left_to_clean(given: str) -> None:
+    shown = clean(given)
+    assert clean(shown) == shown
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+
+
+@given(st.text().map(clean), st.integers(1, 40))
+def test_cut_and_filled_text_has_the_width_asked_for(given: str, columns: int) -> None:
+    for cut in (clip, clip_middle):
+        shown = cut(given, columns)
+        assert width(shown) <= columns
+        assert width(pad(shown, columns)) == columns
+        assert shown == given or "…" in shown
+
+
+def test_wide_characters_take_two_columns_and_marks_none() -> None:
+    assert width("訓練") == 4
+    assert width("e\u0301") == 1
+    assert clip("訓練ジョブ", 6) == "訓練…"
+    assert clip_middle("europe-west4-b", 10) == "europ…t4-b"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [(0, "0s"), (59.9, "59s"), (130, "2m10s"), (3 * 3600 + 300, "3h05m"), (100 * 3600, "4d04h")],
+)
+def test_spans(given: float, shown: str) -> None:
+    assert text.span(given) == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [(0, "0"), (9999, "9999"), (12000, "12.0k"), (250_000, "250k"), (1_500_000, "1.5M")],
+)
+def test_step_numbers(given: int, shown: str) -> None:
+    assert text.count(given) == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [(None, "price unknown"), (0, "$0.00"), (0.0042, "$0.0042"), (1234.5, "$1,234.50")],
+)
+def test_money(given: float | None, shown: str) -> None:
+    assert text.dollars(given) == shown
+
+
+def test_a_time_that_is_none_breaks_nothing() -> None:
+    assert text.seconds("yesterday") is None
+    assert text.seconds("2026-01-02T03:04:05Z") == text.seconds("2026-01-02T04:04:05+01:00")
+    assert text.clock("yesterday") == "--:--:--"
