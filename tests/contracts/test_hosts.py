@@ -133,10 +133,10 @@ def test_an_agent_that_cannot_run_is_a_clear_no(rig: Rig, tmp_path: Path):
     broken = tmp_path / "agent.py"
     broken.write_text("import no_such_module")
     hosts = SshHosts(tmp_path / "keys", port=rig.farm.ssh_port, agent=broken)
-    with pytest.raises(Refused, match=r"did not start .exit code 1.: .*no_such_module") as caught:
+    with pytest.raises(Refused, match=r"gave no answer .exit code 1.: .*no_such_module") as caught:
         hosts.start(slice, [_plan(0)], timeout=60)
     assert caught.value.cause == "SETUP"
-    with pytest.raises(Transient, match="did not start"):  # a stop is never refused, only not done
+    with pytest.raises(Transient, match="gave no answer"):  # a stop is never refused, only not done
         hosts.stop(slice, grace=1, timeout=60)
     hosts.close()
 

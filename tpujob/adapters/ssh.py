@@ -245,7 +245,7 @@ def _parsed(output: Output) -> Mapping[str, Any]:
     if output.code > 128:
         raise Transient(f"the agent was killed (exit code {output.code})")
     said = _printable(output.text[-300:]) or "nothing"
-    raise Refused(f"the agent did not start (exit code {output.code}): {said}", cause="SETUP")
+    raise Refused(f"the agent gave no answer (exit code {output.code}): {said}", cause="SETUP")
 
 
 def _answer(line: str) -> dict[str, Any] | None:

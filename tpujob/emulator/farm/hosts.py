@@ -12,7 +12,8 @@ from pathlib import Path
 from tpujob.emulator.farm import processes
 from tpujob.emulator.farm.http import HttpServer
 from tpujob.emulator.farm.metadata import SSH_KEYS, Metadata
-from tpujob.emulator.farm.sshd import Login, SshServer
+from tpujob.emulator.farm.session import Login
+from tpujob.emulator.farm.sshd import SshServer
 
 USER = "tpujob"
 
