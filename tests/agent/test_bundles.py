@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from tests.agent.host import Host, archive
+from tpujob.agent import agent
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -39,11 +41,19 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_archive_is_refused_and_nothing_runs(host: Host, name: str) -> None:
-    bundle = host.bucket.bundle(archive(*HOSTILE[name]))
+def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "archive").write_bytes(archive(*HOSTILE[name]))
+    with pytest.raises(agent.Failure, match="bundle") as failure:
+        agent.unpack(str(tmp_path / "archive"), str(tmp_path / "files"))
+    assert failure.value.cause == "SETUP"
+    assert {p.name for p in tmp_path.iterdir()} == {"archive", "files"}
+
+
+def test_nothing_runs_on_a_host_that_was_sent_one(host: Host) -> None:
+    bundle = host.bucket.bundle(archive(*HOSTILE["parent"]))
     report = host.run("echo never", bundles=[bundle])
     assert (report["exit_code"], report["cause"]) == (None, "SETUP"), report
-    assert "bundle" in report["error"]
+    assert "leaves it" in report["error"]
     assert "never" not in host.bucket.log()
     assert list((host.home / ".tpujob" / "bundles").iterdir()) == []
 

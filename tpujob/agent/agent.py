@@ -51,15 +51,8 @@ MAX_METADATA = 7 * 1024  #: bytes of a report; Cloud Storage takes 8 KiB of meta
 MAX_FILES, MAX_UNPACKED = 200_000, 4 * 1024**3  #: of a bundle
 PROBLEM_MEANS = {401: "PERMISSION", 403: "PERMISSION"}  #: HTTP status of a bundle -> cause
 
-SAID = (
-    "job",
-    "attempt",
-    "phase",
-    "exit_code",
-    "error",
-    "cause",
-    "notice",
-)  #: of a state, in a report
+#: what a report takes from a state
+SAID = ("job", "attempt", "phase", "exit_code", "error", "cause", "notice")
 #: those that a daemon hears; SIGCHLD and SIGUSR1 only wake it, the last two are no reason to end
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
@@ -644,9 +637,10 @@ class Progress:
             facts["resumed_from"] = step
         elif kind == "phase":
             facts["program_phase"] = str(event.get("name"))[:60]
-        elif kind == "metric" and len(facts["metrics"]) < 32:
-            name = str(event.get("name"))[:60]
-            facts["metrics"] = dict(facts["metrics"], **{name: _number(event.get("value"))})
+        elif kind == "metric":
+            name, metrics = str(event.get("name"))[:60], facts["metrics"]
+            if name in metrics or len(metrics) < 32:
+                facts["metrics"] = dict(metrics, **{name: _number(event.get("value"))})
         return kind in ("phase", "checkpoint", "resume", "verdict")
 
 
@@ -861,6 +855,7 @@ class Daemon:
             self.state.update(error=str(failure)[:500], cause=failure.cause)
         except Exception as error:  # a mistake here must not leave a program without its keeper
             traceback.print_exc()
+            end_all(lambda: family(self.folder), self.plan["grace"])
             code = None
             self.state.update(error="the agent failed: %r" % error, cause="CRASH")
         if code == -signal.SIGKILL and self.grace is None and kernel_kills() > kills:
@@ -941,7 +936,7 @@ class Daemon:
         thread = threading.Thread(target=do, daemon=True)
         thread.start()
         while thread.is_alive():
-            self.wake.wait(0.02)
+            self.wake.wait(0.05)
             self._listen()
             if self._told() and not whole:
                 raise Stopped
@@ -1012,9 +1007,7 @@ class Daemon:
                 send(family(self.folder, child.pid), signal.SIGTERM)
             elif self.warned and not told and not kill_at:
                 told = True
-                self.log.note(
-                    "passing SIGTERM on%s" % (" (%s)" % self._noticed if self._noticed else "")
-                )
+                self.log.note("passing SIGTERM on: %s" % (self._noticed or "told by the host"))
                 send(family(self.folder, child.pid), signal.SIGTERM)
             if kill_at and time.monotonic() >= kill_at:
                 send(family(self.folder, child.pid), signal.SIGKILL)
