@@ -99,12 +99,19 @@ class Jobs:
                 "the bundle's content does not have the hash that it was sent with",
                 hint="Send it again.",
             )
-        if not re.fullmatch(r"gs://[a-z0-9][-a-z0-9_.]{1,61}[a-z0-9]", bucket):
-            raise BadRequest(f"not a bucket: {bucket!r}", hint="Use the `bucket` of the plan.")
+        self._blobs.ensure_bucket(bucket, self._region_of_bucket(bucket), timeout=BUCKET)
         path = f"{bucket}/bundles/{sha256}.tar.gz"
         with contextlib.suppress(Conflict):  # the same content is there already
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
         return path
+
+    def _region_of_bucket(self, bucket: str) -> str:
+        """Only the buckets of plans are written to."""
+        for facts in accelerators.GENERATIONS.values():
+            for zone in (*facts.device_zones, *facts.pod_zones):
+                if self._bucket(region_of(zone)) == bucket:
+                    return region_of(zone)
+        raise BadRequest(f"{bucket!r} is no bucket of tpujob", hint="Use the `bucket` of the plan.")
 
     def create(
         self,

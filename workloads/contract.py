@@ -69,7 +69,7 @@ class Reporter:
         self._events = (self.folder / "events.jsonl").open("a", buffering=1, encoding="utf-8")
         self._beaten = 0.0
 
-    def event(self, kind: str, **fields: Any) -> None:
+    def event(self, kind: str, /, **fields: Any) -> None:
         """Append one fact. Kinds: `phase` (name), `step` (step, loss, ms), `checkpoint` (step),
         `resume` (step), `metric` (name, value), `verdict`, `error`. JSON has no NaN: pass None."""
         now = time.time()
@@ -81,7 +81,7 @@ class Reporter:
             self.replace("heartbeat.json", {"t": now, "phase": name, "step": fields.get("step")})
 
     def verdict(self, **fields: Any) -> None:
-        """State where a non-finite number came from: `step, host, device, kind, rows`."""
+        """State where a non-finite number came from: `step, host, device, blame, rows`."""
         self.replace("verdict.json", {"t": time.time(), **self._stamp, **fields})
         self.event("verdict", **fields)
 

@@ -100,6 +100,19 @@ def test_ssh_opens_a_real_session_on_the_host_that_is_named(stack: LocalStack) -
     stack.run("delete", job_id, "--yes")
 
 
+def test_a_users_own_script_travels_with_the_job_and_resumes(stack: LocalStack) -> None:
+    """What the README tells: a folder of one's own, `code: .`, cancelled and resumed."""
+    folder = Path(__file__).parents[2] / "configs" / "own-script"
+    job_id = stack.json("create", str(folder / "job.yaml"))["id"]
+    stack.until(job_id, lambda v: "step 12 of" in stack.run("logs", job_id))
+    stack.run("cancel", job_id)
+    stack.until(job_id, lambda v: v["state"] == "holding" and "held" in v["message"])
+    assert "told to stop: saved at step" in stack.run("logs", job_id)
+    stack.run("resume", job_id)
+    stack.until(job_id, lambda v: "going on from step 1" in stack.run("logs", job_id))
+    stack.run("delete", job_id, "--yes")
+
+
 def test_an_interrupted_create_says_that_the_job_goes_on(stack: LocalStack) -> None:
     (stack.folder / "follow.yaml").write_text(
         "name: followed\ntpu: {type: v4-8}\nrun: {command: sleep 60}\n"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
-from tests.flows.conftest import Stage
+from tests.flows.conftest import SPEC, Stage
 from tpujob.domain.model import Cause, Outcome, SliceState, State, Wish
+from tpujob.errors import BadRequest
 
 
 def test_a_job_runs_to_its_end_and_its_slice_is_given_back(stage: Stage) -> None:
@@ -247,12 +249,24 @@ def test_two_backends_never_both_act(stage: Stage) -> None:
 
 
 def test_the_same_idempotency_key_makes_one_job(stage: Stage) -> None:
-    from tests.flows.conftest import SPEC
-
     first = stage.api.create(SPEC, user="ada", idempotency_key="k1")
     again = stage.api.create(SPEC, user="ada", idempotency_key="k1")
     assert first["id"] == again["id"]
     assert len(stage.store.list()) == 1
+
+
+def test_a_bundle_goes_only_where_plans_say(stage: Stage) -> None:
+    data = b"an archive"
+    sha256 = hashlib.sha256(data).hexdigest()
+    bucket = stage.api.plan(SPEC)["bucket"]
+    path = stage.api.put_bundle(sha256, data, bucket=bucket)
+    assert stage.api.put_bundle(sha256, data, bucket=bucket) == path, (
+        "the same content is stored once"
+    )
+    with pytest.raises(BadRequest, match="no bucket of tpujob"):
+        stage.api.put_bundle(sha256, data, bucket="gs://of-somebody-else")
+    with pytest.raises(BadRequest, match="does not have the hash"):
+        stage.api.put_bundle(sha256, b"other", bucket=bucket)
 
 
 def test_the_sweep_takes_orphans_and_leaves_what_is_claimed_young_or_unseen(stage: Stage) -> None:
