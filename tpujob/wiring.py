@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +51,9 @@ class Backend:
 
 def backend(settings: Settings) -> Backend:
     """The service with its adapters; its loop is not started yet. Raises BackendGone when the emulator is down."""
+    import secrets
+    import socket
+
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.sqlite import SqliteStore
