@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +81,37 @@ def test_kill_9_of_the_backend_loses_nothing(stack: LocalStack) -> None:
     assert text.count("started") == 2, f"once on each of the two hosts:\n{text}"
     assert text.count("finished") == 2
     assert stack.job(job_id)["attempt"] == 1
+
+
+def test_two_backends_on_one_state_folder_act_as_one(stack: LocalStack) -> None:
+    ready = stack.state / "run" / "second.json"
+    command = [
+        sys.executable,
+        "-m",
+        "tpujob.web",
+        "--ready",
+        str(ready),
+        "--state",
+        str(stack.state),
+    ]
+    log = (stack.folder / "second.log").open("w")
+    second = subprocess.Popen(command, env=stack.env, cwd=stack.folder, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 60
+        while not ready.exists():
+            assert second.poll() is None, (stack.folder / "second.log").read_text()
+            assert time.monotonic() < deadline, "the second backend never came up"
+            time.sleep(0.1)
+        jobs = [stack.create(f"shared-{n}", "echo started; sleep 3") for n in range(3)]
+        for job_id in jobs:
+            stack.run("wait", job_id)
+            view = stack.job(job_id)
+            assert [len(view["slices"]), view["attempt"]] == [1, 1]
+            assert stack.run("logs", job_id).count("started") == 2, "once on each of the two hosts"
+    finally:
+        second.terminate()
+        second.wait(timeout=60)
+        log.close()
 
 
 def test_one_host_fails_while_the_other_hangs(stack: LocalStack) -> None:
