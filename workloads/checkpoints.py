@@ -5,6 +5,10 @@ in the data and the settings that must not change). Orbax does the work; what is
 In a bucket and in a folder alike, a step is committed once its last file, `commit_success.txt`, is there.
 """
 
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -45,12 +49,12 @@ class Checkpoints:
     def notes(self, step: int) -> dict[str, Any]:
         """What was passed to `save` as notes."""
         wanted = ocp.args.Composite(data=ocp.args.JsonRestore())
-        return self._manager.restore(step, args=wanted).data
+        return self._manager.restore(step, args=wanted)["data"]
 
     def state(self, step: int, like: Any) -> Any:
         """The state, laid out on the devices as `like` is, however it was laid out when it was saved."""
         wanted = ocp.args.Composite(state=ocp.args.StandardRestore(like))
-        return self._manager.restore(step, args=wanted).state
+        return self._manager.restore(step, args=wanted)["state"]
 
     def save(self, step: int, state: Any, notes: dict[str, Any]) -> int | None:
         """Begin to save; the state may change once this returns. Waits for a save that is still under way,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -69,7 +69,7 @@ def parse(record: type[Config], program: str, arguments: list[str]) -> Config:
     a list is `1024,512`. `--print-config` writes the record as JSON and ends with 0.
     """
     parser = _parser(record, program)
-    given = vars(parser.parse_args([_dashed(argument) for argument in arguments]))
+    given = parser.read([_dashed(argument) for argument in arguments])
     printing = given.pop("print_config")
     try:
         config = record(**given)
@@ -88,14 +88,15 @@ class _Parser(argparse.ArgumentParser):
         sys.stderr.write(f"{self.prog}: {message}\n")
         sys.exit(Exit.CONFIG)
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:
-        known, unknown = self.parse_known_args(args, namespace)
+    def read(self, arguments: list[str]) -> dict[str, Any]:
+        """The flags that were given, with their values as text."""
+        known, unknown = self.parse_known_args(arguments)
         if unknown:
             flag = unknown[0].split("=")[0]
             near = difflib.get_close_matches(flag, list(self._option_string_actions), n=1)
             hint = f"; did you mean {near[0]}?" if near else "; --help lists the flags"
             self.error(f"no such flag: {flag}{hint}")
-        return known
+        return vars(known)
 
 
 def _parser(record: type[TrainConfig], program: str) -> _Parser:
@@ -116,7 +117,9 @@ def _options(field: FieldInfo) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ",".join(str(part) for part in cast(tuple[object, ...], value))
+    return str(value)
 
 
 def _flag(name: str) -> str:

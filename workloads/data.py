@@ -6,6 +6,10 @@ are gathered in one go. (Asking Grain for each row costs 40 us a row, which is m
 step of a small model.)
 """
 
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 import gzip

@@ -4,6 +4,10 @@ What belongs here: joining the other hosts, and the codes of the contract. Every
 `os._exit`, because at a normal end JAX waits for hosts that may be dead (87 s by its defaults).
 """
 
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 import os
@@ -58,7 +62,11 @@ def code_of(error: BaseException, hosts: int) -> Exit:
     if isinstance(error, ConfigError):
         return Exit.CONFIG
     text = f"{type(error).__name__} {error}".lower()
-    if hosts > 1 and isinstance(error, RuntimeError) and any(sign in text for sign in _PEER_SIGNS):
+    if (
+        hosts > 1
+        and isinstance(error, RuntimeError | TimeoutError)
+        and any(sign in text for sign in _PEER_SIGNS)
+    ):
         return Exit.PEER
     return Exit.ERROR
 
@@ -81,20 +89,15 @@ def _join(context: Context, arrival_s: int) -> None:
     address = context.coordinator
     if context.hosts == 1 and not address:
         address = f"127.0.0.1:{_free_port()}"
-    limits = {
-        "initialization_timeout": arrival_s,
-        "heartbeat_timeout_seconds": _SILENCE_S,
-        "shutdown_timeout_seconds": _SILENCE_S,
-    }
-    if not address:
-        jax.distributed.initialize(**limits)  # on Cloud TPU, JAX finds the others by itself
-        return
+    # with no address, as on Cloud TPU, JAX finds the other hosts by itself
     jax.distributed.initialize(
-        address,
-        context.hosts,
-        context.host,
-        coordinator_bind_address=address,  # by default it listens on every interface
-        **limits,
+        address or None,
+        context.hosts if address else None,
+        context.host if address else None,
+        coordinator_bind_address=address or None,  # by default it listens on every interface
+        initialization_timeout=arrival_s,
+        heartbeat_timeout_seconds=_SILENCE_S,
+        shutdown_timeout_seconds=_SILENCE_S,
     )
     if _is_loopback(address):
         _meet_on_loopback()
@@ -106,7 +109,7 @@ def _meet_on_loopback() -> None:
     JAX has no setting for it, but a backend may be registered with collectives of one's own.
     """
     from jax._src import distributed, xla_bridge
-    from jax._src.lib import _jax
+    from jax._src.lib import _jax  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
     def backend() -> object:
         client = distributed.global_state.client

@@ -6,6 +6,10 @@ The rules it keeps:
 - Whether to save or to stop follows from what all hosts know alike, so all do it at the same step.
 """
 
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 import math

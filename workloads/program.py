@@ -4,6 +4,10 @@ The state (weights, optimizer, counters) is one nnx State, laid out as the model
 The mesh has two axes: `data` splits the batch, `tensor` splits the layers that the model annotates.
 """
 
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 import math
@@ -29,10 +33,15 @@ _IN_HASTE = {"xla_backend_optimization_level": 0}
 class Workload(Protocol):
     """What the loop needs to know of a model. Everything is in terms of rows; batches are the loop's."""
 
-    #: One line that says what is trained.
-    title: str
-    #: Sizes that the `tensor` axis must divide.
-    split_sizes: tuple[int, ...]
+    @property
+    def title(self) -> str:
+        """One line that says what is trained."""
+        ...
+
+    @property
+    def split_sizes(self) -> tuple[int, ...]:
+        """Sizes that the `tensor` axis must divide."""
+        ...
 
     def dataset(self) -> Dataset: ...
     def model(self, rngs: nnx.Rngs) -> nnx.Module: ...

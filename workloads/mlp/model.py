@@ -1,5 +1,9 @@
 """The multilayer perceptron: its layers, its loss, and which rows it has right."""
 
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 from functools import cached_property

@@ -1,0 +1,82 @@
+"""Flags: every way to write them, and one clear line for each way to get them wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import Field
+
+from workloads.config import TrainConfig, parse
+from workloads.contract import Exit
+from workloads.mlp import MlpConfig
+
+
+class _Switched(TrainConfig):
+    augment: bool = Field(True, description="turn rows a little; 50% of them")
+
+
+def test_defaults() -> None:
+    config = parse(MlpConfig, "mlp", [])
+    assert (config.dataset, config.hidden, config.batch) == ("digits", (1024, 512), 256)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--checkpoint-every=20", "--hidden=64,32"],
+        ["--checkpoint_every=20", "--hidden=[64, 32]"],
+        ["--checkpoint_every", "20", "--hidden", "64 32"],
+    ],
+)
+def test_dashes_or_underscores_and_every_way_to_write_a_list(arguments: list[str]) -> None:
+    config = parse(MlpConfig, "mlp", arguments)
+    assert config == MlpConfig(checkpoint_every=20, hidden=(64, 32))
+
+
+def test_a_yes_or_no_has_a_flag_for_each() -> None:
+    assert parse(_Switched, "p", []).augment is True
+    assert parse(_Switched, "p", ["--no-augment"]).augment is False
+    assert parse(_Switched, "p", ["--augment"]).augment is True
+
+
+@pytest.mark.parametrize(
+    ("argument", "line"),
+    [
+        ("--stepz=3", "mlp: no such flag: --stepz; did you mean --steps?"),
+        ("--xyzzy=3", "mlp: no such flag: --xyzzy; --help lists the flags"),
+        ("20", "mlp: no such flag: 20; --help lists the flags"),
+        ("--steps=0", "mlp: --steps=0: Input should be greater than or equal to 1"),
+        (
+            "--steps=ten",
+            "mlp: --steps=ten: Input should be a valid integer, unable to parse string as an integer",
+        ),
+        ("--lr=nan", "mlp: --lr=nan: Input should be a finite number"),
+        ("--dataset=mnist", "mlp: --dataset=mnist: Input should be 'digits' or 'synthetic'"),
+        ("--hidden=8,0", "mlp: --hidden=0: Input should be greater than or equal to 1"),
+        ("--steps", "mlp: argument --steps: expected one argument"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    argument: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(MlpConfig, "mlp", [argument])
+    assert ended.value.code == Exit.CONFIG
+    assert capsys.readouterr().err == line + "\n"
+
+
+def test_print_config_writes_what_would_be_used(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(MlpConfig, "mlp", ["--batch=64", "--print-config"])
+    assert ended.value.code == Exit.DONE
+    assert MlpConfig(**json.loads(capsys.readouterr().out)) == MlpConfig(batch=64)
+
+
+def test_help_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(_Switched, "p", ["--help"])
+    text = capsys.readouterr().out
+    for name in _Switched.model_fields:
+        assert "--" + name.replace("_", "-") in text
+    assert "50% of them" in text
