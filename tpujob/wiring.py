@@ -103,4 +103,6 @@ def _ready(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BackendGone("the emulator is not running", hint="Start it with `tpujob up`.") from error
+        raise BackendGone(
+            "the emulator is not running", hint="Start it with `tpujob up`."
+        ) from error
