@@ -30,9 +30,18 @@ def duration(text: str) -> float:
 
 
 Target = Annotated[
-    str, typer.Argument(help="A slice or a job's id; left out: the only ready slice.")
+    str, typer.Argument(help="A job, or a slice's name; left out: the only ready slice.")
 ]
 Duration = Annotated[float, typer.Option(parser=duration, metavar="DURATION")]
+
+
+def _slice_or_id(target: str) -> str:
+    """What the emulator knows: slices and job ids. A job's name is the backend's to resolve."""
+    if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+", target):
+        return target
+    from tpujob.cli.backend import connect
+
+    return connect().get(target)["id"]
 
 
 @app.command()
@@ -52,14 +61,14 @@ def status(
 @app.command()
 def preempt(target: Target = "", notice: Duration = 30.0) -> None:
     """Preempt a slice: SIGTERM now, everything gone after the notice."""
-    done = _client().preempt(target, notice_s=notice)
+    done = _client().preempt(_slice_or_id(target), notice_s=notice)
     say(f"{done['slice']} is being preempted: its hosts are gone in {notice:g} s")
 
 
 @app.command()
 def maintain(target: Target = "", window: Duration = 60.0) -> None:
     """Announce maintenance to the hosts of a slice, for a while."""
-    done = _client().maintain(target, window_s=window)
+    done = _client().maintain(_slice_or_id(target), window_s=window)
     say(f"{done['slice']}: maintenance is announced for {window:g} s")
 
 
@@ -70,7 +79,7 @@ def slow(
     factor: Annotated[float, typer.Option(min=1, help="1: as fast as before.")] = 10.0,
 ) -> None:
     """Make one host of a slice slower."""
-    done = _client().slow(target, host=host, factor=factor)
+    done = _client().slow(_slice_or_id(target), host=host, factor=factor)
     how = "as fast as before" if factor == 1 else f"{factor:g} times slower"
     say(f"{done['slice']}: host {host} is {how}")
 
