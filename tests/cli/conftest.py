@@ -16,6 +16,7 @@ import pytest
 
 from tests.web.conftest import api, front, url
 from tests.web.scripted import TOKEN
+from tpujob import settings, stack
 
 _ = (api, front, url)
 
@@ -63,26 +64,36 @@ class Tpujob:
 
 
 @pytest.fixture(name="tpujob_state", autouse=True)
-def _state(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def _state(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A state folder in which this process is the backend. `tpujob down` would end it: not for tests of that."""
     folder = tmp_path / "state"
     (folder / "run").mkdir(parents=True, mode=0o700)
     ready = {"pid": os.getpid(), "url": url, "token_file": str(folder / "token")}
     (folder / "run" / "backend.json").write_text(json.dumps(ready))
     (folder / "token").write_text(TOKEN)
-    settings = {
+    environment = {
         "TPUJOB_STATE": str(folder),
         "TPUJOB_USER": "ada",
         "COLUMNS": "80",
         "LINES": "24",
         "TZ": "UTC",
     }
-    for name, value in settings.items():
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     time.tzset()
-    return folder
+    yield folder
+    _no_real_stack(folder)
+
+
+def _no_real_stack(folder: Path) -> None:
+    """A test that lets a command believe that nothing runs would leave three processes behind."""
+    for ready in (folder / "run").glob("*.json"):
+        if json.loads(ready.read_text())["pid"] == os.getpid():
+            ready.unlink()  # or this process would be ended
+    started = stack.down(settings.load(folder))
+    assert not started, "the test started a real stack"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import pty
@@ -20,10 +21,10 @@ from tests.web.scripted import ScriptedJobs, job_view, log_line
 from tpujob.ports import LogPage
 
 
-def until(holds: Callable[[], object], what: str, patience: float = 30) -> None:
+def until(holds: Callable[[], object], what: Callable[[], str], patience: float = 30) -> None:
     end = time.monotonic() + patience
     while not holds():
-        assert time.monotonic() < end, f"never: {what}"
+        assert time.monotonic() < end, f"never: {what()}"
         time.sleep(0.02)
 
 
@@ -37,15 +38,19 @@ class Terminal:
         )
         os.close(slave)
         self.text = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def shows(self, what: str) -> None:
-        until(lambda: self._read() and what in self.text, f"{what!r} in\n{self.text}")
+        until(lambda: self._read() and what in self.text, lambda: f"{what!r} in\n{self.text}")
 
     def type(self, what: str) -> None:
         os.write(self.master, what.encode())
 
     def ends(self, code: int) -> str:
-        until(lambda: self._read() is not None and self.process.poll() is not None, "its end")
+        until(
+            lambda: self._read() and self.process.poll() is not None,
+            lambda: f"its end\n{self.text}",
+        )
         self._read()
         os.close(self.master)
         assert self.process.returncode == code, self.text
@@ -54,7 +59,7 @@ class Terminal:
     def _read(self) -> bool:
         while select.select([self.master], [], [], 0)[0]:
             try:
-                self.text += os.read(self.master, 65536).decode()
+                self.text += self._decoder.decode(os.read(self.master, 65536))
             except OSError:  # the other end is closed
                 break
         return True
@@ -67,7 +72,7 @@ def test_ctrl_c_says_that_the_job_goes_on(
     api.pages = [LogPage(lines=[], cursor="", done=False)] * 1000
     process = tpujob.popen(*words)
     if words[0] == "logs":
-        until(lambda: api.named("logs"), "the log is read")
+        until(lambda: api.named("logs"), lambda: "the log is read")
     else:
         assert api.polling.acquire(timeout=30)
     process.send_signal(signal.SIGINT)
@@ -91,7 +96,7 @@ def test_ctrl_c_while_a_job_is_submitted_tells_how_to_repeat_safely(
 
     monkeypatch.setattr(api, "create", create)
     process = tpujob.popen("create", str(job_file))
-    until(lambda: api.named("create"), "the job is submitted")
+    until(lambda: api.named("create"), lambda: "the job is submitted")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     api.changed.set()
@@ -184,7 +189,7 @@ def test_create_follow_on_a_terminal_is_a_live_panel(
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     assert "╭─ job 000002" in text
     assert "480/600" in text
-    assert "Job 000002 (digits) is" in text
+    assert "Job 000002 (digits): succeeded" in text
 
 
 def test_completion_in_a_shell(tpujob: Tpujob, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def api(front: tuple[Front, str]) -> Iterator[ScriptedJobs]:
     api = ScriptedJobs(job_view())
     front[0].now = api
     yield api
-    api.changed.set()
+    front[0].settle()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.ports import (
@@ -112,12 +113,13 @@ def log_line(host: int, text: str) -> LogLine:
 
 
 class ScriptedJobs:
-    """Answers from what the test put in; remembers every call. `script` are the views that `get` gives one after the
-    other, so that a story can go on while somebody follows it."""
+    """Answers from what the test put in; remembers every call. `script` is a story: the views that `get` gives, the
+    next one at each look of somebody who follows."""
 
     def __init__(self, *jobs: JobView) -> None:
         self.jobs = {job["id"]: job for job in jobs}
         self.script: list[JobView] = []
+        self.turn = 0
         self.happened: dict[str, list[EventView]] = {}
         self.pages: list[LogPage] = []
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -179,10 +181,9 @@ class ScriptedJobs:
 
     def get(self, job: str) -> JobView:
         self._call("get", job=job)
-        if self.script:
-            view = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if self.script and job in self._refs(self.script[0]):
+            view = cast(JobView, self.script[0] | {"version": self.turn})
             self.jobs[view["id"]] = view
-            return view
         return self._find(job)
 
     def events(self, job: str, *, after: int = 0) -> list[EventView]:
@@ -230,10 +231,12 @@ class ScriptedJobs:
         if job is not None:
             self._find(job)
         while True:
+            if len(self.script) > 1:
+                self.script.pop(0)
+                self.turn += 1
             yield
             self.polling.release()
-            # a scripted story goes on by itself
-            self.changed.wait(0.02 if self.script else timeout)
+            self.changed.wait(timeout)
             self.changed.clear()
 
     def change(self, job: JobView) -> None:
@@ -253,12 +256,15 @@ class ScriptedJobs:
         return found
 
     def _find(self, job: str) -> JobView:
-        named = [j for j in self.jobs.values() if job in (j["id"], j["id"].lstrip("0"), j["name"])]
+        named = [j for j in self.jobs.values() if job in self._refs(j)]
         if len(named) == 1:
             return named[0]
         if named:
             raise BadRequest(f"{len(named)} jobs are called {job!r}", hint="Use the id.")
         raise NotFound(f"no job is called {job!r}", hint="`tpujob list --all` shows every job.")
+
+    def _refs(self, job: JobView) -> tuple[str, str, str]:
+        return job["id"], job["id"].lstrip("0"), job["name"]
 
     def _call(self, name: str, **arguments: Any) -> None:
         self.calls.append((name, arguments))
@@ -271,6 +277,15 @@ class Front:
 
     def __init__(self, now: ScriptedJobs | None = None) -> None:
         self.now = now or ScriptedJobs()
+        self.stopping = False
+        self.requests = 0  #: being answered
+
+    def settle(self) -> None:
+        """Wait until nothing is asked any more: a poll that outlived its test would ask the next one's backend."""
+        self.stopping = True
+        while self.requests:
+            self.now.changed.set()
+            threading.Event().wait(0.01)
         self.stopping = False
 
     def __getattr__(self, name: str) -> Any:
@@ -287,8 +302,16 @@ def served(front: Front) -> Iterator[str]:
         stopping=lambda: front.stopping,
         version="0.0.test",
     )
+
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        front.requests += 1
+        try:
+            await app(scope, receive, send)
+        finally:
+            front.requests -= 1
+
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(counted, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],), name="served", daemon=True)
     thread.start()

@@ -1,55 +1,86 @@
 """`tpujob`: every command in one list, and the one place where a command ends.
 
-Nothing heavy is imported here or at the top of a module of commands: every command pays for it.
+A module of commands is imported when it is needed, and what it uses when a command runs: every command pays for its
+imports alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, TextIO
 
 import typer
 
 from tpujob import __version__
-from tpujob.cli import demo, emulator, jobs, logs, stack
 from tpujob.cli.errors import NOBODY_READS, exit_code_table, show_error
 from tpujob.cli.output import OutputClosed, flush, say, screen
 from tpujob.errors import TpujobError
 
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "up": stack.up,
-    "down": stack.down,
-    "status": stack.status,
-    "create": jobs.create,
-    "list": jobs.list_jobs,
-    "show": jobs.show,
-    "logs": logs.logs,
-    "events": logs.events,
-    "wait": jobs.wait,
-    "cancel": jobs.cancel,
-    "resume": jobs.resume,
-    "delete": jobs.delete,
-    "clean": jobs.clean,
-    "ssh": jobs.ssh,
-    "demo": demo.demo,
-    "schema": stack.schema,
-    "version": stack.version,
+#: Every command and the module of `tpujob.cli` that has it, in the order of `--help`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("stack", "up"),
+    "down": ("stack", "down"),
+    "status": ("stack", "status"),
+    "create": ("jobs", "create"),
+    "list": ("jobs", "list_jobs"),
+    "show": ("jobs", "show"),
+    "logs": ("logs", "logs"),
+    "events": ("logs", "events"),
+    "wait": ("jobs", "wait"),
+    "cancel": ("jobs", "cancel"),
+    "resume": ("jobs", "resume"),
+    "delete": ("jobs", "delete"),
+    "clean": ("jobs", "clean"),
+    "ssh": ("jobs", "ssh"),
+    "demo": ("demo", "demo"),
+    "schema": ("stack", "schema"),
+    "version": ("stack", "version"),
+    "emulator": ("emulator", "app"),
 }
 
-app = typer.Typer(
-    name="tpujob",
-    help="Keeps training jobs alive on Cloud TPUs until they are done.",
-    epilog=f"\b\nExit codes:\n{exit_code_table()}",
-    no_args_is_help=True,
-    # both cost more CPU time than the rest of a command
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> typer.Typer:
+    """The command line with these commands; as an `outline`, without their options. Declaring all of it costs more CPU
+    time than most commands take."""
+    app = typer.Typer(
+        name="tpujob",
+        help="Keeps training jobs alive on Cloud TPUs until they are done.",
+        epilog=f"\b\nExit codes:\n{exit_code_table()}",
+        no_args_is_help=True,
+        # both cost more CPU time than the rest of a command
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_main)
+    for name in names:
+        module, function = COMMANDS[name]
+        found: Any = getattr(importlib.import_module(f"tpujob.cli.{module}"), function)
+        group = isinstance(found, typer.Typer)
+        if outline:
+            app.command(name, help=found.info.help if group else found.__doc__)(_outlined)
+        elif group:
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+def _needed(words: Sequence[str]) -> typer.Typer:
+    """As much of the command line as these words need. A shell that completes gives none here and needs all."""
+    first = words[0] if words else "-"
+    if first in COMMANDS:
+        return build([first])
+    return build(outline=first in ("-h", "--help") or not first.startswith("-"))
+
+
+def _outlined() -> None:
+    """Stands for a command where only its name and help are shown."""
 
 
 def _version(wanted: bool) -> None:
@@ -58,19 +89,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def main(
+def _main(
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     del version
-
-
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
-app.add_typer(emulator.app, name="emulator")
 
 
 def run(words: Sequence[str]) -> int:
@@ -80,7 +105,7 @@ def run(words: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # an old locale is no reason to fail
     try:
         # Typer turns Ctrl-C into 130, and gives back what a command returns
-        code = app(args=list(words), prog_name="tpujob", standalone_mode=False)
+        code = _needed(words)(args=list(words), prog_name="tpujob", standalone_mode=False)
         flush()
         return code if isinstance(code, int) else 0
     except OutputClosed:

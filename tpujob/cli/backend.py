@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
@@ -36,12 +37,20 @@ def running() -> JobsApi | None:
     return wiring.running_client(settings.load())
 
 
+def reconnect() -> JobsApi | None:
+    """The backend that took the place of the one that was there a moment ago. One that died is started again; one that
+    was stopped is not, as that was somebody's wish."""
+    from tpujob import settings
+
+    died = settings.load().backend_ready.exists()
+    return connect() if died else running()
+
+
 class Steady:
     """Asks the backend again, for half a minute, when it is replaced while a command looks on. For questions only:
     a command that changes something is never repeated on its own."""
 
-    def __init__(self, connect: Callable[[], JobsApi] = connect) -> None:
-        self._connect = connect
+    def __init__(self) -> None:
         self.api = connect()
 
     def ask(self, question: Callable[[JobsApi], T]) -> T:
@@ -67,7 +76,5 @@ class Steady:
                 yield  # who follows asks now, and meets the error if it lasts
 
     def _reconnect(self) -> None:
-        try:
-            self.api = self._connect()
-        except (BackendGone, Transient):
-            return  # the next question says so, if it is still so
+        with contextlib.suppress(BackendGone, Transient):  # the next question says so, if it lasts
+            self.api = reconnect() or self.api

@@ -56,6 +56,8 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
 
     on = screen()
     attempts = 2 if preempt else 1
+    what = "a spot slice that is taken away in mid-training" if preempt else "a spot slice"
+    say(f"Job {job['id']} is configs/quickstart.yaml on {what}. Ctrl-C leaves it running.")
     with on_interrupt(*goes_on(job["id"])):
         sink = sink_for(on, list_price=plan["usd_per_hour"])
         done = follow(Steady(), job["id"], sink, each=Preemption(wanted=preempt))

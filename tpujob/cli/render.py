@@ -144,7 +144,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Created", f"{span(_since(job['created_at'], now))} ago, {clock(job['created_at'])}"),
     ]
     if job["outcome"] or job["cause"]:
-        facts.append(("Outcome", f"{job['outcome'] or '-'}, cause {job['cause'] or '-'}"))
+        facts.append(("Outcome", " ".join(filter(None, (job["outcome"], job["cause"])))))
     return facts
 
 
@@ -244,7 +244,7 @@ def created_text(job: JobView, columns: int, list_price: float | None, *, color:
 def steered_text(job: JobView, columns: int, *, color: bool = False) -> str:
     """What a command that steered a job says: where it stands now and what happens next."""
     state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
-    title = f"Job {clean(job['id'])} ({clean(job['name'])}) is {state}"
+    title = f"Job {clean(job['id'])} ({clean(job['name'])}): {state}"
     facts = [("Now", job["message"]), ("Next", words.what_next(job))]
     lines = [line for label, text in facts for line in _labelled(label, text, columns, color)]
     return "\n".join([title, *lines])

@@ -38,7 +38,8 @@ def shortcomings(job: JobView, *, attempts: int) -> list[str]:
     elif accuracy < MIN_ACCURACY:
         wrong.append(f"the test accuracy is {accuracy:.1%}, less than {MIN_ACCURACY:.0%}")
     if len(job["attempts"]) != attempts:
-        wrong.append(f"it took {len(job['attempts'])} attempts instead of {attempts}")
+        took = len(job["attempts"])
+        wrong.append(f"it took {took} attempt{'s' * (took != 1)} instead of {attempts}")
     return wrong
 
 

@@ -41,9 +41,11 @@ def _line(
 ) -> str:
     out: list[str] = []
     for column, cell, room in zip(columns, cells, widths, strict=True):
-        fits = len(cell) <= room and cell.isascii()
-        shown = pad(cell if fits else column.cut(cell, room), room, right=column.right)
-        out.append(paint(shown, column.style(cell), color))
+        if len(cell) <= room and cell.isascii():  # nearly always
+            shown = cell.rjust(room) if column.right else cell.ljust(room)
+        else:
+            shown = pad(column.cut(cell, room), room, right=column.right)
+        out.append(paint(shown, column.style(cell), color) if color else shown)
     return (" " * GAP).join(out).rstrip()
 
 

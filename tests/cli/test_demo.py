@@ -1,0 +1,133 @@
+"""`tpujob demo` against a scripted backend: when it preempts, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Tpujob
+from tests.web.scripted import ScriptedJobs, attempt_view, event_view, job_view
+from tpujob.cli.demo import quickstart, time_to_preempt
+
+
+def at(step: int | None, checkpoint: int | None, **more: Any) -> bool:
+    return time_to_preempt(job_view(step=step, steps=1000, checkpoint=checkpoint, **more))
+
+
+def test_the_slice_is_taken_in_the_middle_of_the_work_and_past_a_checkpoint() -> None:
+    assert not at(None, None)
+    assert not at(50, None)
+    assert not at(120, 100), "too early to hurt"
+    assert not at(300, 300), "nothing would be lost"
+    assert at(340, 300)
+    assert at(600, 600), "late: no longer picky"
+    assert not at(340, None), "without a checkpoint there is nothing to go on from"
+    assert not at(340, 300, attempt=2)
+    assert not at(340, 300, state="releasing")
+
+
+def test_the_quickstart_is_found() -> None:
+    assert quickstart().name == "quickstart.yaml"
+
+
+@pytest.fixture
+def asked(tpujob: Tpujob) -> Iterator[list[Any]]:
+    """What an emulator was asked to do."""
+    calls: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            calls.append((self.path, json.loads(body), self.headers["authorization"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    control = f"http://127.0.0.1:{server.server_port}"
+    ready = {"pid": os.getpid(), "control": control, "token": "t"}
+    (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))
+    yield calls
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def story(api: ScriptedJobs, accuracy: float = 0.99, attempts: int = 2) -> None:
+    """The demo's job as `get` shows it from one look to the next."""
+
+    def seen(**more: Any) -> Any:
+        return job_view("000002", name="quickstart", **more)
+
+    ended = [attempt_view(1, step=350, outcome="interrupted", cause="PREEMPTED")]
+    last = attempt_view(2, step=1000, resumed_from=340, outcome="succeeded")
+    api.script = [
+        *[seen(step=None, steps=None, checkpoint=None, state="provisioning", attempt=0)] * 2,
+        *[seen(step=350, steps=1000, checkpoint=300)] * 4,
+        *[seen(step=400, steps=1000, checkpoint=340, attempt=2)] * 3,
+        seen(
+            state="succeeded",
+            step=1000,
+            steps=1000,
+            attempt=attempts,
+            attempts=[*ended, last][-attempts:],
+            metrics={"test_accuracy": accuracy},
+        ),
+    ]
+    api.happened["000002"] = [event_view(1, "queued", "ada asked for quickstart")]
+
+
+def test_the_demo_preempts_once_and_sums_up(
+    tpujob: Tpujob, api: ScriptedJobs, asked: list[Any]
+) -> None:
+    story(api)
+    said = tpujob("demo")
+    assert [(path, body["target"]) for path, body, _ in asked] == [("/preempt", "000002")]
+    assert asked[0][1]["notice_s"] == 5
+    for part in ("takes the slice away", "1 preemption", "99.00%", "10 of 1000", "$7.37/h"):
+        assert part in said.out, said.out
+    assert api.named("create")[0]["spec"]["name"] == "quickstart"
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "attempts", "why"),
+    [(0.5, 2, "test accuracy is 50.0%"), (0.99, 1, "1 attempt instead of 2")],
+)
+def test_a_demo_that_does_not_show_what_it_should_fails(
+    tpujob: Tpujob,
+    api: ScriptedJobs,
+    asked: list[Any],
+    accuracy: float,
+    attempts: int,
+    why: str,
+) -> None:
+    story(api, accuracy, attempts)
+    assert why in tpujob("demo", code=1).out
+
+
+def test_without_preemption_one_attempt_is_right(
+    tpujob: Tpujob, api: ScriptedJobs, asked: list[Any]
+) -> None:
+    story(api, attempts=1)
+    tpujob("demo", "--no-preempt")
+    assert asked == []
+
+
+def test_an_emulator_that_is_gone_is_told_and_the_job_is_followed_on(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    story(api, attempts=1)
+    said = tpujob("demo", code=1)
+    assert "could not preempt" in said.err
+    assert "1 attempt instead of 2" in said.out

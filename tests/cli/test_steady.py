@@ -1,0 +1,59 @@
+"""A backend that is replaced while somebody looks on, and one that was stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Tpujob
+from tests.web.scripted import ScriptedJobs, job_view
+from tpujob.errors import BackendGone
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpujob.cli.backend.PAUSES", (0.01, 0.01, 0.01, 0.01))
+
+
+def test_a_follower_outlives_a_backend(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    answers = iter([BackendGone("gone"), BackendGone("gone"), None, BackendGone("gone"), None])
+    real = api.get
+
+    def get(job: str) -> object:
+        error = next(answers, None)
+        if error:
+            raise error
+        return real(job)
+
+    api.script = [job_view(), job_view(version=8), job_view(version=9, state="succeeded")]
+    api.get = get  # type: ignore[assignment, method-assign]
+    said = tpujob("wait", "42")
+    assert "succeeded" in said.out
+    assert "trying again" in said.err
+
+
+def test_a_stack_that_was_stopped_is_not_started_behind_the_users_back(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    ready = tpujob.state / "run" / "backend.json"
+    where = json.loads(ready.read_text())
+
+    def get(job: str) -> object:
+        ready.unlink(missing_ok=True)  # as `tpujob down` does
+        raise BackendGone("gone")
+
+    api.get = get  # type: ignore[assignment, method-assign]
+    said = tpujob("wait", "42", code=69)
+    assert "starting the local stack" not in said.err
+    assert list((tpujob.state / "run").glob("*.process")) == []
+    assert where["url"]
+
+
+def test_a_command_that_changes_something_is_never_repeated(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    api.raises = BackendGone("gone")
+    tpujob("cancel", "42", code=69)
+    assert len(api.named("cancel")) == 1
