@@ -22,6 +22,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from workloads.config import ConfigError, TrainConfig
 from workloads.data import Dataset, Rows
+from workloads.exchange import mean_over_data
 
 #: Steps over which the learning rate rises, at most; a tenth of the run if that is less.
 _WARM_UP = 100
@@ -130,9 +131,34 @@ class Program:
 
     def _step(self, state: Any, rows: dict[str, jax.Array]) -> tuple[Any, jax.Array]:
         model, optimizer = nnx.merge(self._graph, state)
-        loss, gradients = nnx.value_and_grad(self._workload.loss)(model, rows)
+        loss, gradients = self._gradients(model, rows)
         optimizer.update(model, gradients)
         return nnx.state((model, optimizer)), loss
+
+    def _gradients(self, model: nnx.Module, rows: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
+        """The mean loss over all rows, and its gradients. Each part of the `data` axis computes those of
+        its own rows, then they average; JAX sees to the `tensor` axis."""
+        graph, parameters, others = nnx.split(model, nnx.Param, ...)
+        _, layout, _ = nnx.split(nnx.merge(self._graph, self._shardings)[0], nnx.Param, ...)
+
+        def of_rows(parameters: Any, others: Any, rows: dict[str, jax.Array]) -> Any:
+            def loss(parameters: Any) -> jax.Array:
+                return self._workload.loss(nnx.merge(graph, parameters, others), rows)
+
+            return jax.value_and_grad(loss)(parameters)
+
+        if self._mesh.shape["data"] == 1:
+            return of_rows(parameters, others, rows)
+        everywhere, by_row = PartitionSpec(), PartitionSpec("data")
+        compute = jax.shard_map(
+            lambda *own: mean_over_data(of_rows(*own), (self._whole, layout)),
+            mesh=self._mesh,
+            in_specs=(everywhere, everywhere, by_row),
+            out_specs=everywhere,
+            axis_names={"data"},
+            check_vma=False,
+        )
+        return compute(parameters, others, rows)
 
     def _count_right(self, state: Any, rows: dict[str, jax.Array], counts: jax.Array) -> jax.Array:
         model, _ = nnx.merge(self._graph, state)
