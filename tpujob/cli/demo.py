@@ -35,6 +35,7 @@ def demo(
         from tpujob import settings, stack
 
         stack.down(settings.load())
+        say("The local stack is stopped again; any command starts it.")
     return code
 
 

@@ -125,12 +125,13 @@ def _progress(job: JobView) -> Table | Text:
     if job["checkpoint"] is not None:
         facts += f"  checkpoint {job['checkpoint']}"
     row = Table.grid(padding=(0, 2))
-    bar = ProgressBar(total=of, completed=min(done, of), width=24) if of else Text("")
-    row.add_row(bar, Text(facts))
+    bar = ProgressBar(total=of, completed=min(done, of), width=18) if of else Text("")
+    row.add_row(bar, Text(facts, no_wrap=True, overflow="ellipsis"))
     return row
 
 
 def _cost(job: JobView, list_price: float | None) -> str:
     held = rate(job["usd_per_hour"])
-    full = f" (this slice: {rate(list_price)})" if list_price and not job["usd_per_hour"] else ""
+    awaited = job["state"] in ("queued", "provisioning") and list_price and not job["usd_per_hour"]
+    full = f" ({rate(list_price)} with its slice)" if awaited else ""
     return f"{held} now{full}  {dollars(job['usd_spent'])} so far"
