@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from absl import logging
 from etils import epath
 from orbax.checkpoint.checkpoint_managers import LatestN
 from orbax.checkpoint.options import AtomicityMode, AtomicityOptions
@@ -87,4 +88,7 @@ def _save_without_slicing() -> None:
     """Save a copied array from one device, as Orbax itself does on GPU, instead of a slice from each: to
     compile the slicing takes longer (2.7 s at the first save) than to write such an array ever does."""
     handler = ocp.type_handlers.ArrayHandler(use_replica_parallel=False)
+    loudness = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)  # it warns that a handler is replaced, which is the point
     ocp.type_handlers.register_type_handler(jax.Array, handler, override=True)
+    logging.set_verbosity(loudness)
