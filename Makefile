@@ -14,8 +14,8 @@ demo: $(READY)  ## run a training job on the local stack, through a preemption, 
 	@$(BIN)/tpujob demo
 
 test: lint  ## every check and every test; the quick tests first
-	$(PYTEST) -m "not slow"
-	$(PYTEST) -m slow
+	$(PYTEST) -m "not slow" -n 4
+	$(PYTEST) -m slow -n 2 --dist loadfile
 
 lint: $(READY)  ## format, lint, types, and the direction of imports
 	$(BIN)/ruff check
