@@ -1,0 +1,88 @@
+"""The README tells the truth: its files are files, its commands run, its words are the product's."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.flows.local_stack import LocalStack
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", README, re.S) for line in block.splitlines()
+            if line.startswith("$ ")]  # fmt: skip
+FILES = dict(re.findall(r"`([\w.-]+\.\w+)`:\n\n```\w+\n(.*?)```", README, re.S))
+
+
+def test_it_shows_files_and_commands() -> None:
+    assert set(FILES) == {"train.py", "job.yaml"}
+    assert len(COMMANDS) >= 10
+    first = README.index("make demo"), README.index("make test")
+    assert max(first) < 1000, "the two commands come first"
+
+
+def test_every_command_of_the_table_exists() -> None:
+    from tpujob.cli.app import COMMANDS as KNOWN
+
+    rows = [line for line in README.splitlines() if line.startswith("| `tpujob ")]
+    named = {name for row in rows for name in re.findall(r"`tpujob (\w+)", row)}
+    assert {"create", "list", "up", "down"} <= named
+    missing = {name for name in named if name not in {*KNOWN, "emulator"}}
+    assert not missing, f"the README names commands that do not exist: {missing}"
+
+
+def test_every_file_it_links_to_is_there() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target
+    for target in re.findall(r"`((?:configs|workloads|tpujob|tests)/[\w/.-]+\w)`", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_states_it_draws_are_the_states() -> None:
+    from tpujob.domain.model import State
+
+    drawing = README[README.index("queued -> provisioning") :][:500]
+    for state in State:
+        assert state in drawing, f"{state} is not in the diagram"
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[LocalStack]:
+    """Somebody who has the two files and types what is written."""
+    local = LocalStack(tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    local.env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{local.env['PATH']}"
+    yield local
+    local.down()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_its_commands_can_be_typed_one_after_the_other(reader: LocalStack) -> None:
+    for command in COMMANDS:
+        deadline = time.monotonic() + 90
+        while True:  # a person waits until the hosts are there
+            done = subprocess.run(
+                shlex.split(command),
+                env=reader.env,
+                cwd=reader.folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=90,
+            )
+            if done.returncode == 0:
+                break
+            assert time.monotonic() < deadline, (
+                f"$ {command}\n{done.stdout}{done.stderr}{reader.backend_log()}"
+            )
+            time.sleep(1)
