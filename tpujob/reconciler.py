@@ -41,7 +41,7 @@ from tpujob.ports import Blobs, Clock, Hosts, Lease, Notifier, Owned, Slices, St
 
 log = logging.getLogger(__name__)
 
-#: seconds that a lease lasts; no remote call made under it may outlive it
+#: seconds that a lease lasts, at least; no remote call made under it may outlive it
 LEASE = 60.0
 #: seconds kept free at the end of a lease for the commit
 MARGIN = 5.0
@@ -133,7 +133,7 @@ class Reconciler:
 
     def _carry_out(self, job: Job, happened: Event | None, action: Action | None) -> bool | None:
         """Commit, then act, under one lease. True: an event was stored; False: none; None: it is not ours to do."""
-        lease = self.store.lease(job.id, self.owner, ttl=LEASE, now=self.clock.now())
+        lease = self.store.lease(job.id, self.owner, ttl=_ttl(job, action), now=self.clock.now())
         if lease is None:
             return None
         try:
@@ -233,7 +233,7 @@ class Reconciler:
                 if job.attempt:
                     self._started[job.id] = (job.attempt.number, self.clock.now())
             case StopProgram():
-                grace = min(parse(job.spec).stop_grace, timeout - MARGIN)
+                grace = parse(job.spec).stop_grace
                 self.hosts.stop(_serving(job), grace=grace, timeout=timeout)
             case _:
                 self._wipe(job, timeout, lease)
@@ -276,6 +276,11 @@ class Reconciler:
             log.warning("sweep: %s: %s", orphan.name, error)
             return False
         return True
+
+
+def _ttl(job: Job, action: Action | None) -> float:
+    """Long enough for the action: a program that is stopped gets the grace that its spec promises."""
+    return LEASE + parse(job.spec).stop_grace if isinstance(action, StopProgram) else LEASE
 
 
 def _serving(job: Job) -> Slice:

@@ -51,7 +51,7 @@ SILENCE = 15 * 60.0
 QUEUED_LONG = 10.0
 #: progress is stored at most this often, in seconds; between, it is read from the reports
 PROGRESS_EVERY = 120.0
-#: a held job's slice is given back without a confirmed stop after this many seconds
+#: a held job's slice is given back without a confirmed stop this many seconds after the program's grace
 STOP_PATIENCE = 90.0
 #: a report this young, in seconds, comes from a host that still lives
 ALIVE = 20.0
@@ -204,7 +204,8 @@ def _holding(job: Job, seen: Seen, now: float) -> Decision:
         return Decision(event(job, _E.RESUMED, now, text), StartProgram(), wake_in=1)
     expired = job.hold_until is not None and now >= job.hold_until
     if job.wish in _LEAVING or expired:
-        if not job.stopped and now - job.state_since < STOP_PATIENCE:
+        patience = STOP_PATIENCE + parse(job.spec).stop_grace
+        if not job.stopped and now - job.state_since < patience:
             return Decision(action=StopProgram(), wake_in=2)
         text = "the hold ran out" if expired else "cancelled"
         return endings.release(job, now, text, then=State.CANCELLED, cause=Cause.CANCELLED)
