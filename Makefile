@@ -27,8 +27,10 @@ fmt: $(READY)  ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
-bench: $(READY)  ## CPU time of commands and of the store, beside that of an empty Python program
+bench: $(READY)  ## figures: commands, store, backend, emulated storage, a training step
 	@$(BIN)/python -m tests.bench.bench_cli
+	@$(BIN)/python -m tests.bench.bench_storage
+	@$(BIN)/python -m tests.bench.bench_mlp
 
 # `fewest`: one version of a package for every Python, so that what the tests ran is what everybody gets.
 lock: $(READY)  ## resolve requirements.lock anew, for every Python and platform at once
