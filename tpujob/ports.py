@@ -240,6 +240,7 @@ class AttemptView(TypedDict):
     cause: str | None
     host: int | None
     message: str
+    evidence: list[str]  #: the lines that prove the cause, each with its host
     step: int | None
     checkpoint: int | None
     resumed_from: int | None

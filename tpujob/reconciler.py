@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tpujob.domain import launch
+from tpujob.domain import launch, triage
 from tpujob.domain.decide import decide, follow_up
 from tpujob.domain.endings import best_progress
 from tpujob.domain.lifecycle import apply
@@ -22,6 +22,7 @@ from tpujob.domain.model import (
     Denied,
     Done,
     Event,
+    EventKind,
     Job,
     NotYet,
     Progress,
@@ -51,6 +52,8 @@ LOOK = 10.0
 ROUNDS = 12
 #: a started program gets this many seconds to report before it is started again (which is safe, but not free)
 PATIENCE = 10.0
+#: seconds, at most, for reading what the failed hosts kept of their end, and how many of them are read
+EVIDENCE, WITNESSES = 5.0, 8
 #: seconds that an unclaimed slice may be old before it is deleted: its job may just be being written
 GRACE = 300.0
 
@@ -66,6 +69,10 @@ class Live:
 
 #: states in which the newest attempt's reports say something
 _REPORTING = frozenset({State.PREPARING, State.RUNNING, State.HOLDING})
+
+
+#: the events that give an attempt its cause
+_ENDS = frozenset({EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED})
 
 
 class Reconciler:
@@ -110,6 +117,9 @@ class Reconciler:
                 return None
             seen = self._observe(job)
             decision = decide(job, seen, self.clock.now())
+            if decision.event and decision.event.kind in _ENDS:
+                seen = self._with_evidence(job, seen)
+                decision = decide(job, seen, self.clock.now())
             wake_in = decision.wake_in
             action = self._worth_doing(job, decision.action)
             if decision.event is None and action is None:
@@ -193,6 +203,27 @@ class Reconciler:
             live = self.live.setdefault(job.id, Live())
             live.progress, live.attempt = best_progress(found), job.attempt.number
         return found
+
+    def _with_evidence(self, job: Job, seen: Seen) -> Seen:
+        """What the failed hosts kept of their end, as far as it can be read in time: it may name a cause better, and
+        nothing waits for it."""
+        if isinstance(seen.reports, Unknown) or job.attempt is None:
+            return seen
+        until = self.clock.now() + EVIDENCE
+        kept: dict[int, tuple[str, ...]] = {}
+        for report in triage.witnesses(seen.reports)[:WITNESSES]:
+            left = until - self.clock.now()
+            if left <= 0:
+                break
+            path = launch.report_path(job.workdir, report.attempt, report.host)
+            try:
+                body = self.blobs.get(path, end=launch.MAX_EVIDENCE, timeout=left)
+            except (Transient, Refused, NotFound) as error:
+                log.info("job %s: no evidence of host %d: %s", job.id, report.host, error)
+                continue
+            kept[report.host] = launch.read_evidence(body)
+        reports = tuple(replace(r, evidence=kept.get(r.host, ())) for r in seen.reports)
+        return replace(seen, reports=reports)
 
     # Act -------------------------------------------------------------------------------------------------------------
 

@@ -87,6 +87,7 @@ def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptVi
         cause=attempt.cause,
         host=attempt.host,
         message=attempt.message,
+        evidence=list(attempt.evidence),
         step=done.step,
         checkpoint=done.checkpoint,
         resumed_from=done.resumed_from,

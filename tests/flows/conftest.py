@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, Killed
 from tpujob.adapters.sqlite import SqliteStore
+from tpujob.domain import launch
 from tpujob.domain.model import Job, State
 from tpujob.jobs import Jobs
 from tpujob.ports import HostAccess
@@ -113,6 +115,15 @@ class Stage:
         """The program ends on every host with these exit codes."""
         for host, code in enumerate(codes):
             self.report(job_id, host, phase="exited", exit_code=code)
+
+    def last_words(self, job_id: str, host: int, *lines: str) -> None:
+        """What the agent on a host kept of a bad end."""
+        job = self.job(job_id)
+        assert job.attempt is not None
+        path = launch.report_path(job.workdir, job.attempt.number, host)
+        said = self.bucket.objects[path][1].metadata
+        body = json.dumps({"v": 1, "lines": lines}).encode()
+        self.bucket.put(path, body, metadata=said, timeout=1)
 
     def kinds(self, job_id: str) -> list[str]:
         return [e.kind for e in self.store.events(job_id)]

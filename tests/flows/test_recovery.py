@@ -346,3 +346,29 @@ def _played(folder: Path, story: object, kill_at: tuple[int, str] | None) -> Sta
     stage.faults.kill_at = kill_at
     story(stage, job_id)
     return stage
+
+
+def test_the_lines_that_prove_the_cause_are_kept_with_the_attempt(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, 134, 1)
+    stage.last_words(job_id, 0, "Couldn't open iommu group /dev/vfio/0")
+    stage.last_words(job_id, 1, "UNAVAILABLE: PollForError: the following tasks are unhealthy")
+    job = stage.until(job_id, lambda j: len(j.attempts) == 2)
+    first = job.attempts[0]
+    assert (first.cause, first.host) == (Cause.TPU_BUSY, 0)
+    assert first.evidence == (
+        "host 0: Couldn't open iommu group /dev/vfio/0",
+        "host 1: ended too: exit code 1",
+    )
+    assert stage.api.get(job_id)["attempts"][0]["evidence"] == list(first.evidence)
+
+
+def test_evidence_that_cannot_be_read_changes_only_the_detail(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, 1, 0)
+    stage.last_words(job_id, 0, "MemoryError")
+    stage.faults.broken.add("get")
+    job = stage.until(job_id, lambda j: len(j.attempts) == 2)
+    assert (job.attempts[0].cause, job.attempts[0].evidence) == (Cause.CRASH, ())

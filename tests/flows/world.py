@@ -186,6 +186,8 @@ class Bucket:
         return blob
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
+        if "get" in self.faults.broken:
+            raise Transient("the bucket: 503")
         if path not in self.objects:
             raise NotFound(path)
         return self.objects[path][0][start:end]

@@ -57,6 +57,7 @@ def attempt_view(number: int, **more: Any) -> dict[str, Any]:
         "cause": None,
         "host": None,
         "message": "",
+        "evidence": [],
         "step": None,
         "checkpoint": None,
         "resumed_from": None,

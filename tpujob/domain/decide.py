@@ -280,15 +280,14 @@ def _user_or_slice(job: Job, seen: Seen, now: float) -> Decision | None:
 
 
 def _lost_slice(job: Job, lost: Present) -> triage.End:
+    says = (f"the cloud says of {endings.slice_name(job)}: {lost.detail or lost.state}",)
     if lost.state is SliceState.PREEMPTED:
-        return triage.End(
-            Outcome.INTERRUPTED, Cause.PREEMPTED, None, f"{endings.slice_name(job)} was preempted"
-        )
+        message = f"{endings.slice_name(job)} was preempted"
+        return triage.End(Outcome.INTERRUPTED, Cause.PREEMPTED, None, message, says)
     detail = f": {lost.detail}" if lost.detail else ""
     cause = lost.cause or Cause.LOST_CONTACT
-    return triage.End(
-        Outcome.INTERRUPTED, cause, None, f"{endings.slice_name(job)} is {lost.state}{detail}"
-    )
+    message = f"{endings.slice_name(job)} is {lost.state}{detail}"
+    return triage.End(Outcome.INTERRUPTED, cause, None, message, says)
 
 
 def _still_saving(reports: Sequence[Report] | Unknown) -> bool:

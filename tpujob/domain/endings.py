@@ -31,6 +31,8 @@ def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Ev
     """The end of the newest attempt, and where the job goes from there."""
     data: dict[str, Any] = {"outcome": end.outcome, "cause": end.cause, "host": end.host}
     data["progress"] = asdict(best_progress(reports)) if reports else None
+    if end.evidence:
+        data["evidence"] = list(end.evidence)
     if end.cause is None:
         text = f"attempt {number(job)} succeeded: {end.message}"
         return event(job, _E.ATTEMPT_ENDED, now, text, then=State.SUCCEEDED, **data)

@@ -28,6 +28,9 @@ NOTICES = frozenset({"", "preempted", "maintenance"})
 
 MAX_REPORT = 64 * 1024  #: characters; a storage takes 8 KiB of metadata, so more is not ours
 MAX_TEXT = 500  #: characters of an error
+MAX_EVIDENCE = 16 * 1024  #: bytes of a report's body that are read
+MAX_EVIDENCE_LINES = 80
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?")
 MAX_METRICS = 32
 
 
@@ -169,6 +172,21 @@ def read_report(host: int, text: str, *, age: float) -> Report | None:
         notice=notice if notice in NOTICES else "",
         progress=_progress(said),
     )
+
+
+def read_evidence(body: bytes) -> tuple[str, ...]:
+    """The lines that an agent kept of a bad end, from the body of its report; empty when it kept none."""
+    lines = _loads(body[:MAX_EVIDENCE].decode("utf-8", "replace")).get("lines")
+    if not isinstance(lines, list):
+        return ()
+    found = [_shown(line).rstrip() for line in cast("list[Json]", lines) if isinstance(line, str)]
+    return tuple(line for line in found if line)[-MAX_EVIDENCE_LINES:]
+
+
+def _shown(line: str) -> str:
+    """Safe to show, its indentation kept."""
+    plain = _ESCAPES.sub("", line[:MAX_TEXT]).expandtabs(4)
+    return "".join(c if c.isprintable() else " " for c in plain)
 
 
 def _progress(said: Mapping[str, Json]) -> Progress:

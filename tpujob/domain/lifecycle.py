@@ -92,6 +92,9 @@ def apply(job: Job, happened: Event) -> Job:
     )
 
 
+#: attempts, counted from the newest, that keep their lines of evidence in the record; the events keep them all
+PROVEN = 20
+
 _QUIET = frozenset({_E.PROGRESSED, _E.DELETE_ASKED, _E.SLICE_GONE, _E.CLEAN_REQUESTED})
 
 
@@ -124,7 +127,9 @@ def _new_attempt(job: Job, happened: Event) -> Job:
     assert job.slice is not None
     number = len(job.attempts) + 1
     fresh = Attempt(number=number, slice=job.slice.name, started_at=happened.at)
-    return replace(job, attempts=(*job.attempts, fresh), hold_until=None)
+    older, newer = job.attempts[:-PROVEN], job.attempts[-PROVEN:]
+    earlier = (*(replace(a, evidence=()) for a in older), *newer)
+    return replace(job, attempts=(*earlier, fresh), hold_until=None)
 
 
 def _attempt_running(job: Job, happened: Event, data: _Data) -> Job:
@@ -253,6 +258,7 @@ def _end_attempt(job: Job, happened: Event, data: _Data) -> Job:
         cause=Cause(data["cause"]) if data.get("cause") else None,
         host=data.get("host"),
         message=happened.text,
+        evidence=tuple(data.get("evidence") or ()),
         progress=Progress(**data["progress"]) if data.get("progress") else job.attempt.progress,
     )
 

@@ -134,6 +134,7 @@ class Attempt:
     cause: Cause | None = None
     host: int | None = None  #: the host that shows the cause
     message: str = ""
+    evidence: tuple[str, ...] = ()  #: lines that prove the cause, each with its host
     progress: Progress = Progress()
     progress_at: float | None = None  #: when `progress` was last stored
 
@@ -274,6 +275,9 @@ class Report:
     error_cause: Cause | None = None
     notice: str = ""  #: `preempted` or `maintenance`, from the metadata server
     progress: Progress = Progress()
+    evidence: tuple[
+        str, ...
+    ] = ()  #: lines that the agent kept of a bad end; read only when they are needed
 
 
 @dataclass(frozen=True, slots=True)

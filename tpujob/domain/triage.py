@@ -1,7 +1,12 @@
-"""One cause for an ended attempt: which host failed first, and what its end means."""
+"""One cause for an ended attempt: which host failed first, what its end means, and the lines that prove it.
+
+Exit codes come first: what a program says by its code is believed. Of an end that its code does not explain, the
+lines that the hosts kept may name one of the causes of a failure; they never make a success, nor a preemption.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +39,77 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
 #: ends that another host may have caused: a peer died, aborted, killed, terminated
 CASCADE = frozenset({int(Exit.PEER), 134, 137, 143, -6, -9, -15})
 
+LINES = 10  #: of evidence that an attempt keeps
+WIDTH = 240  #: characters of one
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A line that names a cause."""
+
+    cause: Cause
+    pattern: re.Pattern[str]
+    words: str
+
+
+def _sign(cause: Cause, pattern: str, words: str) -> Sign:
+    return Sign(cause, re.compile(pattern), words)
+
+
+#: the first that matches holds: what is held shows as failed initialization too, so the narrow come before the wide
+SIGNS: tuple[Sign, ...] = (
+    _sign(
+        Cause.TPU_BUSY,
+        r"Couldn't open iommu group|open\(/dev/(?:vfio|accel)|TPU is already in use|libtpu_lockfile"
+        r"|libtpu multi-process lockfile|libtpu\.so (?:is )?already in use"
+        r"|(?i:(?:vfio|accel|iommu|tpu).*Device or resource busy)"
+        r"|(?i:Device or resource busy.*(?:vfio|accel|iommu|tpu))"
+        r"|FAILED_PRECONDITION.*(?i:tpu|accelerator)",
+        "another process holds the TPU",
+    ),
+    _sign(
+        Cause.BAD_HOST,
+        r"No accelerator found|Failed to initialize TPU system|TPU initialization failed"
+        r"|Did you run your code on all TPU hosts|(?i:uncorrectable (?:ECC|memory) error)",
+        "the TPU of this host does not come up",
+    ),
+    _sign(
+        Cause.OOM_HBM,
+        r"memory space hbm|Exceeded hbm capacity|Error allocating device buffer"
+        r"|RESOURCE_EXHAUSTED.*(?i:hbm|out of memory|attempting to (?:allocate|reserve)"
+        r"|trying to allocate|device memory)",
+        "the memory of the TPU is too small for the program",
+    ),
+    _sign(
+        Cause.OOM_HOST,
+        r"(?:^|[.\s])_?(?:Array)?MemoryError(?::|\s*$)|std::bad_alloc|Cannot allocate memory"
+        r"|\[tpujob\] the kernel killed|Out of memory: Killed process"
+        r"|DataLoader worker .*killed by signal: Killed",
+        "the memory of the host is too small for the program",
+    ),
+    _sign(
+        Cause.PERMISSION,
+        r"does not have storage\.\S+ (?:access|permission)|IAM_PERMISSION_DENIED",
+        "the program may not do what it does",
+    ),
+    _sign(
+        Cause.SETUP,
+        r"^ModuleNotFoundError: No module named|\[tpujob\] cannot start "
+        r"|^(?:ba)?sh: .*: (?:command )?not found$",
+        "something that the program needs is not installed",
+    ),
+    _sign(Cause.CRASH, r"No space left on device", "the disk of the host is full"),
+)
+
+#: what a host says that failed only as another one was gone
+ECHO = re.compile(
+    r"PollForError|coordination service.*(?:error|unavailable|fatal|shut)|tasks? (?:is|are) unhealthy"
+    r"|stopped sending heartbeats|(?i:heartbeat timeout)|(?i:barrier (?:timed out|failed))"
+    r"|Connection (?:reset|closed) by (?:remote )?peer|another task (?:died|has (?:failed|crashed))"
+)
+
+_TRACEBACK = "Traceback (most recent call last)"
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -41,12 +117,13 @@ class End:
     cause: Cause | None
     host: int | None
     message: str
+    evidence: tuple[str, ...] = ()
 
 
 def ended(reports: Sequence[Report], hosts: int) -> End | None:
     """How the attempt ended; None while it goes on, or while hosts still have time to end by themselves."""
     done = [r for r in reports if r.phase == "exited"]
-    bad = [r for r in done if r.exit_code != 0 or r.error_cause]
+    bad = _bad(reports)
     if not bad:
         if len(done) == hosts:
             return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {_all(hosts)}")
@@ -54,38 +131,143 @@ def ended(reports: Sequence[Report], hosts: int) -> End | None:
     oldest = max(r.age for r in bad)
     if len(done) < hosts and oldest < SETTLE:
         return None
-    return _blame(bad, notice=_notice(reports))
+    return _blame(bad, reports)
 
 
-def _blame(bad: Sequence[Report], *, notice: str) -> End:
-    first = min(bad, key=_guilt)
-    told = Cause.MAINTENANCE if notice == "maintenance" else Cause.PREEMPTED
+def witnesses(reports: Sequence[Report]) -> list[Report]:
+    """The hosts whose lines are worth reading, the likeliest culprit first."""
+    silent = (0, int(Exit.INTERRUPTED))
+    return sorted((r for r in _bad(reports) if r.exit_code not in silent), key=_guilt)
+
+
+def sign_of(lines: Sequence[str]) -> tuple[Sign, list[str]] | None:
+    """The cause that these lines name, and those that do; None: they name none."""
+    for sign in SIGNS:
+        found = [line for line in lines if sign.pattern.search(line)]
+        if found:
+            return sign, found
+    return None
+
+
+def _bad(reports: Sequence[Report]) -> list[Report]:
+    return [r for r in reports if r.phase == "exited" and (r.exit_code != 0 or r.error_cause)]
+
+
+def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:
+    ordered = sorted(bad, key=_guilt)
+    first = ordered[0]
+    code = _code(first)
+    notice = next((r.notice for r in reports if r.notice), "")
     if first.error_cause:
+        message = f"host {first.host}: {first.error}"
         return End(
-            Outcome.FAILED, first.error_cause, first.host, f"host {first.host}: {first.error}"
+            Outcome.FAILED, first.error_cause, first.host, message, _proof(first, (), ordered)
         )
-    code = first.exit_code if first.exit_code is not None else int(Exit.ERROR)
     if notice and (code in CASCADE or code == Exit.INTERRUPTED):
+        cause = Cause.MAINTENANCE if notice == "maintenance" else Cause.PREEMPTED
         saved = (
             "saved and stopped" if code == Exit.INTERRUPTED else f"was stopped ({_ending(code)})"
         )
-        word = "preempted" if told is Cause.PREEMPTED else "taken for maintenance"
-        return End(Outcome.INTERRUPTED, told, None, f"the slice was {word}; the program {saved}")
+        word = "preempted" if cause is Cause.PREEMPTED else "taken for maintenance"
+        message = f"the slice was {word}; the program {saved}"
+        return End(Outcome.INTERRUPTED, cause, None, message, _notices(reports))
     if code in CODES:
         outcome, cause, words = CODES[code]
-        return End(outcome, cause, first.host, f"host {first.host}: {words} ({_ending(code)})")
-    return End(Outcome.FAILED, Cause.CRASH, first.host, f"host {first.host}: {_ending(code)}")
+        message = f"host {first.host}: {words} ({_ending(code)})"
+        return End(outcome, cause, first.host, message, _proof(first, (), ordered))
+    return _explain(ordered)
+
+
+def _explain(ordered: Sequence[Report]) -> End:
+    """The end of a program that its exit code does not explain. An echo may hide the line that does, on any host."""
+    for report in ordered:
+        found = None if report.error_cause or _code(report) in CODES else sign_of(report.evidence)
+        if found:
+            sign, lines = found
+            message = f"host {report.host}: {sign.words} ({_ending(_code(report))})"
+            proof = _proof(report, lines, ordered)
+            return End(Outcome.FAILED, sign.cause, report.host, message, proof)
+    first = ordered[0]
+    message = f"host {first.host}: {_ending(_code(first))}"
+    error = _last_error(first.evidence)
+    if error:
+        message += f", {error[:100]}"
+    return End(Outcome.FAILED, Cause.CRASH, first.host, message, _proof(first, (), ordered))
 
 
 def _guilt(report: Report) -> tuple[int, float, int]:
     """Orders the culprit first: an end of its own before a cascade, the earlier before the later."""
-    cascade = report.error_cause is None and report.exit_code in CASCADE
-    told = report.exit_code == Exit.INTERRUPTED
-    return (2 if cascade else 1 if told else 0, -report.age, report.host)
+    return (_rank(report), -report.age, report.host)
 
 
-def _notice(reports: Sequence[Report]) -> str:
-    return next((r.notice for r in reports if r.notice), "")
+def _rank(report: Report) -> int:
+    if report.error_cause:
+        return 0
+    code = _code(report)
+    if code == Exit.INTERRUPTED:
+        return 1
+    if code in CODES:
+        return 0
+    if report.notice and code in CASCADE:  # told, then killed: its lines prove nothing more
+        return 2
+    if sign_of(report.evidence):
+        return 0
+    return 2 if code in CASCADE or _is_echo(report.evidence) else 0
+
+
+def _is_echo(lines: Sequence[str]) -> bool:
+    error = _last_error(lines)
+    return any(ECHO.search(line) for line in ([error] if error else lines))
+
+
+# Evidence ------------------------------------------------------------------------------------------------------------
+
+
+def _proof(culprit: Report, named: Sequence[str], ordered: Sequence[Report]) -> tuple[str, ...]:
+    """The lines that prove the cause, then how the other hosts followed."""
+    lines = list(dict.fromkeys(named))[-4:] or _last_words(culprit.evidence)
+    own = [_line(culprit.host, line) for line in lines]
+    others = [r for r in ordered if r.host != culprit.host]
+    room = max(1, LINES - len(own) - 1)
+    after = [_line(r.host, f"ended too: {_ending(_code(r))}") for r in others[:room]]
+    more = [f"{len(others) - room} more hosts ended too"] if len(others) > room else []
+    return (*own, *after, *more)
+
+
+def _notices(reports: Sequence[Report]) -> tuple[str, ...]:
+    """What the hosts were told before they ended."""
+    told = [_line(r.host, f"the metadata server said: {r.notice}") for r in reports if r.notice]
+    return (*told[:3], f"{len(told) - 3} more hosts were told so") if len(told) > 3 else (*told,)
+
+
+def _last_words(lines: Sequence[str]) -> list[str]:
+    """The end of the last traceback, or of everything."""
+    traceback = _traceback(lines)
+    return (traceback or [line for line in lines if line.strip()])[-6:]
+
+
+def _traceback(lines: Sequence[str]) -> list[str]:
+    """The last traceback, up to the line that names its error."""
+    starts = [i for i, line in enumerate(lines) if line.startswith(_TRACEBACK)]
+    if not starts:
+        return []
+    rest = lines[starts[-1] + 1 :]
+    length = next((i for i, line in enumerate(rest) if line and not line[0].isspace()), len(rest))
+    return [lines[starts[-1]], *rest[: length + 1]]
+
+
+def _last_error(lines: Sequence[str]) -> str:
+    """The line that names the last traceback's error; empty without one."""
+    traceback = _traceback(lines)
+    return traceback[-1] if traceback and not traceback[-1][:1].isspace() else ""
+
+
+def _line(host: int, text: str) -> str:
+    return f"host {host}: {text}"[:WIDTH]
+
+
+def _code(report: Report) -> int:
+    return report.exit_code if report.exit_code is not None else int(Exit.ERROR)
 
 
 def _ending(code: int) -> str:

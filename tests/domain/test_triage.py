@@ -1,0 +1,199 @@
+"""Which cause each sign names, and which host is blamed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tpujob.agent import agent
+from tpujob.domain import triage
+from tpujob.domain.launch import read_evidence
+from tpujob.domain.model import Cause, Outcome, Report
+
+ERROR = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
+ECHO = "UNAVAILABLE: PollForError: the following tasks are unhealthy (stopped sending heartbeats)"
+BUSY = "open(/dev/vfio/0): Device or resource busy: Couldn't open iommu group /dev/vfio/0"
+
+
+def host(number: int, code: int | None, *lines: str, age: float = 30.0, **more: object) -> Report:
+    report = Report(number, 1, "exited", age=age, exit_code=code, evidence=lines)
+    return replace(report, **more)  # pyright: ignore[reportArgumentType]
+
+
+def end(*reports: Report) -> triage.End:
+    found = triage.ended(reports, len(reports))
+    assert found is not None
+    return found
+
+
+SIGNS = [
+    (Cause.TPU_BUSY, "F0000 tpu.cc: Couldn't open iommu group /dev/vfio/12"),
+    (Cause.TPU_BUSY, "open(/dev/accel0): Operation not permitted"),
+    (Cause.TPU_BUSY, "ABORTED: The TPU is already in use by process with pid 1234."),
+    (Cause.TPU_BUSY, "Internal error when accessing libtpu multi-process lockfile."),
+    (Cause.TPU_BUSY, "RuntimeError: FAILED_PRECONDITION: the TPU system is not initialized"),
+    (
+        Cause.TPU_BUSY,
+        "RuntimeError: Unable to initialize backend 'tpu': UNKNOWN: TPU initialization failed: "
+        "open(/dev/vfio/0): Device or resource busy",
+    ),
+    (Cause.BAD_HOST, "No accelerator found. Run on a TPU node"),
+    (Cause.BAD_HOST, "RuntimeError: Failed to initialize TPU system"),
+    (Cause.BAD_HOST, "UNKNOWN: TPU initialization failed: no answer from the chips"),
+    (Cause.BAD_HOST, "Did you run your code on all TPU hosts?"),
+    (
+        Cause.OOM_HBM,
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. "
+        "Used 21.03G of 15.48G hbm.",
+    ),
+    (Cause.OOM_HBM, "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."),
+    (
+        Cause.OOM_HBM,
+        "RESOURCE_EXHAUSTED: Error loading program: Attempting to reserve 8.4G at the bottom of memory",
+    ),
+    (Cause.OOM_HOST, "MemoryError"),
+    (
+        Cause.OOM_HOST,
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 745. GiB for an array",
+    ),
+    (Cause.OOM_HOST, "terminate called after throwing an instance of 'std::bad_alloc'"),
+    (Cause.OOM_HOST, "OSError: [Errno 12] Cannot allocate memory"),
+    (Cause.OOM_HOST, "RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed."),
+    (Cause.OOM_HOST, "[tpujob] the kernel killed 1 processes for want of memory"),
+    (Cause.PERMISSION, "403 ada@x does not have storage.objects.create access to the bucket"),
+    (Cause.SETUP, "ModuleNotFoundError: No module named 'optax'"),
+    (Cause.SETUP, "[tpujob] cannot start trainer: No such file or directory"),
+    (Cause.SETUP, "bash: line 1: trainer: command not found"),
+    (Cause.CRASH, "OSError: [Errno 28] No space left on device: '/tmp/x'"),
+]
+
+
+@pytest.mark.parametrize(("cause", "line"), SIGNS)
+@pytest.mark.parametrize("code", [1, 134, -6])
+def test_each_sign_names_its_cause(cause: Cause, line: str, code: int) -> None:
+    found = end(host(0, code, "step 7 loss 0.5", line, "bye"))
+    assert (found.outcome, found.cause, found.host) == (Outcome.FAILED, cause, 0)
+    assert found.evidence == (f"host 0: {line}"[: triage.WIDTH],)
+
+
+@pytest.mark.parametrize("line", [line for _, line in SIGNS] + [ECHO])
+def test_the_agent_keeps_every_line_that_is_a_sign(line: str) -> None:
+    later = [b"later %d" % i for i in range(1000)]
+    kept = read_evidence(agent.evidence([line.encode(), *later]))
+    assert kept[0] == line[: agent.TAIL_WIDTH]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "429 RESOURCE_EXHAUSTED: Quota exceeded for reads per minute",
+        "rm: cannot remove '.nfs0001': Device or resource busy",
+        "FAILED_PRECONDITION: the object's generation differs",
+        "eval of the memoryerrors data set",
+        "step 12 loss nan",
+        "PREEMPTED",
+        "the job succeeded",
+    ],
+)
+def test_words_that_prove_nothing_stay_a_crash(line: str) -> None:
+    assert end(host(0, 1, line)).cause is Cause.CRASH
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [(65, Cause.NONFINITE), (71, Cause.BAD_HOST), (75, Cause.PREEMPTED), (78, Cause.BAD_SPEC)],
+)
+def test_an_exit_code_of_the_contract_is_believed_before_any_line(code: int, cause: Cause) -> None:
+    assert end(host(0, code, BUSY, "MemoryError")).cause is cause
+
+
+def test_no_line_makes_a_failure_of_a_success_or_the_reverse() -> None:
+    assert end(host(0, 0, BUSY)).outcome is Outcome.SUCCEEDED
+    for _, line in SIGNS:
+        assert end(host(0, 1, line)).outcome is Outcome.FAILED
+
+
+def test_what_the_agent_says_itself_comes_before_the_programs_lines() -> None:
+    killed = {"error": "killed for want of memory", "error_cause": Cause.OOM_HOST}
+    found = end(host(0, -9, "No accelerator found", **killed))
+    assert (found.cause, found.message) == (Cause.OOM_HOST, "host 0: killed for want of memory")
+
+
+def test_a_crash_shows_the_end_of_its_traceback() -> None:
+    found = end(host(0, 1, "step 1", *ERROR, "ValueError: bad shape", "Exception ignored in x"))
+    assert (found.cause, found.message) == (
+        Cause.CRASH,
+        "host 0: exit code 1, ValueError: bad shape",
+    )
+    assert found.evidence == tuple(f"host 0: {x}" for x in (*ERROR, "ValueError: bad shape"))
+
+
+def test_without_lines_the_exit_code_alone_decides() -> None:
+    found = end(host(0, 1))
+    assert (found.cause, found.message, found.evidence) == (Cause.CRASH, "host 0: exit code 1", ())
+
+
+def test_the_earliest_end_of_its_own_is_named_and_the_others_follow() -> None:
+    found = end(
+        host(0, 76, age=33), host(1, 1, *ERROR, "KeyError: 'x'", age=32), host(2, -6, age=31)
+    )
+    assert (found.host, found.cause) == (1, Cause.CRASH)
+    assert found.evidence[-2:] == (
+        "host 0: ended too: exit code 76",
+        "host 2: ended too: killed by signal 6",
+    )
+
+
+@pytest.mark.parametrize("code", [76, 134, 137, 143, -6, -9, -15])
+def test_an_end_by_a_signal_does_not_hide_a_culprit(code: int) -> None:
+    found = end(host(0, 1, ECHO, age=40), host(1, code, BUSY, age=30))
+    assert (found.host, found.cause) == (1, Cause.TPU_BUSY)
+    found = end(host(0, code, age=40), host(1, 1, *ERROR, "KeyError: 'x'", age=30))
+    assert (found.host, found.cause) == (1, Cause.CRASH)
+
+
+def test_an_echo_of_a_peer_is_not_the_cause() -> None:
+    echo = "jaxlib.XlaRuntimeError: " + ECHO
+    found = end(
+        host(0, 1, *ERROR, echo, age=40), host(1, 1, *ERROR, "KeyError: 'x'"), host(2, 1, echo)
+    )
+    assert (found.host, found.message) == (1, "host 1: exit code 1, KeyError: 'x'")
+
+
+def test_an_unexplained_end_gives_way_to_the_line_that_explains_it_on_any_host() -> None:
+    found = end(host(0, 1, "masked", age=40), host(1, 0), host(2, 1, BUSY, age=30))
+    assert (found.host, found.cause) == (2, Cause.TPU_BUSY)
+
+
+def test_a_notice_explains_a_killed_program_better_than_its_lines() -> None:
+    told = {"notice": "preempted"}
+    found = end(host(0, -9, "MemoryError", **told), host(1, 75, **told))
+    assert (found.outcome, found.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
+    assert found.evidence[0] == "host 0: the metadata server said: preempted"
+
+
+def test_evidence_of_a_great_slice_stays_small() -> None:
+    lines = tuple(f"{BUSY} {'x' * 500} {i}" for i in range(50))
+    found = end(*(host(i, 1, *lines, age=50 - i / 100) for i in range(1000)))
+    assert len(found.evidence) <= triage.LINES
+    assert max(map(len, found.evidence)) <= triage.WIDTH
+    assert found.evidence[-1] == "994 more hosts ended too"
+
+
+def test_the_hosts_asked_first_are_the_likeliest_culprits() -> None:
+    reports = [
+        host(0, 76, age=50),
+        host(1, 0),
+        host(2, 75),
+        host(3, 1, age=40),
+        host(4, None, error="no", error_cause=Cause.SETUP),
+    ]
+    assert [r.host for r in triage.witnesses(reports)] == [3, 4, 0]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"lines": 7}', b'{"lines": [7, null, " "]}', b"\xff" * 99]
+)
+def test_a_body_that_is_no_evidence_is_passed_over(body: bytes) -> None:
+    assert read_evidence(body) == ()
