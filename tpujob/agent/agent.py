@@ -47,14 +47,30 @@ SHIP_EVERY = 2.0  #: seconds that a line waits, at most
 IN_MEMORY = 4  #: chunks that wait for the storage in memory; more wait on disk
 LAST_SEGMENT = 99_999  #: five digits, so that names sort as numbers do
 MAX_EVENTS = 16 * 1024 * 1024  #: bytes of `events.jsonl` that are kept, its end
+TAIL, TAIL_WIDTH = 2000, 400  #: lines of output that are kept for evidence, and bytes of each
+LAST_WORDS = 15  #: lines of evidence of a program that ended without a traceback
+MAX_EVIDENCE = 8 * 1024  #: bytes of a report's body
 MAX_METADATA = 7 * 1024  #: bytes of a report; Cloud Storage takes 8 KiB of metadata
 MAX_FILES, MAX_UNPACKED = 200_000, 4 * 1024**3  #: of a bundle
 PROBLEM_MEANS = {401: "PERMISSION", 403: "PERMISSION"}  #: HTTP status of a bundle -> cause
 
+INTERRUPTED = 75  #: the exit code of a program that was told to stop, and saved
 #: what a report takes from a state
 SAID = ("job", "attempt", "phase", "exit_code", "error", "cause", "notice")
 #: those that a daemon hears; SIGCHLD and SIGUSR1 only wake it, the last two are no reason to end
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
+
+#: lines that may name the cause of an end; `domain/triage.py` says which one
+TELLING = re.compile(
+    rb"iommu|/dev/(?:vfio|accel)|libtpu|TPU is already|No accelerator found|resource busy"
+    rb"|FAILED_PRECONDITION|Failed to initialize|initialization failed|all TPU hosts|uncorrectable"
+    rb"|RESOURCE_EXHAUSTED|out of memory|memory space|hbm capacity|device buffer|MemoryError"
+    rb"|bad_alloc|allocate memory|killed|No module named|not found$|\[tpujob\] |No space left"
+    rb"|does not have storage|PERMISSION_DENIED|PollForError|coordination|unhealthy|heartbeat"
+    rb"|barrier|by peer|by remote peer|another task|^\S*(?:Error|Exception)\b",
+    re.IGNORECASE,
+)
+TRACEBACK = b"Traceback (most recent call last)"
 
 Record = Dict[str, Any]
 
@@ -383,6 +399,7 @@ class Log:
         self._storage, self._prefix, self._folder, self._half = storage, prefix, folder, limit // 2
         os.makedirs(folder, exist_ok=True)
         self._change = threading.Condition()
+        self._tail: Deque[bytes] = collections.deque(maxlen=TAIL)
         self._buffer: List[bytes] = []
         self._buffered = self._buffered_lines = self._spilled = 0
         self._last_cut = time.monotonic()
@@ -401,6 +418,11 @@ class Log:
     def note(self, text: str) -> None:
         """A line of the agent's own."""
         self._add([("[tpujob] " + text).encode()], b"")
+
+    def tail(self) -> List[bytes]:
+        """The newest lines, cut short."""
+        with self._change:
+            return list(self._tail)
 
     def follow(self, descriptor: int, tag: bytes = b"") -> threading.Thread:
         """Take what comes out of a pipe until its end, on a thread of its own."""
@@ -445,6 +467,7 @@ class Log:
         with self._change:
             self._time = max(self._time, time.time())
             stamp = b"%.3f " % self._time + tag
+            self._tail.extend([tag + line[:TAIL_WIDTH] for line in lines[-TAIL:]])
             self._buffer.append(stamp + (b"\n" + stamp).join(lines) + b"\n")
             self._buffered += len(self._buffer[-1])
             self._buffered_lines += len(lines)
@@ -592,6 +615,28 @@ def _pieces(line: bytes) -> List[bytes]:
     return [line[i : i + LONGEST_LINE] for i in range(0, max(1, len(line)), LONGEST_LINE)]
 
 
+def evidence(lines: List[bytes]) -> bytes:
+    """What shows why a program ended badly, as the body of its report: the telling lines, the last traceback or else
+    the last words, in the order of the log; the more telling first where there is no room for all."""
+    telling = [i for i, line in enumerate(lines) if TELLING.search(line)]
+    starts = [i for i, line in enumerate(lines) if line.startswith(TRACEBACK)]
+    last_words = list(range(max(0, len(lines) - LAST_WORDS), len(lines)))
+    if starts:
+        after = range(starts[-1] + 1, len(lines))
+        error = next((i for i in after if lines[i] and not lines[i][:1].isspace()), len(lines) - 1)
+        last_words = [*range(starts[-1] + 1, error + 1), starts[-1]]
+    wanted = [*last_words[-4:][::-1], *telling[-12:][::-1], *telling[:4], *last_words[-40:][::-1]]
+    kept: Dict[int, str] = {}
+    room = MAX_EVIDENCE - 64
+    for i in wanted:
+        text = lines[i].decode("utf-8", "replace")
+        size = len(json.dumps(text)) + 1
+        if i not in kept and size <= room:
+            kept[i], room = text, room - size
+    said = {"v": 1, "lines": [kept[i] for i in sorted(kept)]}
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
 # Progress and reports ------------------------------------------------------------------------------------------------
 
 
@@ -657,7 +702,9 @@ class Reporter:
         self._storage, self._path, self._every = storage, path, max(1.0, every)
         self._record = dict(base)
         self._change = threading.Condition()
-        self._urgent, self._last = True, False
+        self._urgent, self._last, self._hurry = True, False, False
+        self._body = b""
+        self._kept: Record = {}  #: what the newest object says
         self._written = threading.Event()
         threading.Thread(target=self._write, name="report", daemon=True).start()
 
@@ -671,10 +718,18 @@ class Reporter:
                 self._urgent = True
                 self._change.notify_all()
 
-    def finish(self, facts: Record, patience: float) -> bool:
+    def hurry(self, facts: Record, body: bytes) -> None:
+        """A report at once, however young the one before is: this host may be gone in a moment."""
+        with self._change:
+            self._record.update(facts)
+            self._body, self._urgent, self._hurry = body, True, True
+            self._change.notify_all()
+
+    def finish(self, facts: Record, body: bytes, patience: float) -> bool:
         """The last report; whether it was written in time."""
         with self._change:
             self._record.update(facts)
+            self._body = body
             self._last = True
             self._change.notify_all()
         return self._written.wait(patience)
@@ -685,17 +740,20 @@ class Reporter:
             with self._change:
                 self._change.wait_for(lambda: self._urgent or self._last, timeout=self._every)
                 last, self._urgent = self._last, False
-                text = self._text()
+                text, body, record = self._text(), self._body, dict(self._record)
             try:
-                self._storage.put(self._path, b"", {"report": text})
-                delay = 1.0
+                if not last or record != self._kept:  # the same again would only look younger
+                    self._storage.put(self._path, body, {"report": text})
+                self._kept, delay = record, 1.0
                 if last:
                     return self._written.set()
             except StorageError:
                 delay = min(delay * 2, 10)
                 with self._change:
                     self._urgent = True
-            time.sleep(delay)  # one object takes one write a second
+            with self._change:  # one object takes one write a second
+                self._change.wait_for(lambda: self._hurry, timeout=delay)
+                self._hurry = False
 
     def _text(self) -> str:
         record = dict(self._record, at=round(time.time(), 3))
@@ -858,7 +916,9 @@ class Daemon:
             end_all(lambda: family(self.folder), self.plan["grace"])
             code = None
             self.state.update(error="the agent failed: %r" % error, cause="CRASH")
-        if code == -signal.SIGKILL and self.grace is None and kernel_kills() > kills:
+        killed = kernel_kills() - kills
+        if killed > 0 and code in (-signal.SIGKILL, 128 + signal.SIGKILL) and self.grace is None:
+            self.log.note("the kernel killed %d processes for want of memory" % killed)
             self.state.update(error="killed for want of memory", cause="OOM_HOST")
         self._finish(code)
 
@@ -1055,14 +1115,18 @@ class Daemon:
         self._phase("exited", said=False)
         if self.host_lock is not None:
             os.close(self.host_lock)  # the next attempt need not wait for the rest
-        if code != 0:
-            self._noticed = self.metadata.notice() or self._noticed
+        if code != 0 and not self._noticed:
+            self._noticed = self.metadata.notice() or ""
         self._listen()
         self.save()
         if self.state["error"]:
             self.log.note(self.state["error"])
+        last_words = b"" if code in (0, INTERRUPTED) else evidence(self.log.tail())
+        said = {key: self.state[key] for key in SAID}
+        if self.state["notice"]:
+            self.reporter.hurry(said, last_words)
         flushed = self.log.finish(FLUSH_DOOMED if self.state["notice"] else FLUSH)
-        self.reporter.finish({key: self.state[key] for key in SAID}, FINAL_PATIENCE)
+        self.reporter.finish(said, last_words, FINAL_PATIENCE)
         for name in ("events.jsonl", "verdict.json"):
             self._ship_file(name)
         if not flushed:
