@@ -21,8 +21,10 @@ from tpujob.ports import Blobs, Clock, EventView, HostAccess, JobView, LogPage, 
 from tpujob.reconciler import Live
 from tpujob.views import event_view, job_view
 
-#: seconds for one call to the bucket
+#: seconds to write a bundle to the bucket
 BUCKET = 60.0
+#: seconds for what somebody waits for that moves few bytes: is the bucket there, the next page of a log
+ANSWER = 15.0
 #: how often a user's command is written again when the reconciler wrote first
 TRIES = 8
 
@@ -99,7 +101,7 @@ class Jobs:
                 "the bundle's content does not have the hash that it was sent with",
                 hint="Send it again.",
             )
-        self._blobs.ensure_bucket(bucket, self._region_of_bucket(bucket), timeout=BUCKET)
+        self._blobs.ensure_bucket(bucket, self._region_of_bucket(bucket), timeout=ANSWER)
         path = f"{bucket}/bundles/{sha256}.tar.gz"
         with contextlib.suppress(Conflict):  # the same content is there already
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
@@ -129,7 +131,7 @@ class Jobs:
             raise BadRequest(
                 f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."
             )
-        self._blobs.ensure_bucket(bucket, region, timeout=BUCKET)
+        self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
         job, created = self._first_record(
             wanted, choices[0], user, bucket, [*self._own(wanted, bucket), *bundles]
         )
@@ -189,7 +191,7 @@ class Jobs:
     ) -> LogPage:
         found = self._find(job)
         return log_reader.read(
-            self._blobs, found, host=host, attempt=attempt, cursor=cursor, tail=tail, timeout=BUCKET
+            self._blobs, found, host=host, attempt=attempt, cursor=cursor, tail=tail, timeout=ANSWER
         )
 
     def access(self, job: str, *, host: int = 0) -> HostAccess:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Tpujob
 from tests.web.scripted import ScriptedJobs, job_view
-from tpujob.errors import BackendGone
+from tpujob.errors import BackendGone, Transient
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +57,21 @@ def test_a_command_that_changes_something_is_never_repeated(
     api.raises = BackendGone("gone")
     tpujob("cancel", "42", code=69)
     assert len(api.named("cancel")) == 1
+
+
+def test_errors_that_take_long_to_come_are_not_waited_for_again_and_again(
+    tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpujob.cli.backend.PATIENCE", 0.0)
+    api.raises = Transient("cannot read the log")
+    tpujob("logs", "42", code=75)
+    assert len(api.named("get")) == 1
+
+
+def test_a_failure_names_the_process_of_the_stack_that_died(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    (tpujob.state / "run" / "farm.process").write_text('{"pid": 1, "start": "another boot/1"}')
+    api.raises = Transient("cannot read the log")
+    said = tpujob("cancel", "42", code=75)
+    assert "the farm of the local stack ended unexpectedly: `tpujob up` starts" in said.err

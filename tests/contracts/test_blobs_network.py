@@ -224,3 +224,13 @@ def test_a_process_that_does_not_use_it_does_not_pay_for_the_library() -> None:
         " sys.exit(any(m.split('.')[0] in ('google', 'requests', 'grpc') for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_storage_that_is_not_there_is_said_in_words_without_the_librarys_urls() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with (
+        gcs(f"http://127.0.0.1:{port}") as blobs,
+        pytest.raises(Transient, match=r"^cannot list \S+: Cloud Storage does not answer$"),
+    ):
+        blobs.list(BUCKET, timeout=0.3)

@@ -64,6 +64,8 @@ def translated(doing: str) -> Generator[None]:
 
 def _meaning(doing: str, code: str, message: str) -> TpujobError:
     cause, hint = call_cause(code, message)
+    if code == "UNAVAILABLE" and message.startswith("failed to connect to all addresses"):
+        message = "Cloud TPU does not answer"  # the library goes on with sockets and error numbers
     said = f"{doing}: {message}"
     if cause is None:
         return Transient(said, hint=hint)

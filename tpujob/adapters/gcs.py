@@ -307,7 +307,8 @@ def translate(error: Exception, doing: str) -> TpujobError | None:
     from google.auth import exceptions as auth
     from google.cloud.storage import exceptions as storage
 
-    text = f"cannot {doing}: {_first_line(error)}"
+    said = "Cloud Storage does not answer" if _unreachable(error) else _first_line(error)
+    text = f"cannot {doing}: {said}"
     if isinstance(error, TpujobError):
         return error
     if isinstance(error, storage.DataCorruption) or (
@@ -335,6 +336,17 @@ def translate(error: Exception, doing: str) -> TpujobError | None:
     if isinstance(error, network | storage.InvalidResponse | OSError):
         return Transient(text)
     return None
+
+
+def _unreachable(error: Exception) -> bool:
+    """Nothing listens there; the library's own text for that is a whole URL with its query."""
+    import requests
+    import urllib3
+
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    return isinstance(error, requests.ConnectionError) and isinstance(
+        reason, urllib3.exceptions.NewConnectionError
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -46,6 +46,7 @@ def open_session(
     `stdin` is one. Raises Transient when the host cannot be reached or goes away, HostKeyChanged."""
     link = Link(_target(access), first_contact=False)
     deadline = Deadline(CONNECT_SECONDS)
+    where = f"host {access['host']} ({access['address']}): "
     try:
         link.open(deadline)
         channel = link.session(deadline)
@@ -60,12 +61,14 @@ def open_session(
         with _raw(stdin) if terminal else contextlib.nullcontext(), _fed(channel, stdin):
             code = _carry_output(channel, stdin if terminal else None, stdout, stderr)
         if code < 0 and not link.transport.is_active():
-            raise Transient(f"host {access['host']} ({access['address']}) went away")
+            raise Transient("it went away")
         return code if code >= 0 else UNKNOWN_END
     except BrokenPipeError:
         return NO_READER
+    except Transient as error:
+        raise Transient(f"{where}{error.message}", hint=error.hint) from error
     except (OSError, EOFError) as error:
-        raise Transient(f"host {access['host']} ({access['address']}): {error}") from error
+        raise Transient(f"{where}{error}") from error
     finally:
         link.abort()
 

@@ -19,7 +19,7 @@ import typer
 from tpujob import __version__
 from tpujob.cli.errors import NOBODY_READS, exit_code_table, show_error
 from tpujob.cli.output import OutputClosed, flush, say, screen
-from tpujob.errors import TpujobError
+from tpujob.errors import TpujobError, Transient
 
 #: Every command and the module of `tpujob.cli` that has it, in the order of `--help`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -113,6 +113,10 @@ def run(words: Sequence[str]) -> int:
         return NOBODY_READS
     except TpujobError as error:
         show_error(error, screen())
+        if isinstance(error, Transient) and not error.hint:
+            from tpujob.cli.backend import died
+
+            error.hint = died()
         return error.exit_code
     except typer.TyperException as error:
         _show_usage(error)

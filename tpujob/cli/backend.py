@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 #: seconds between tries to reach a backend that was there a moment ago
 PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+#: seconds after which no other try begins: an error may itself have taken long to come
+PATIENCE = 30.0
 
 
 def connect() -> JobsApi:
@@ -46,6 +48,22 @@ def reconnect() -> JobsApi | None:
     return connect() if died else running()
 
 
+def died() -> str:
+    """What to do about processes of the local stack that ended by themselves; empty: there are none."""
+    from tpujob import settings, stack
+
+    now = settings.load()
+    names = [
+        one.name
+        for one in stack.status(now)
+        if one.pid is None and now.process_file(one.name).exists()
+    ]
+    if not names:
+        return ""
+    ended = f"the {' and the '.join(names)} of the local stack ended unexpectedly"
+    return f"{ended}: `tpujob up` starts what is missing"
+
+
 class Steady:
     """Asks the backend again, for half a minute, when it is replaced while a command looks on. For questions only:
     a command that changes something is never repeated on its own."""
@@ -55,10 +73,13 @@ class Steady:
 
     def ask(self, question: Callable[[JobsApi], T]) -> T:
         """The answer of the first backend that gives one. Raises BackendGone or Transient when none does in time."""
+        until = time.monotonic() + PATIENCE
         for number, pause in enumerate(PAUSES):
             try:
                 return question(self.api)
             except (BackendGone, Transient) as error:
+                if time.monotonic() + pause > until:
+                    raise
                 if number == 0:
                     note(f"tpujob: {error.message}; trying again")
                 time.sleep(pause)
