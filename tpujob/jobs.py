@@ -313,8 +313,15 @@ class Jobs:
             if live and current and job.attempt and job.attempt.ended_at is None
             else None
         )
-        trouble = live.trouble if live else ""
-        return job_view(job, now=self._clock.now(), progress=use, trouble=trouble, full=full)
+        return job_view(
+            job,
+            now=self._clock.now(),
+            progress=use,
+            moved_at=live.moved_at if live and use else None,
+            trouble=live.trouble if live else "",
+            trouble_since=live.trouble_since if live else None,
+            full=full,
+        )
 
 
 def _keep_final(job: Job) -> bool:

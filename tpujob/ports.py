@@ -227,6 +227,7 @@ class SliceView(TypedDict):
     requested_at: str
     ready_at: str | None
     gone_at: str | None
+    reason: str  #: why it was, or is being, given back
     hosts: list[str]  #: addresses, by host number
 
 
@@ -253,6 +254,8 @@ class JobView(TypedDict):
     state: str
     wish: str
     message: str  #: why it stands where it stands
+    trouble: str  #: what is in the way just now and is tried again, in one line; empty: nothing
+    trouble_since: str | None
     outcome: str | None
     cause: str | None
     type: str
@@ -269,6 +272,7 @@ class JobView(TypedDict):
     phase: str
     step: int | None
     steps: int | None
+    progress_at: str | None  #: when the step last changed, as far as is known; while it runs
     loss: float | None
     checkpoint: int | None
     metrics: dict[str, float]
@@ -278,6 +282,8 @@ class JobView(TypedDict):
     state_since: str
     finished_at: str | None
     hold_until: str | None
+    wake_at: str | None  #: when the next try is due, while one is waited for
+    spent: dict[str, int]  #: retry budgets used, by name
     slices: list[SliceView]
     attempts: list[AttemptView]
     spec: dict[str, Any]

@@ -64,7 +64,18 @@ class Live:
 
     progress: Progress = field(default_factory=Progress)
     attempt: int = 0
+    moved_at: float | None = None  #: when the step was last seen to change
     trouble: str = ""  #: what is being retried, in one line
+    trouble_since: float | None = None
+    looking: bool = False  #: the trouble is with a look at the world, not with an action
+
+    def meet(self, trouble: str, now: float, *, looking: bool) -> None:
+        """Remember what is in the way, and since when. Empty: nothing of that kind is any more."""
+        if trouble:
+            self.trouble_since = self.trouble_since if self.trouble else now
+            self.trouble, self.looking = trouble, looking
+        elif self.looking is looking:
+            self.trouble = ""
 
 
 #: states in which the newest attempt's reports say something
@@ -147,7 +158,7 @@ class Reconciler:
         if lease is None:
             return None
         try:
-            current = self._commit(job, happened, lease)
+            current = self._commit(job, happened, lease) if happened else self._unchanged(job)
             result = self._act(current, action, lease) if action else Done()
             self._note(job.id, result)
             after = follow_up(current, action, result, self.clock.now()) if action else None
@@ -160,9 +171,13 @@ class Reconciler:
         finally:
             self.store.release(lease)
 
-    def _commit(self, job: Job, happened: Event | None, lease: Lease) -> Job:
-        if happened is None:
-            return job
+    def _unchanged(self, job: Job) -> Job:
+        """Nothing is done on an old look at the world: a commit compares the version, and so does this."""
+        if self.store.get(job.id).version != job.version:
+            raise Conflict(f"job {job.id} was changed since it was looked at")
+        return job
+
+    def _commit(self, job: Job, happened: Event, lease: Lease) -> Job:
         stored = self.store.commit(
             apply(job, happened),
             happened,
@@ -178,17 +193,18 @@ class Reconciler:
 
     def _note(self, job_id: str, result: Result) -> None:
         live = self.live.setdefault(job_id, Live())
-        live.trouble = result.error if isinstance(result, NotYet) else ""
+        trouble = result.error if isinstance(result, NotYet) else ""
+        live.meet(trouble, self.clock.now(), looking=False)
 
     # Observe ---------------------------------------------------------------------------------------------------------
 
     def _observe(self, job: Job) -> Seen:
         held = [s for s in job.slices if s.gone_at is None]
         slices: dict[str, SliceSeen] = {s.name: self.slices.look(s, timeout=LOOK) for s in held}
-        for seen in slices.values():
-            if isinstance(seen, Unknown):
-                self.live.setdefault(job.id, Live()).trouble = seen.error
         reports = self._reports(job) if job.state in _REPORTING and job.attempt else ()
+        unseen = [s.error for s in (*slices.values(), reports) if isinstance(s, Unknown)]
+        live = self.live.setdefault(job.id, Live())
+        live.meet(unseen[0] if unseen else "", self.clock.now(), looking=True)
         return Seen(slices=slices, reports=reports)
 
     def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:
@@ -201,7 +217,12 @@ class Reconciler:
         found = launch.read_reports(job, blobs, now=storage_now)
         if found and job.attempt:
             live = self.live.setdefault(job.id, Live())
-            live.progress, live.attempt = best_progress(found), job.attempt.number
+            progress = best_progress(found)
+            if live.attempt != job.attempt.number:
+                live.moved_at = None
+            elif progress.step != live.progress.step:
+                live.moved_at = self.clock.now()
+            live.progress, live.attempt = progress, job.attempt.number
         return found
 
     def _with_evidence(self, job: Job, seen: Seen) -> Seen:
@@ -237,6 +258,8 @@ class Reconciler:
 
     def _act(self, job: Job, action: Action, lease: Lease) -> Result:
         timeout = lease.until - self.clock.now() - MARGIN
+        if timeout <= 0:  # this process was held up; another one may lead by now
+            return NotYet("the lease ran out before anything was done")
         try:
             self._do(job, action, timeout, lease)
         except Refused as error:

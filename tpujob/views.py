@@ -10,10 +10,18 @@ from tpujob.ports import AttemptView, EventView, JobView, SliceView
 
 
 def job_view(
-    job: Job, *, now: float, progress: Progress | None = None, trouble: str = "", full: bool = True
+    job: Job,
+    *,
+    now: float,
+    progress: Progress | None = None,
+    moved_at: float | None = None,
+    trouble: str = "",
+    trouble_since: float | None = None,
+    full: bool = True,
 ) -> JobView:
-    """`job` at `now`. `progress` is what its reports say just now, `trouble` what is being retried.
-    Without `full`, `slices`, `attempts` and `spec` stay empty."""
+    """`job` at `now`. `progress` is what its reports say just now, `moved_at` when its step last changed, `trouble`
+    what is being retried. Without `full`, `slices`, `attempts` and `spec` stay empty."""
+    trouble = "" if job.state.final else trouble
     serving, attempt = job.slice, job.attempt
     shown = serving or (job.slices[-1] if job.slices else None)
     done = progress or (attempt.progress if attempt else Progress())
@@ -25,7 +33,9 @@ def job_view(
         user=job.user,
         state=job.state,
         wish=job.wish,
-        message=f"{job.message}; {trouble}" if trouble and not job.state.final else job.message,
+        message=f"{job.message}; {trouble}" if trouble else job.message,
+        trouble=trouble,
+        trouble_since=_maybe(trouble_since) if trouble else None,
         outcome=job.outcome,
         cause=job.cause,
         type=facts.type,
@@ -42,6 +52,7 @@ def job_view(
         phase=done.phase if job.state is State.RUNNING else "",
         step=done.step,
         steps=done.steps,
+        progress_at=_maybe(_progress_at(job, moved_at)),
         loss=done.loss,
         checkpoint=done.checkpoint,
         metrics=dict(done.metrics),
@@ -51,6 +62,8 @@ def job_view(
         state_since=_time(job.state_since),
         finished_at=_maybe(job.finished_at),
         hold_until=_maybe(job.hold_until),
+        wake_at=_maybe(job.wake if job.state in _WAITING and job.wake > now else None),
+        spent=dict(job.spent),
         slices=[slice_view(s, now=now) for s in job.slices] if full else [],
         attempts=[attempt_view(a, live=progress if a is attempt else None) for a in job.attempts]
         if full
@@ -71,6 +84,7 @@ def slice_view(slice: Slice, *, now: float) -> SliceView:
         requested_at=_time(slice.requested_at),
         ready_at=_maybe(slice.ready_at),
         gone_at=_maybe(slice.gone_at),
+        reason=slice.delete_reason,
         hosts=[e.address for e in slice.endpoints],
     )
 
@@ -98,6 +112,15 @@ def event_view(event: Event) -> EventView:
     return EventView(
         seq=event.seq, kind=event.kind, at=_time(event.at), state=event.state, text=event.text
     )
+
+
+_WAITING = (State.QUEUED, State.PREPARING)
+
+
+def _progress_at(job: Job, moved_at: float | None) -> float | None:
+    if job.state is not State.RUNNING or job.attempt is None:
+        return None
+    return moved_at or job.attempt.progress_at or job.attempt.running_at
 
 
 def _billed_now(job: Job) -> float | None:

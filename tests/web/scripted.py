@@ -41,6 +41,7 @@ def slice_view(name: str, **more: Any) -> SliceView:
         "requested_at": AT,
         "ready_at": AT,
         "gone_at": None,
+        "reason": "",
         "hosts": ["127.1.0.1", "127.1.0.2"],
     }
     return cast(SliceView, view | more)
@@ -73,6 +74,8 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "state": "running",
         "wish": "run",
         "message": "attempt 1 runs on 2 hosts",
+        "trouble": "",
+        "trouble_since": None,
         "outcome": None,
         "cause": None,
         "type": "v4-16",
@@ -89,6 +92,7 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "phase": "train",
         "step": 480,
         "steps": 600,
+        "progress_at": AT,
         "loss": 0.01234,
         "checkpoint": 400,
         "metrics": {},
@@ -98,6 +102,8 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "state_since": AT,
         "finished_at": None,
         "hold_until": None,
+        "wake_at": None,
+        "spent": {},
         "slices": [slice_view(f"tj-{job_id}-1")],
         "attempts": [attempt_view(1)],
         "spec": {"name": "digits"},

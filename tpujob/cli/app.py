@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "create": ("jobs", "create"),
     "list": ("jobs", "list_jobs"),
     "show": ("jobs", "show"),
+    "why": ("jobs", "why"),
     "logs": ("logs", "logs"),
     "events": ("logs", "events"),
     "wait": ("jobs", "wait"),
@@ -112,11 +113,11 @@ def run(words: Sequence[str]) -> int:
         _discard(sys.stdout)
         return NOBODY_READS
     except TpujobError as error:
-        show_error(error, screen())
         if isinstance(error, Transient) and not error.hint:
             from tpujob.cli.backend import died
 
             error.hint = died()
+        show_error(error, screen())
         return error.exit_code
     except typer.TyperException as error:
         _show_usage(error)

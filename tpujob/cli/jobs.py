@@ -127,6 +127,20 @@ def show(job: JobRef, as_json: Json = False) -> int:
     return 0
 
 
+def why(job: JobRef, as_json: Json = False) -> int:
+    """Say why a job stands where it stands, and what happens next."""
+    api = connect()
+    found = api.get(job)
+    if as_json:
+        say_json(found)
+        return 0
+    from tpujob.cli.why import why_page
+
+    on = screen()
+    say(why_page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
+    return 0
+
+
 def wait(
     job: JobRef,
     timeout: Annotated[

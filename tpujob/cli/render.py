@@ -112,13 +112,13 @@ def job_page(
     title = paint(f"Job {clean(job['id'])}  {clean(job['name'])}", "bold", color)
     out = [f"{title}  {state} for {since}", ""]
     for label, text in _facts(job, now):
-        out += _labelled(label, text, columns, color)
+        out += labelled(label, text, columns, color)
     if job["slices"]:
         out += ["", paint("Slices", "bold", color)]
         out += [line for s in job["slices"] for line in _slice(s, columns)]
     if job["attempts"]:
         out += ["", paint("Attempts", "bold", color)]
-        out += [line for a in job["attempts"] for line in _attempt(a, columns, now)]
+        out += [line for a in job["attempts"] for line in _attempt(a, columns, now, color)]
     if events:
         out += ["", paint("Last events", "bold", color)]
         out += [event_line(event, columns, color=color) for event in events[-last:]]
@@ -181,16 +181,34 @@ def _slice(slice: SliceView, columns: int) -> list[str]:
     return out
 
 
-def _attempt(attempt: AttemptView, columns: int, now: float) -> list[str]:
+def _attempt(attempt: AttemptView, columns: int, now: float, color: bool) -> list[str]:
     began, ended = seconds(attempt["started_at"]), seconds(attempt["ended_at"])
     took = span((ended if ended is not None else now) - began) if began is not None else "?"
-    end = " ".join(filter(None, (attempt["outcome"], attempt["cause"]))) or "going on"
+    end = words.end_of(attempt)
     steps = words.steps_of(attempt)
     head = f"  {attempt['number']}  {end} after {took} on {attempt['slice']}{steps}"
     out = [clip(clean(head), columns)]
     if attempt["message"] and attempt["outcome"] != "succeeded":
-        out.append(clip(f"     {clean(attempt['message'])}", columns))
-    return out
+        out += [
+            f"     {line}" for line in wrap(clean(words.why_ended(attempt)), max(20, columns - 5))
+        ]
+    return out + proof(attempt, columns, color=color, indent=5)
+
+
+def proof(
+    attempt: AttemptView, columns: int, *, color: bool, indent: int, most: int = 24
+) -> list[str]:
+    """The lines that prove an attempt's cause, wrapped; `most` lines of them, and a word on what was left out."""
+    room = max(20, columns - indent - 2)
+    wrapped = [wrap(clean(line), room) for line in attempt["evidence"]]
+    lines = [
+        ("| " if first else "  ") + clip(part, room)
+        for parts in wrapped
+        for first, part in zip((True, *[False] * len(parts)), parts, strict=False)
+    ]
+    if len(lines) > most:
+        lines[most - 1 :] = ["  … `tpujob show` has it all"]
+    return [" " * indent + paint(line, "dim", color) for line in lines]
 
 
 def event_line(event: EventView, columns: int = 0, *, color: bool = False) -> str:
@@ -221,7 +239,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
     title = f"{clean(plan['name'])} would get (nothing was submitted):"
     out = [paint(title, "bold", color)]
     for label, text in facts:
-        out += _labelled(label, text, columns, color)
+        out += labelled(label, text, columns, color)
     return "\n".join(out)
 
 
@@ -235,7 +253,7 @@ def created_text(job: JobView, columns: int, list_price: float | None, *, color:
     return "\n".join(
         [
             f"Created job {name}",
-            *_labelled("Asked for", clean(asked), columns, color),
+            *labelled("Asked for", clean(asked), columns, color),
             *next_commands(job["id"], ("show", "logs -f", "cancel")),
         ]
     )
@@ -246,7 +264,7 @@ def steered_text(job: JobView, columns: int, *, color: bool = False) -> str:
     state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
     title = f"Job {clean(job['id'])} ({clean(job['name'])}): {state}"
     facts = [("Now", job["message"]), ("Next", words.what_next(job))]
-    lines = [line for label, text in facts for line in _labelled(label, text, columns, color)]
+    lines = [line for label, text in facts for line in labelled(label, text, columns, color)]
     return "\n".join([title, *lines])
 
 
@@ -308,7 +326,7 @@ def log_line(line: LogLine, *, prefix: bool, color: bool) -> str:
     return f"{paint(f'{host}|', HOST_STYLES[host % len(HOST_STYLES)], color)} {text}"
 
 
-def _labelled(label: str, text: str, columns: int, color: bool) -> list[str]:
+def labelled(label: str, text: str, columns: int, color: bool) -> list[str]:
     """The label once, the text beside it, wrapped at words."""
     lines = wrap(clean(text), max(20, columns - LABEL - 2))
     first = paint(pad(label, LABEL), "dim", color)

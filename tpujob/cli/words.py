@@ -70,6 +70,19 @@ def _after_end(job: JobView) -> str:
     return f"nothing by itself: `tpujob resume {ref}` goes on from the last checkpoint"
 
 
+def end_of(attempt: AttemptView) -> str:
+    """How an attempt ended: `failed CRASH, host 1`."""
+    host = f", host {attempt['host']}" if attempt["host"] is not None else ""
+    end = " ".join(filter(None, (attempt["outcome"], attempt["cause"])))
+    return end + host if end else "going on"
+
+
+def why_ended(attempt: AttemptView) -> str:
+    """The message of an attempt that has ended, without what `end_of` says as well."""
+    said = f"attempt {attempt['number']} ended, {attempt['cause']}: "
+    return attempt["message"].removeprefix(said)
+
+
 def steps_of(attempt: AttemptView) -> str:
     """The steps that an attempt made: `, step 300 to 600`."""
     first, last = attempt["resumed_from"], attempt["step"]

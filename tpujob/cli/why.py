@@ -1,0 +1,153 @@
+"""`tpujob why`: on one screen, why a job stands where it stands, and what happens next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tpujob.cli import words
+from tpujob.cli.render import (
+    LABEL,
+    STATE_STYLE,
+    event_line,
+    labelled,
+    progress_line,
+    proof,
+)
+from tpujob.cli.text import clean, clock, dollars, paint, rate, seconds, span
+
+if TYPE_CHECKING:
+    from tpujob.ports import AttemptView, EventView, JobView, SliceView
+
+LATELY, PROOF = 3, 5  #: events, and lines of evidence
+STILL = 300.0  #: seconds without a new step that are worth a word
+
+#: what a count in `spent` is called: one, several
+REFUSALS = {"stockouts": ("stockout", "stockouts"), "quota": ("refused quota", "refused quotas")}
+
+
+def why_page(
+    job: JobView, events: Sequence[EventView], columns: int, now: float, *, color: bool = False
+) -> str:
+    """State, since when, the last cause and its evidence, what is tried again, budgets, what comes next."""
+    state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
+    since = f"since {clock(job['state_since'])}, {span(_ago(job['state_since'], now))}"
+    title = paint(f"Job {clean(job['id'])}  {clean(job['name'])}", "bold", color)
+    out = [f"{title}  {state} {since}", ""]
+    for label, text in _reasons(job, now):
+        out += labelled(label, text, columns, color)
+    last = _last_end(job)
+    if last:
+        out += labelled("Last end", _ended(job, last, now), columns, color)
+        out += proof(last, columns, color=color, indent=LABEL + 2, most=PROOF)
+    for label, text in _prospects(job, now):
+        out += labelled(label, text, columns, color)
+    if events:
+        out += ["", paint("Lately", "bold", color)]
+        out += [event_line(event, columns, color=color) for event in events[-LATELY:]]
+    return "\n".join(out)
+
+
+def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
+    reasons = [("Now", _message(job))]
+    refused = _refused(job)
+    if refused:
+        reasons.append(("Waiting", _waiting(job, refused, now)))
+        reasons.append(("Told", refused[-1]["reason"] or "nothing yet"))
+    if job["trouble"]:
+        since = f", since {clock(job['trouble_since'])}" if job["trouble_since"] else ""
+        reasons.append(("Trouble", f"{job['trouble']}{since}; it is tried again"))
+    if job["state"] == "running" or job["step"] is not None:
+        reasons += _progress(job, now)
+    return reasons
+
+
+def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
+    prospects: list[tuple[str, str]] = []
+    budgets = _budgets(job)
+    if budgets:
+        prospects.append(("Budgets", budgets))
+    cost = f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"
+    return [*prospects, ("Cost", cost), ("Next", _next(job, now))]
+
+
+def _message(job: JobView) -> str:
+    """Without the trouble, which has a line of its own."""
+    trouble = f"; {job['trouble']}"
+    return job["message"].removesuffix(trouble) if job["trouble"] else job["message"]
+
+
+def _refused(job: JobView) -> list[SliceView]:
+    """The requests for a slice that came to nothing since the job last had one."""
+    if job["state"] not in ("queued", "provisioning", "releasing"):
+        return []
+    refused: list[SliceView] = []
+    for slice in reversed(job["slices"]):
+        if slice["ready_at"]:
+            break
+        if slice["reason"]:
+            refused.insert(0, slice)
+    return refused if any(job["spent"].get(name) for name in REFUSALS) else []
+
+
+def _waiting(job: JobView, refused: Sequence[SliceView], now: float) -> str:
+    counts = [(job["spent"].get(name, 0), one, many) for name, (one, many) in REFUSALS.items()]
+    said = " and ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n)
+    zones = ", ".join(dict.fromkeys(slice["zone"] for slice in refused))
+    first = refused[0]["requested_at"]
+    return f"{said} in {zones} since {clock(first)}, {span(_ago(first, now))}"
+
+
+def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
+    age = _ago(job["progress_at"], now)
+    if job["step"] is None:
+        after = "" if age is None else f", {span(age)} after it started"
+        return [("Progress", f"the program has told no step yet{after}")]
+    line = ("Progress", progress_line(job, bar=10))
+    if age is None:
+        return [line]
+    stuck = age > STILL
+    return [
+        line,
+        ("Stuck", f"no new step for {span(age)}")
+        if stuck
+        else ("Moving", f"newest step {span(age)} ago"),
+    ]
+
+
+def _last_end(job: JobView) -> AttemptView | None:
+    ended = [a for a in job["attempts"] if a["outcome"] and a["outcome"] != "succeeded"]
+    return ended[-1] if ended and job["state"] != "succeeded" else None
+
+
+def _ended(job: JobView, attempt: AttemptView, now: float) -> str:
+    ago = f", {span(_ago(attempt['ended_at'], now))} ago" if attempt["ended_at"] else ""
+    said = f"attempt {attempt['number']}: {words.end_of(attempt)}{ago}"
+    known = not attempt["message"] or attempt["message"] in job["message"]
+    return said if known else f"{said}: {words.why_ended(attempt)}"
+
+
+def _budgets(job: JobView) -> str:
+    """Of those that end the job when they are used up."""
+    limits: dict[str, object] = job["spec"].get("recovery") or {}
+    parts: list[str] = []
+    for name, limit in limits.items():
+        if isinstance(limit, int) and not isinstance(limit, bool):
+            used = job["spent"].get(name, 0)
+            parts.append(f"{name}: {used} used, {max(0, limit - used)} left")
+    return "; ".join(parts)
+
+
+def _next(job: JobView, now: float) -> str:
+    coming = words.what_next(job)
+    due = seconds(job["wake_at"])
+    if due is None or due <= now or job["wish"] != "run":
+        return coming
+    if job["state"] == "preparing":
+        coming = "the program is started again on the same slice"
+    return f"in {span(due - now)}, at {clock(job['wake_at'])}: {coming}"
+
+
+def _ago(at: str | None, now: float) -> float | None:
+    began = seconds(at)
+    return None if began is None else now - began
