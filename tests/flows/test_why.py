@@ -1,0 +1,92 @@
+"""What a user is told of a job while it is going on: what is in the way, since when, and when the next try is due."""
+
+from __future__ import annotations
+
+from tests.flows.conftest import Stage
+from tpujob.cli.text import seconds
+from tpujob.cli.why import why_page
+from tpujob.domain.codec import job_from_json, to_json
+from tpujob.domain.lifecycle import PROVEN
+from tpujob.domain.model import State
+
+
+def why(stage: Stage, job_id: str) -> str:
+    return why_page(stage.api.get(job_id), stage.api.events(job_id), 80, stage.clock.now())
+
+
+def test_what_is_in_the_way_is_told_with_its_time_and_forgotten_when_it_is_over(
+    stage: Stage,
+) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    assert stage.api.get(job_id)["trouble"] == ""
+    stage.faults.broken.add("look")
+    stage.step(job_id)
+    since = stage.api.get(job_id)["trouble_since"]
+    for _ in range(5):
+        stage.step(job_id)
+    view = stage.api.get(job_id)
+    assert "503" in view["trouble"]
+    assert view["trouble_since"] == since
+    assert "Trouble   503 the service is unavailable, since" in why(stage, job_id)
+    stage.faults.broken.clear()
+    stage.step(job_id)
+    view = stage.api.get(job_id)
+    assert (view["trouble"], view["trouble_since"]) == ("", None)
+    assert "503" not in view["message"]
+
+
+def test_a_wait_for_capacity_is_counted_and_says_when_it_ends(stage: Stage) -> None:
+    stage.faults.refuse_create = [("STOCKOUT", "There is no more capacity in the zone")] * 9
+    job_id = stage.create()
+    stage.until(job_id, lambda j: j.spent.get("stockouts") == 4 and j.state is State.QUEUED)
+    view = stage.api.get(job_id)
+    due = seconds(view["wake_at"])
+    assert due is not None
+    assert due > stage.clock.now()
+    assert view["spent"] == {"stockouts": 4}
+    page = why(stage, job_id)
+    assert "Waiting   4 stockouts in us-central2-b since" in page
+    assert "There is no more capacity in" in page
+    assert "Next      in " in page
+    stage.faults.refuse_create.clear()
+    stage.running(job_id)
+    assert "stockout" not in why(stage, job_id).partition("Lately")[0]
+
+
+def test_the_age_of_the_newest_step_is_known(stage: Stage) -> None:
+    job_id = stage.create()
+    job = stage.running(job_id)
+    assert job.attempt is not None
+    assert seconds(stage.api.get(job_id)["progress_at"]) == job.attempt.running_at
+    stage.report(job_id, 0, step=7, steps=100)
+    stage.step(job_id)
+    stage.step(job_id)
+    moved = seconds(stage.api.get(job_id)["progress_at"])
+    assert moved is not None
+    assert moved > (job.attempt.running_at or 0)
+    for _ in range(60):
+        stage.step(job_id)
+        stage.report(job_id, 0, step=7)
+        stage.report(job_id, 1)
+    assert seconds(stage.api.get(job_id)["progress_at"]) == moved
+    assert "Stuck     no new step for" in why(stage, job_id)
+
+
+def test_many_attempts_do_not_fill_the_record_with_evidence(stage: Stage) -> None:
+    job_id = stage.create(recovery={"failures": 100})
+    for number in range(1, PROVEN + 4):
+        job = stage.until(
+            job_id, lambda j, n=number: j.state is State.RUNNING and len(j.attempts) == n
+        )
+        stage.finish(job_id, 1, 0)
+        stage.last_words(job_id, 0, f"ValueError: {number}")
+    job = stage.until(job_id, lambda j: len(j.attempts) == PROVEN + 4)
+    proven = [a.number for a in job.attempts if a.evidence]
+    assert proven == list(range(4, PROVEN + 4))
+    document = to_json(job)
+    assert job_from_json(document) == job
+    for attempt in document["attempts"]:
+        del attempt["evidence"]
+    older = job_from_json(document)
+    assert all(a.evidence == () for a in older.attempts), "records of an older version are read"
