@@ -71,7 +71,8 @@ def after(job: Job, cause: Cause) -> Again | GiveUp:
     used = job.spent.get(policy.budget, 0)
     limit = _limit(job.spec, policy.limit)
     if limit is not None and used >= limit:
-        return GiveUp(f"{limit} {policy.limit} allowed by `recovery.{policy.limit}`, all used")
+        allowed = f"{limit} {policy.limit if limit != 1 else policy.limit.removesuffix('s')}"
+        return GiveUp(f"{allowed} allowed by `recovery.{policy.limit}`, all used")
     return Again(
         budget=policy.budget,
         delay=backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}"),
