@@ -60,7 +60,7 @@ SIGNS = [
     (Cause.OOM_HOST, "terminate called after throwing an instance of 'std::bad_alloc'"),
     (Cause.OOM_HOST, "OSError: [Errno 12] Cannot allocate memory"),
     (Cause.OOM_HOST, "RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed."),
-    (Cause.OOM_HOST, "[tpujob] the kernel killed 1 processes for want of memory"),
+    (Cause.OOM_HOST, "[tpujob] the kernel killed for want of memory, processes: 1"),
     (Cause.PERMISSION, "403 ada@x does not have storage.objects.create access to the bucket"),
     (Cause.SETUP, "ModuleNotFoundError: No module named 'optax'"),
     (Cause.SETUP, "[tpujob] cannot start trainer: No such file or directory"),

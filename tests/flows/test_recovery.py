@@ -87,6 +87,53 @@ def test_a_slice_that_vanishes_is_believed_gone_only_at_a_second_look(stage: Sta
     assert job.attempts[0].cause is Cause.PREEMPTED
 
 
+def test_a_slice_that_dies_silently_during_set_up_is_given_back(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.faults.broken.add("start")
+    stage.until(job_id, State.PREPARING)
+    stage.faults.broken.clear()
+    for host in (0, 1):
+        stage.report(job_id, host, phase="fetching")
+    stage.clock.sleep(1000)  # READY all the while, and not one more word
+    job = stage.until(job_id, lambda j: len(j.attempts) == 2)
+    assert job.attempts[0].cause is Cause.LOST_CONTACT
+
+
+def test_an_old_look_at_the_world_causes_nothing(stage: Stage) -> None:
+    """A backend that was held up after its look, while another one moved the job on."""
+    job_id = stage.create()
+    late, look, done = stage.new_backend(), stage.cloud.look, []
+
+    def meanwhile(slice, *, timeout):
+        seen = look(slice, timeout=timeout)
+        if not done:
+            done.append(True)
+            stage.api.delete(job_id)
+            stage.until(job_id, State.CANCELLED)
+        return seen
+
+    stage.faults.broken.add("create")
+    stage.until(job_id, State.PROVISIONING)
+    stage.faults.broken.clear()
+    stage.cloud.look = meanwhile
+    late.tick(job_id)
+    assert stage.cloud.machines == {}, "the slice of a cancelled job was asked for"
+
+
+def test_nothing_is_done_once_the_lease_has_run_out(stage: Stage) -> None:
+    job_id = stage.create()
+    lease = stage.store.lease
+
+    def held_up(*given, **more):
+        granted = lease(*given, **more)
+        stage.clock.sleep(300)
+        return granted
+
+    stage.store.lease = held_up
+    stage.reconciler.tick(job_id)
+    assert stage.cloud.created == []
+
+
 def test_stockouts_are_waited_out_with_growing_pauses_and_no_budget(stage: Stage) -> None:
     stage.faults.refuse_create = [("STOCKOUT", "There is no more capacity in the zone")] * 6
     job_id = stage.create()
@@ -372,3 +419,19 @@ def test_evidence_that_cannot_be_read_changes_only_the_detail(stage: Stage) -> N
     stage.faults.broken.add("get")
     job = stage.until(job_id, lambda j: len(j.attempts) == 2)
     assert (job.attempts[0].cause, job.attempts[0].evidence) == (Cause.CRASH, ())
+
+
+@pytest.mark.parametrize(("takes", "most"), [(0.0, 8), (2.0, 3), (100.0, 1)])
+def test_evidence_is_read_from_few_hosts_and_for_a_short_time(
+    tmp_path: Path, takes: float, most: int
+) -> None:
+    stage = Stage(tmp_path, hosts=20)
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, *[1] * 20)
+    stage.bucket.get_takes = takes
+    before = stage.clock.now()
+    stage.reconciler.tick(job_id)
+    assert stage.bucket.gets == most
+    assert stage.clock.now() - before <= 5.0
+    assert stage.job(job_id).attempts[0].cause is Cause.CRASH

@@ -167,6 +167,8 @@ class Bucket:
     def __init__(self, clock: Clock, faults: Faults) -> None:
         self._clock, self.faults = clock, faults
         self.objects: dict[str, tuple[bytes, Blob]] = {}
+        self.get_takes = 0.0  #: seconds
+        self.gets = 0
 
     def put(
         self,
@@ -186,6 +188,10 @@ class Bucket:
         return blob
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
+        self.gets += 1
+        self._clock.sleep(min(self.get_takes, timeout))
+        if self.get_takes >= timeout:
+            raise Transient("the bucket: no answer in time")
         if "get" in self.faults.broken:
             raise Transient("the bucket: 503")
         if path not in self.objects:

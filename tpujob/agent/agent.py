@@ -917,9 +917,10 @@ class Daemon:
             code = None
             self.state.update(error="the agent failed: %r" % error, cause="CRASH")
         killed = kernel_kills() - kills
-        if killed > 0 and code in (-signal.SIGKILL, 128 + signal.SIGKILL) and self.grace is None:
-            self.log.note("the kernel killed %d processes for want of memory" % killed)
-            self.state.update(error="killed for want of memory", cause="OOM_HOST")
+        if killed > 0 and code not in (None, 0, INTERRUPTED) and self.grace is None:
+            self.log.note("the kernel killed for want of memory, processes: %d" % killed)
+            if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+                self.state.update(error="killed for want of memory", cause="OOM_HOST")
         self._finish(code)
 
     # Steps
