@@ -8,7 +8,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test lint fmt bench lock clean help
+.PHONY: demo test sim lint fmt bench lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -16,6 +16,12 @@ demo: $(READY)  ## run a training job on the local stack, through a preemption, 
 test: lint  ## every check and every test; the quick tests first
 	$(PYTEST) -m "not slow" -n 4
 	$(PYTEST) -m slow -n 2 --dist loadfile
+
+# How many; `make sim SEEDS=5000` is the long run.
+SEEDS ?= 100
+
+sim: $(READY)  ## recovery under a virtual clock: faults and kills by the thousand, every invariant checked
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 lint: $(READY)  ## format, lint, types, and the direction of imports
 	$(BIN)/ruff check

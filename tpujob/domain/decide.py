@@ -154,7 +154,7 @@ def _preparing(job: Job, seen: Seen, now: float) -> Decision:
         text = f"attempt {endings.number(job)} runs on {endings.hosts_text(expected)}"
         return Decision(event(job, _E.ATTEMPT_RUNNING, now, text), wake_in=1)
     if len(seen.reports) == expected:
-        return Decision(wake_in=2)
+        return _silent(job, seen.reports, now) or Decision(wake_in=2)
     if job.attempt and now - max(job.attempt.started_at, job.wake) > LAUNCH_DEADLINE:
         missing = sorted(set(range(expected)) - {r.host for r in seen.reports})
         message = f"no word from {endings.list_hosts(missing)} in {LAUNCH_DEADLINE / 60:.0f} min"
@@ -172,12 +172,9 @@ def _running(job: Job, seen: Seen, now: float) -> Decision:
     ended = _ended(job, seen.reports, now)
     if ended:
         return ended
-    silent = [r for r in seen.reports if r.age > SILENCE and r.phase != "exited"]
+    silent = _silent(job, seen.reports, now)
     if silent:
-        host = silent[0].host
-        message = f"host {host} has not reported for {silent[0].age / 60:.0f} min"
-        lost = triage.End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, host, message)
-        return Decision(endings.end_attempt(job, lost, seen.reports, now), wake_in=0)
+        return silent
     progress = endings.best_progress(seen.reports)
     if job.attempt and _worth_storing(
         job.attempt.progress, job.attempt.progress_at or job.state_since, progress, now
@@ -319,6 +316,17 @@ def _note_missing(job: Job, now: float) -> Event | None:
 def _ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     end = triage.ended(reports, _host_count(job))
     return Decision(endings.end_attempt(job, end, reports, now), wake_in=0) if end else None
+
+
+def _silent(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
+    """Hosts that reported once and no more, on a slice that the cloud may still call ready."""
+    silent = [r for r in reports if r.age > SILENCE and r.phase != "exited"]
+    if silent:
+        host = silent[0].host
+        message = f"host {host} has not reported for {silent[0].age / 60:.0f} min"
+        lost = triage.End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, host, message)
+        return Decision(endings.end_attempt(job, lost, reports, now), wake_in=0)
+    return None
 
 
 def _saved(job: Job, reports: Sequence[Report], now: float) -> Event | None:

@@ -1,0 +1,152 @@
+"""One seed, played from its first submit through the faults and the calm after them to its end."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import tempfile
+import time
+from collections.abc import Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.simulation.backend import Backend, SimStore
+from tests.simulation.effects import Counts, Effects
+from tests.simulation.machines import Machine
+from tests.simulation.monitor import Monitor
+from tests.simulation.profile import Profile, draw
+from tests.simulation.sim import EPOCH, Process, Sim, Violation
+from tests.simulation.users import User
+from tests.simulation.world import HOUR, ZONES, Outage, World
+from tpujob.adapters.sqlite import SqliteStore
+
+#: after the last fault, in virtual seconds, for everything to come to its end
+CALM = 6 * HOUR
+SHM = Path("/dev/shm")
+
+
+@dataclass
+class Result:
+    seed: int
+    violation: Violation | None
+    log: list[str]
+    counts: Counts
+    days: float
+    seconds: float
+    detected: list[float]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256("\n".join(self.log).encode()).hexdigest()
+
+    @property
+    def faults(self) -> int:
+        return sum(self.counts.faults.values())
+
+
+class Play:
+    def __init__(self, seed: int, profile: Profile, folder: Path) -> None:
+        self.sim, self.profile = Sim(seed), profile
+        self.effects = Effects(self.sim, profile)
+        self.effects.kill = self._kill
+        self.world = World(self.sim, self.effects)
+        self.real = SqliteStore(folder / "jobs.db")
+        self.monitor = Monitor(self.sim, self.world, self.real)
+        outage = Outage(self.sim, self.effects, "store_outage", longest=900)
+        self.outage = outage
+        self.monitor.outages.append(outage)
+        self.store = SimStore(self.real, self.world, self.monitor, outage)
+        self.random = self.sim.random("backends")
+        self._names = 0
+        self.backends = [self._backend() for _ in range(profile.backends)]
+        self.users = [User(self, n) for n in range(1, profile.jobs + 1)]
+        for user in self.users:
+            self.sim.spawn(user.live, Process(f"user{user.number}"))
+        self._plant("foreign", ours=False)
+        self._plant("orphan", ours=True)
+
+    def _backend(self) -> Backend:
+        self._names += 1
+        skew = self.random.uniform(-1.5, 1.5)
+        return Backend(self.sim, self.world, self.store, name=f"b{self._names}", skew=skew)
+
+    def _kill(self) -> None:
+        process = self.sim.me.process
+        assert process is not None
+        if process not in [b.process for b in self.backends]:
+            return
+        process.alive = False
+        self.sim.after(self.random.uniform(5, 120), lambda: self._restart(process))
+
+    def _restart(self, process: Process) -> None:
+        self.backends = [self._backend() if b.process is process else b for b in self.backends]
+
+    def _plant(self, fault: str, *, ours: bool) -> None:
+        """What no job of ours asked for: somebody else's slice, or one that was forgotten."""
+        rate = self.world.rate(fault)
+        pause = self.random.expovariate(rate / HOUR) if rate else math.inf
+
+        def plant() -> None:
+            if self.effects.calm:
+                return
+            number = len(self.world.past) + len(self.world.machines)
+            now, job = self.sim.now, f"9{number:05d}"
+            name = f"tj-{job}-1" if ours else f"somebody-{number}"
+            age = self.random.choice([0.0, 0.0, 4000.0])
+            self.world.machines[name] = Machine(
+                name, ZONES[0], job, 1, 2, now - age, ours=ours, idle_since=now
+            )
+            self.effects.counts.add(fault)
+            self.sim.note(f"planted {name}")
+            self._plant(fault, ours=ours)
+
+        if pause < 1e7:
+            self.sim.after(pause, plant)
+
+    def play(self) -> None:
+        self.sim.run_until(EPOCH + self.profile.hours * HOUR)
+        self.sim.note("calm")
+        self.effects.calm = True
+        self.outage.until = 0.0
+        self.world.calm_down()
+        self.monitor.calm_since = self.sim.now
+        until = self.sim.now + CALM
+        while self.sim.now < until and not self._settled():
+            self.sim.run_until(self.sim.now + 600)
+        self.monitor.finish()
+
+    def _settled(self) -> bool:
+        submitted = all(u.job_id for u in self.users)
+        ended = all(j.state.final and j.wish.value != "clean" for j in self.monitor.jobs.values())
+        return submitted and ended and not [m for m in self.world.machines.values() if m.ours]
+
+
+def play(
+    seed: int,
+    *,
+    off: Set[str] = frozenset(),
+    jobs: int | None = None,
+    backends: int | None = None,
+    hours: float | None = None,
+) -> Result:
+    """Play one seed. The violation that ended it, if any, is in the result."""
+    begun = time.perf_counter()
+    profile = draw(Sim(seed).random("profile"), off=off, jobs=jobs, backends=backends, hours=hours)
+    logging.disable(logging.CRITICAL)
+    violation = None
+    with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as folder:
+        it = Play(seed, profile, Path(folder))
+        try:
+            it.play()
+        except Violation as error:
+            violation = error
+        finally:
+            it.sim.stop()
+            it.real.close()
+            logging.disable(logging.NOTSET)
+    days = (it.sim.now - EPOCH) / 86400
+    seconds = time.perf_counter() - begun
+    return Result(
+        seed, violation, it.sim.log, it.effects.counts, days, seconds, it.monitor.detected
+    )

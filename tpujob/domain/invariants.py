@@ -1,0 +1,123 @@
+"""What must always hold of the records, whatever happened: for simulations, and for an operator's check of a store.
+
+Pure. Each function gives back what is broken, as the rule and one sentence; nothing broken is an empty list. A rule's
+name is the one under which it is listed in the documentation of the simulation (I1 to I12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tpujob.domain.lifecycle import TABLE, apply
+from tpujob.domain.model import Event, EventKind, Job, Role, State
+from tpujob.domain.retry import POLICIES
+from tpujob.errors import TpujobError
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """One rule that does not hold of one job."""
+
+    rule: str
+    job: str
+    text: str
+
+
+def of_job(job: Job) -> list[Broken]:
+    """What one record must satisfy by itself."""
+    return [Broken(rule, job.id, text) for rule, text in (*_slices(job), *_attempts(job))]
+
+
+def of_step(before: Job, after: Job) -> list[Broken]:
+    """What one commit may change."""
+    found: list[tuple[str, str]] = []
+    if after.version != before.version + 1:
+        found.append(("I6", f"version {after.version} was written over version {before.version}"))
+    for name in ("id", "name", "user", "spec", "created_at", "bucket", "bundles"):
+        if getattr(after, name) != getattr(before, name):
+            found.append(("I6", f"{name} was changed after creation"))
+    if len(after.attempts) < len(before.attempts) or len(after.slices) < len(before.slices):
+        found.append(("I6", "an attempt or a slice was taken out of the record"))
+    for old, new in zip(before.attempts, after.attempts, strict=False):
+        if old.outcome is not None and (old.outcome, old.cause) != (new.outcome, new.cause):
+            found.append(("I6", f"the outcome of attempt {old.number} was overwritten"))
+        if (old.number, old.slice) != (new.number, new.slice):
+            found.append(("I6", f"attempt {old.number} became attempt {new.number}"))
+    for one, other in zip(before.slices, after.slices, strict=False):
+        if one.gone_at is not None and one.gone_at != other.gone_at:
+            found.append(("I6", f"{one.name} was gone and is there again"))
+    return [Broken(rule, after.id, text) for rule, text in found]
+
+
+def of_history(first: Job, events: Sequence[Event], job: Job) -> list[Broken]:
+    """The events lead, one by one, from the first record to this one."""
+    found: list[str] = []
+    if [e.seq for e in events] != list(range(1, job.version + 1)):
+        found.append(f"version {job.version} has events {[e.seq for e in events]}")
+    state = first
+    for happened in events[1:]:
+        if (state.state, happened.kind) not in TABLE:
+            found.append(f"{happened.kind} happened to a job that was {state.state}")
+            break
+        state = apply(state, happened)
+    else:
+        if not found and (state.state, state.attempts, state.slices) != (
+            job.state,
+            job.attempts,
+            job.slices,
+        ):
+            found.append("its events do not lead to its record")
+    if any(e.kind is EventKind.CREATED for e in events[1:]):
+        found.append("it was created twice")
+    return [Broken("I6", job.id, text) for text in found]
+
+
+def unclaimed(names: Iterable[str], jobs: Iterable[Job]) -> list[str]:
+    """Those of our slices in the cloud that no job expects to be there: what is billed and owned by nobody."""
+    claimed = {s.name for job in jobs for s in job.slices if s.gone_at is None}
+    return [name for name in names if name not in claimed]
+
+
+def _slices(job: Job) -> Iterable[tuple[str, str]]:
+    live = [s for s in job.slices if s.gone_at is None]
+    if len([s for s in live if s.role is Role.SERVING]) > 1:
+        yield "I1", f"{', '.join(s.name for s in live)} are served at once"
+    if (job.state is State.QUEUED or job.state.final) and any(s.role is Role.SERVING for s in live):
+        yield "I2", f"it is {job.state} and owns {live[-1].name}"
+    if [s.k for s in job.slices] != list(range(1, len(job.slices) + 1)):
+        yield "I1", f"its slices are numbered {[s.k for s in job.slices]}"
+    for one in job.slices:
+        if one.delete_asked_at is not None and not one.delete_reason:
+            yield "I5", f"{one.name} was deleted without a reason"
+        if one.gone_at is not None and one.delete_asked_at is None:
+            yield "I2", f"{one.name} is called gone, but nobody asked for its end"
+    if job.state is State.RELEASING and job.then is None:
+        yield "I6", "it is being released, and nothing says what comes then"
+
+
+def _attempts(job: Job) -> Iterable[tuple[str, str]]:
+    if [a.number for a in job.attempts] != list(range(1, len(job.attempts) + 1)):
+        yield "I1", f"its attempts are numbered {[a.number for a in job.attempts]}"
+    for attempt in job.attempts[:-1]:
+        if attempt.outcome is None:
+            yield "I6", f"attempt {attempt.number} never ended, and a newer one exists"
+    newest = job.attempt
+    if newest and newest.outcome is None and job.state not in _WITH_PROGRAM:
+        yield "I6", f"it is {job.state}, and attempt {newest.number} has not ended"
+    if job.state.final != (job.finished_at is not None):
+        yield "I6", f"it is {job.state}, and its end is {job.finished_at}"
+    for policy in POLICIES.values():
+        spent = job.spent.get(policy.budget, 0)
+        if policy.limit and spent > _limit(job, policy.limit):
+            yield "I8", f"{spent} {policy.budget} were spent of {_limit(job, policy.limit)}"
+
+
+_WITH_PROGRAM = (State.PREPARING, State.RUNNING)
+
+
+def _limit(job: Job, name: str) -> int:
+    try:
+        return int(job.spec["recovery"][name])
+    except (KeyError, TypeError, ValueError) as error:
+        raise TpujobError(f"job {job.id} has no recovery.{name} in its spec") from error
