@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -156,6 +157,20 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot make the folder") as raised:
         prepare(at(tmp_path / "file" / "state"))
     assert "TPUJOB_STATE" in raised.value.hint
+
+
+def test_a_folder_that_cannot_be_closed_is_refused_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o755)
+
+    def chmod(self: Path, mode: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "chmod", chmod)
+    with pytest.raises(StoreError, match=r"cannot close the folder .*: Read-only file system"):
+        prepare(at(state))
 
 
 def test_the_token_is_made_once_and_is_the_owners_alone(tmp_path: Path) -> None:

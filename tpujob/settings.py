@@ -127,7 +127,16 @@ def prepare(settings: Settings) -> None:
         if found.st_uid != os.geteuid():
             raise StoreError(f"{folder} belongs to another user", hint=_ELSEWHERE)
         if stat.S_IMODE(found.st_mode) & 0o077:
-            folder.chmod(0o700)
+            _close(folder)
+
+
+def _close(folder: Path) -> None:
+    try:
+        folder.chmod(0o700)
+    except OSError as error:
+        raise StoreError(
+            f"cannot close the folder {folder} to others: {error.strerror}", hint=_ELSEWHERE
+        ) from error
 
 
 _ELSEWHERE = "set TPUJOB_STATE to a folder of your own"

@@ -280,6 +280,11 @@ def test_every_state_says_what_happens_next(state: State, wish: str) -> None:
     assert "unknown" not in said
 
 
+@pytest.mark.parametrize("state", ["queued", "provisioning", "releasing"])
+def test_a_cancelled_job_without_a_program_is_not_said_to_be_stopping_one(state: str) -> None:
+    assert "program" not in words.what_next(job_view(state=state, wish="cancel"))
+
+
 def test_a_question_names_the_job_the_slice_and_its_price() -> None:
     asked = render.stop_question(job_view(), "Delete", checkpoints=False)
     assert all(part in asked for part in ("000042", "digits", "tj-000042-1", "$7.37/h"))

@@ -32,6 +32,10 @@ def what_next(job: JobView) -> str:
             f"the slice is kept, and paid for, until {until}: `tpujob resume {ref}` goes on, "
             f"`tpujob delete {ref}` gives it back now"
         )
+    if wish == "cancel" and state == "provisioning":
+        return "the request for a slice is taken back; a slice that is there already is kept"
+    if wish == "cancel" and state == "releasing":
+        return "when the slice is seen to be gone, the job ends"
     if wish == "cancel":
         return "the program is being stopped; the slice is kept for a resume"
     return _by_itself(job)
