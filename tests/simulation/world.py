@@ -23,7 +23,7 @@ from tpujob.domain.model import (
     SliceState,
     Unknown,
 )
-from tpujob.errors import Refused, Transient
+from tpujob.errors import NotFound, Refused, Transient
 from tpujob.ports import Blob, Owned
 
 if TYPE_CHECKING:
@@ -423,6 +423,15 @@ class Bucket(PlainBucket):
             return super(Bucket, self).list(prefix, after=after, timeout=timeout)
 
         return self.effect("objects", prefix[-24:], do, timeout=timeout, before="blobs")
+
+    def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
+        def do() -> bytes:
+            self.outage.check("get object")
+            if path not in self.objects:
+                raise NotFound(path)
+            return self.objects[path][0][start:end]
+
+        return self.effect("get", path[-24:], do, timeout=timeout, before="blobs")
 
     def clock(self, *, timeout: float) -> float:
         self.sim.check_alive()
