@@ -201,10 +201,6 @@ class Blobs(Protocol):
         ...
 
 
-class Notifier(Protocol):
-    def send(self, job: Job, event: Event) -> None: ...
-
-
 # The way in ----------------------------------------------------------------------------------------------------------
 
 

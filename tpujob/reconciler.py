@@ -7,7 +7,7 @@ dies leaves at most one job waiting for at most one lease. When ticks happen is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from tpujob.domain import launch, triage
@@ -38,7 +38,7 @@ from tpujob.domain.model import (
 )
 from tpujob.domain.spec import parse
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
-from tpujob.ports import Blobs, Clock, Hosts, Lease, Notifier, Owned, Slices, Store
+from tpujob.ports import Blobs, Clock, Hosts, Lease, Owned, Slices, Store
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,6 @@ class Reconciler:
         *,
         owner: str,
         report_every: float = 15.0,
-        notifiers: Sequence[Notifier] = (),
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.store, self.slices, self.hosts, self.blobs, self.clock = (
@@ -109,7 +108,6 @@ class Reconciler:
         )
         self.owner = owner  #: unique among all backends, ever
         self.report_every = report_every
-        self.notifiers = notifiers
         self.changed = changed  #: called after every commit, so that whoever follows looks again
         self.live: dict[str, Live] = {}
         self._started: dict[str, tuple[int, float]] = {}
@@ -150,6 +148,7 @@ class Reconciler:
         if not job.state.final:
             return False
         self.live.pop(job_id, None)
+        self._started.pop(job_id, None)
         return True
 
     def _carry_out(self, job: Job, happened: Event | None, action: Action | None) -> bool | None:
@@ -187,8 +186,6 @@ class Reconciler:
         )
         log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
         self.changed()
-        for notifier in self.notifiers:
-            notifier.send(stored, happened)
         return stored
 
     def _note(self, job_id: str, result: Result) -> None:

@@ -31,11 +31,11 @@ def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:
             "print('fine so far', flush=True)\nraise ValueError('bad \\x1b[31mshape')",
         ]
     )
-    assert lines(host) == (
-        "Traceback (most recent call last):",
-        '  File "<string>", line 2, in <module>',
-        "ValueError: bad shape",
-    )
+    first, where, *source, last = lines(host)
+    assert first == "Traceback (most recent call last):"
+    assert where == '  File "<string>", line 2, in <module>'
+    assert last == "ValueError: bad shape"
+    assert len(source) <= 2, "Python 3.13 quotes the line, too"
 
 
 def test_a_telling_line_is_kept_although_much_came_after_it(host: Host) -> None:
