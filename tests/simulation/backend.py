@@ -82,9 +82,12 @@ class SimStore:
         self._effect("remove", job_id, do)
 
     def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
-        return self._effect(
-            "lease", job_id, lambda: self.real.lease(job_id, owner, ttl=ttl, now=now)
-        )
+        def do() -> Lease | None:
+            lease = self.real.lease(job_id, owner, ttl=ttl, now=now)
+            self.monitor.leased(lease)
+            return lease
+
+        return self._effect("lease", job_id, do)
 
     def release(self, lease: Lease) -> None:
         self._effect("release", lease.job_id, lambda: self.real.release(lease))

@@ -59,6 +59,7 @@ class Monitor:
         self.refused: dict[str, tuple[float, str]] = {}
         self.detected: list[float] = []  #: seconds from a preemption to the decision
         self.calm_since: float | None = None
+        self.leases: dict[str, Lease] = {}  #: job -> the newest that was given
         self.outages: list[Outage] = [world.cloud_outage, world.bucket.outage]
         sim.after(MINUTE, self._minute)
 
@@ -182,8 +183,19 @@ class Monitor:
         if len(recent) > CALLS:
             self.broken("I8", job_id, f"{len(recent)} calls to the cloud in an hour")
 
+    def leased(self, lease: Lease | None) -> None:
+        if lease is not None:
+            self.leases[lease.job_id] = lease
+
+    def _led(self, job_id: str, what: str) -> None:
+        """Whoever acts on a job holds its lease, and has not outlived it. Its clock may be off by a little."""
+        lease = self.leases.get(job_id)
+        if lease is None or lease.owner != self._who() or self.sim.now > lease.until + 5:
+            self.broken("I6", job_id, f"{self._who()}: {what} without the lease")
+
     def creating(self, slice: Slice, job_id: str) -> None:
         self._call(job_id)
+        self._led(job_id, f"create {slice.name}")
         job = self.jobs.get(job_id)
         if job is None or slice.name not in [s.name for s in job.slices]:
             self.broken("I1", job_id, f"{slice.name} was asked for before that was written down")
@@ -212,6 +224,8 @@ class Monitor:
         )
 
     def deleting(self, slice: Slice) -> None:
+        if slice.k:  # not the sweep's
+            self._led(slice.name.split("-")[1], f"delete {slice.name}")
         machine = self.world.machines.get(slice.name)
         self._call(machine.job if machine else slice.name)
         if machine is None or self.sim.now >= machine.deleting_at:
@@ -232,6 +246,7 @@ class Monitor:
 
     def started(self, machine: Machine, program: Program) -> None:
         now = self.sim.now
+        self._led(program.job, f"start attempt {program.attempt}")
         job = self.jobs.get(program.job)
         newest = job.attempt.number if job and job.attempt else 0
         if program.attempt != newest:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 VIOLATED_ONCE = (9, 20, 102, 107, 110, 141)
 
 
-@pytest.mark.parametrize("seed", [*range(14), *VIOLATED_ONCE[1:]])
+@pytest.mark.parametrize("seed", [*range(8), *VIOLATED_ONCE])
 def test_every_invariant_holds(seed: int) -> None:
     result = play(seed)
     if result.violation:
