@@ -65,6 +65,7 @@ class Live:
     progress: Progress = field(default_factory=Progress)
     attempt: int = 0
     moved_at: float | None = None  #: when the step was last seen to change
+    readable_since: float | None = None  #: since when reports can be read without a break
     trouble: str = ""  #: what is being retried, in one line
     trouble_since: float | None = None
     looking: bool = False  #: the trouble is with a look at the world, not with an action
@@ -201,8 +202,10 @@ class Reconciler:
         reports = self._reports(job) if job.state in _REPORTING and job.attempt else ()
         unseen = [s.error for s in (*slices.values(), reports) if isinstance(s, Unknown)]
         live = self.live.setdefault(job.id, Live())
-        live.meet(unseen[0] if unseen else "", self.clock.now(), looking=True)
-        return Seen(slices=slices, reports=reports)
+        now = self.clock.now()
+        live.meet(unseen[0] if unseen else "", now, looking=True)
+        since = now if live.readable_since is None else live.readable_since
+        return Seen(slices=slices, reports=reports, readable_for=now - since)
 
     def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:
         """Every host's report of the newest attempt, by one list call; also remembers how far it has come."""
@@ -210,10 +213,13 @@ class Reconciler:
             blobs = self.blobs.list(launch.reports_prefix(job), timeout=LOOK)
             storage_now = self.blobs.clock(timeout=LOOK)
         except (Transient, Refused) as error:
+            self.live.setdefault(job.id, Live()).readable_since = None
             return Unknown(str(error))
+        live = self.live.setdefault(job.id, Live())
+        if live.readable_since is None:
+            live.readable_since = self.clock.now()
         found = launch.read_reports(job, blobs, now=storage_now)
         if found and job.attempt:
-            live = self.live.setdefault(job.id, Live())
             progress = best_progress(found)
             if live.attempt != job.attempt.number:
                 live.moved_at = None

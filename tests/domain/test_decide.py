@@ -115,7 +115,7 @@ def test_every_combination_decides_something_legal_and_safe(state: State) -> Non
                 continue
             for asked in (False, True) if state is State.RELEASING else (False,):
                 job = job_in(state, wish=wish, then=then, asked=asked)
-                check(job, Seen({"tj-000001-1": slice_seen}, reports))
+                check(job, Seen({"tj-000001-1": slice_seen}, reports, readable_for=100.0))
 
 
 def check(job: Job, seen: Seen) -> None:

@@ -74,6 +74,29 @@ def test_an_error_of_the_cloud_changes_nothing(stage: Stage) -> None:
     assert "503" in stage.api.get(job_id)["message"], "and the user is told why nothing moves"
 
 
+def test_after_a_long_outage_of_the_storage_the_hosts_get_time_to_report_again(
+    stage: Stage,
+) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.faults.broken.add("blobs")
+    stage.step(job_id)
+    stage.clock.sleep(3600)
+    stage.faults.broken.clear()
+    stage.step(job_id)
+    assert stage.job(job_id).state is State.RUNNING, (
+        "old reports after an outage are nobody's silence"
+    )
+    for host in (0, 1):
+        stage.report(job_id, host, step=5)
+    for _ in range(20):
+        stage.step(job_id)
+    assert stage.job(job_id).attempt.number == 1
+    stage.clock.sleep(3600)
+    job = stage.until(job_id, lambda j: len(j.attempts) == 2)
+    assert job.attempts[0].cause is Cause.LOST_CONTACT, "but hosts that stay silent are lost"
+
+
 def test_a_slice_that_vanishes_is_believed_gone_only_at_a_second_look(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)

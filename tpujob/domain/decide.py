@@ -154,7 +154,7 @@ def _preparing(job: Job, seen: Seen, now: float) -> Decision:
         text = f"attempt {endings.number(job)} runs on {endings.hosts_text(expected)}"
         return Decision(event(job, _E.ATTEMPT_RUNNING, now, text), wake_in=1)
     if len(seen.reports) == expected:
-        return _silent(job, seen.reports, now) or Decision(wake_in=2)
+        return _silent(job, seen, seen.reports, now) or Decision(wake_in=2)
     if job.attempt and now - max(job.attempt.started_at, job.wake) > LAUNCH_DEADLINE:
         missing = sorted(set(range(expected)) - {r.host for r in seen.reports})
         message = f"no word from {endings.list_hosts(missing)} in {LAUNCH_DEADLINE / 60:.0f} min"
@@ -172,7 +172,7 @@ def _running(job: Job, seen: Seen, now: float) -> Decision:
     ended = _ended(job, seen.reports, now)
     if ended:
         return ended
-    silent = _silent(job, seen.reports, now)
+    silent = _silent(job, seen, seen.reports, now)
     if silent:
         return silent
     progress = endings.best_progress(seen.reports)
@@ -318,8 +318,11 @@ def _ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     return Decision(endings.end_attempt(job, end, reports, now), wake_in=0) if end else None
 
 
-def _silent(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
-    """Hosts that reported once and no more, on a slice that the cloud may still call ready."""
+def _silent(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision | None:
+    """Hosts that reported once and no more, on a slice that the cloud may still call ready. After an outage of the
+    storage every report is old: the hosts get the time to write anew."""
+    if seen.readable_for < SECOND_LOOK:
+        return None
     silent = [r for r in reports if r.age > SILENCE and r.phase != "exited"]
     if silent:
         host = silent[0].host

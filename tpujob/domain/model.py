@@ -286,6 +286,7 @@ class Seen:
 
     slices: Mapping[str, SliceSeen] = field(default_factory=dict[str, SliceSeen])  #: by slice name
     reports: tuple[Report, ...] | Unknown = ()  #: of the newest attempt only
+    readable_for: float = 0.0  #: seconds for which reports could be read without a break
 
 
 # What was decided ----------------------------------------------------------------------------------------------------
