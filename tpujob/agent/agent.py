@@ -375,6 +375,7 @@ class Chunk:
     def __init__(self, data: bytes, lines: int, head: bool) -> None:
         self.data, self.size, self.lines, self.head = data, len(data), lines, head
         self.file = ""
+        self.condemned = False  #: dropped while it was on its way
 
     def content(self) -> bytes:
         if not self.file:
@@ -404,6 +405,7 @@ class Log:
         self._buffered = self._buffered_lines = self._spilled = 0
         self._last_cut = time.monotonic()
         self._queue: Deque[Chunk] = collections.deque()
+        self._flying: Optional[Chunk] = None  #: out of the queue, and not yet in a segment
         self._head_bytes = self._tail_bytes = 0
         self._shipped: Deque[List[int]] = collections.deque()  #: of the tail: number, bytes, lines
         self._doomed: List[int] = []  #: segments to be deleted
@@ -515,6 +517,11 @@ class Log:
             self._tail_bytes -= size
             self._dropped += lines
             return True
+        flying = self._flying
+        if flying is not None and not flying.head and not flying.condemned:
+            flying.condemned = True  # older than what is in the queue
+            self._count_out(flying)
+            return True
         chunk = next((c for c in self._queue if not c.head), None)
         if chunk is not None:
             self._queue.remove(chunk)
@@ -541,7 +548,8 @@ class Log:
         if not self._queue and (old or self._closing):
             self._cut()
             self._last_cut = time.monotonic()
-        return self._queue.popleft() if self._queue else None
+        self._flying = self._queue.popleft() if self._queue else None
+        return self._flying
 
     def _place(self, chunk: Chunk) -> None:
         """Ship one chunk: to the end of the newest segment while that is small, else as a new one."""
@@ -551,7 +559,9 @@ class Log:
                 self._reserve_marker(float(data.partition(b" ")[0] or 0))
             grows = bool(self._newest) and len(self._newest) + len(data) <= SMALL_SEGMENT
             if not grows and self._number >= LAST_SEGMENT:
-                self._forget(chunk)
+                self._flying = None
+                if not chunk.condemned:
+                    self._forget(chunk)
                 return
             self._number += 0 if grows else 1
             self._newest = self._newest + data if grows else data
@@ -559,9 +569,13 @@ class Log:
         self._insist(lambda: self._storage.put(self._segment(number), content))
         chunk.discard()
         with self._change:
+            self._flying = None
             if chunk.head:
                 return
-            if not grows:
+            if chunk.condemned:
+                self._doomed.append(number)
+                self._newest = b"" if number == self._number else self._newest
+            elif not grows:
                 self._shipped.append([number, chunk.size, chunk.lines])
             elif self._shipped and self._shipped[-1][0] == number:
                 self._shipped[-1][1] += chunk.size
@@ -571,6 +585,9 @@ class Log:
 
     def _forget(self, chunk: Chunk) -> None:
         chunk.discard()
+        self._count_out(chunk)
+
+    def _count_out(self, chunk: Chunk) -> None:
         self._dropped += chunk.lines
         self._tail_bytes -= 0 if chunk.head else chunk.size
 
