@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import signal
 
-# A run that was started in the background ignores Ctrl-C, and so would every process that a test starts.
+
+def hear_interrupts() -> None:
+    """For a process that a test starts: a run in the background ignores Ctrl-C, and so would whatever it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -193,7 +193,8 @@ def test_create_follow_on_a_terminal_is_a_live_panel(
 
 
 def test_completion_in_a_shell(tpujob: Tpujob, tmp_path: Path) -> None:
-    script = tpujob.popen("--show-completion", "bash").communicate(timeout=30)[0]
+    named = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    script = tpujob.popen("--show-completion", "bash", env=named).communicate(timeout=30)[0]
     assert "_TPUJOB_COMPLETE" in script
     env = os.environ | {
         "_TPUJOB_COMPLETE": "complete_bash",
@@ -202,7 +203,7 @@ def test_completion_in_a_shell(tpujob: Tpujob, tmp_path: Path) -> None:
     }
     out = tpujob.popen(env=env).communicate(timeout=30)[0]
     assert out.split() == ["000042"]
-    home = os.environ | {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    home = named | {"HOME": str(tmp_path)}
     installed = tpujob.popen("--install-completion", "bash", env=home)
     assert "installed" in installed.communicate(timeout=30)[0]
     assert any("tpujob" in p.name for p in (tmp_path / ".bash_completions").iterdir())
