@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from tpujob.emulator import ready as ready_file
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
 from tpujob.emulator.farm_client import Farm, FarmClient, FarmError, NoFarm
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda _number, _frame: stop.set())
     try:
         with running(args) as ready:
-            _write_whole(args.ready, {"pid": os.getpid(), **ready})
+            ready_file.write(args.ready, {"pid": os.getpid(), **ready})
             stop.wait()
     except OSError as error:
         print(f"the emulator cannot start: {error}", file=sys.stderr)
@@ -82,13 +82,6 @@ def _host_env(storage_url: str) -> dict[str, str]:
         "TENSORSTORE_GCS_HTTP_URL": storage_url,
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else it tries TLS for a minute first
     }
-
-
-def _write_whole(path: Path, content: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(content, file)
-    temporary.replace(path)
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
-import json
 import os
 import secrets
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
+from tpujob.emulator import ready as ready_file
 from tpujob.emulator.farm.control import Control
 from tpujob.emulator.farm.farm import Farm
 from tpujob.emulator.farm.http import HttpServer
@@ -54,19 +53,11 @@ async def _run(ready: Path, state: Path, ssh_port: int) -> None:
         port = await server.start("127.0.0.1")
         control = f"http://127.0.0.1:{port}"
         here = {"pid": os.getpid(), "control": control, "ssh_port": farm.ssh_port, "token": token}
-        _write_whole(ready, here)
+        ready_file.write(ready, here)
         await stop.wait()
     finally:
         await server.close()
         await farm.close()
-
-
-def _write_whole(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        json.dump(value, file)
-    temporary.replace(path)
 
 
 if __name__ == "__main__":
