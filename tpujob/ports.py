@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
-from tpujob.domain.model import Event, HostPlan, Job, Slice, SliceSeen
+from tpujob.domain.model import Event, HostPlan, Job, Slice, SliceSeen, Suspect
 
 
 class Clock(Protocol):
@@ -93,6 +93,32 @@ class Store(Protocol):
         """The newest change number, and the ids of jobs changed after `after` (removed ones included). Cheap."""
         ...
 
+    def accuse(
+        self,
+        physicals: Sequence[str],
+        *,
+        zone: str,
+        weight: float,
+        reason: str,
+        op_id: str,
+        at: float,
+    ) -> None:
+        """Add `weight` to the score of each of these machines, faded to `at` first (`domain/suspects.py`), and keep
+        the reason. Once for each `op_id`: a repeat changes nothing."""
+        ...
+
+    def suspects(self) -> list[Suspect]:
+        """Every machine that has a score or is pinned, the highest score first."""
+        ...
+
+    def put_suspect(self, suspect: Suspect) -> None:
+        """Write this record over what there is of that machine."""
+        ...
+
+    def remove_suspect(self, physical: str) -> None:
+        """Forget score, pin and reasons; the accusations behind them do not come back. Absent is success."""
+        ...
+
 
 # Slices --------------------------------------------------------------------------------------------------------------
 
@@ -145,6 +171,10 @@ class Hosts(Protocol):
     def stop(self, slice: Slice, *, grace: float, timeout: float) -> None:
         """SIGTERM, up to `grace` seconds, SIGKILL, on every host at once; devices are free afterwards. Safe to repeat.
         Raises Transient, HostKeyChanged."""
+        ...
+
+    def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
+        """The hosts that carried out a command over SSH within `timeout`, all asked at once. Never raises."""
         ...
 
     def forget(self, slice: Slice) -> None:
@@ -329,6 +359,37 @@ class HostAccess(TypedDict):
     known_hosts_file: str
 
 
+class SuspectView(TypedDict):
+    """What `tpujob hosts` shows of a machine."""
+
+    physical: str
+    zone: str
+    score: float  #: faded to now
+    refused: bool  #: programs are kept off it
+    pinned: str  #: empty, `good` or `bad`
+    reasons: list[str]
+    updated_at: str
+
+
+class LeakView(TypedDict):
+    """Something in the cloud that carries our label and that no job claims."""
+
+    name: str
+    zone: str
+    job: str
+    age_s: float
+    usd_per_hour: float | None  #: None: the type is not known any more
+    detail: str
+
+
+class BrokenView(TypedDict):
+    """A rule that does not hold of a record (`domain/invariants.py`)."""
+
+    rule: str
+    job: str
+    text: str
+
+
 class JobsApi(Protocol):
     """The way in, the same in process (`jobs.py`) and over HTTP (`adapters/remote.py`).
 
@@ -380,6 +441,28 @@ class JobsApi(Protocol):
 
     def access(self, job: str, *, host: int = 0) -> HostAccess:
         """Raises IllegalInState when the job has no slice that can be reached."""
+        ...
+
+    def hosts(self) -> list[SuspectView]:
+        """Machines that are suspected of wrong numbers, or pinned, the worst first."""
+        ...
+
+    def pin_host(self, physical: str, verdict: str) -> SuspectView:
+        """Call a machine `good` (never refused) or `bad` (always refused) whatever its score; empty takes that back.
+        Raises BadRequest."""
+        ...
+
+    def clear_host(self, physical: str) -> None:
+        """Forget what is held against a machine. Raises NotFound."""
+        ...
+
+    def leaks(self) -> list[LeakView]:
+        """What is billed and owned by nobody, the oldest first, in every zone that a job of ours ever used.
+        Raises Transient when a zone cannot be listed: an empty list means that there is nothing."""
+        ...
+
+    def fsck(self) -> list[BrokenView]:
+        """Every rule that does not hold of a record or its history; an empty list means that all do."""
         ...
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:

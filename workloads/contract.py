@@ -44,6 +44,7 @@ class Context:
     data: str = ""  #: where `data:` was put; empty: none
     out: str = "run"  #: this attempt's folder on this host; the three files go here
     fault: str = ""  #: a drill, such as `nan:step=7,device=5`; empty: none
+    resume_before: int = 0  #: only a checkpoint of an earlier step may be resumed from; 0: any
 
     @staticmethod
     def from_env(env: Mapping[str, str] | None = None) -> Context:
@@ -51,7 +52,8 @@ class Context:
         env = os.environ if env is None else env
         fields = Context.__dataclass_fields__
         given = {k: env[f"TPUJOB_{k.upper()}"] for k in fields if env.get(f"TPUJOB_{k.upper()}")}
-        numbers = {k: int(given[k]) for k in ("attempt", "host", "hosts") if k in given}
+        whole = ("attempt", "host", "hosts", "resume_before")
+        numbers = {k: int(given[k]) for k in whole if k in given}
         return Context(**{**given, **numbers})  # pyright: ignore[reportArgumentType]
 
     def to_env(self) -> dict[str, str]:
@@ -81,7 +83,7 @@ class Reporter:
             self.replace("heartbeat.json", {"t": now, "phase": name, "step": fields.get("step")})
 
     def verdict(self, **fields: Any) -> None:
-        """State where a non-finite number came from: `step, host, device, blame, rows`."""
+        """State where a non-finite number came from: `step, host, device, blame` (device, data or model), `text`."""
         self.replace("verdict.json", {"t": time.time(), **self._stamp, **fields})
         self.event("verdict", **fields)
 

@@ -9,21 +9,36 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from tpujob.domain.model import Attempt, Cause, Endpoint, HostPlan, Job, Json, Progress, Report
+from tpujob.domain import accelerators
+from tpujob.domain.model import (
+    Attempt,
+    Cause,
+    Endpoint,
+    HostPlan,
+    Job,
+    Json,
+    Progress,
+    Report,
+    Verdict,
+)
 from tpujob.domain.spec import parse
 from workloads.contract import Context
 
 #: where host 0 of a slice waits for the others
 COORDINATOR_PORT = 8476
+#: the same for the check before the program, which may still be going down when the program starts
+PREFLIGHT_PORT = 8477
+#: seconds that the check before the program may take
+PREFLIGHT_SECONDS = 60
 #: below the home folder of a host, so that it outlives attempts; the agent expands it
 CACHE = "~/.tpujob/cache"
 #: bytes of output that an attempt may leave per host; more, and the middle is dropped
 LOG_BYTES = 256 * 1024 * 1024
 
-PHASES = frozenset({"fetching", "setup", "clearing", "running", "stopping", "exited"})
+PHASES = frozenset({"fetching", "setup", "clearing", "preflight", "running", "stopping", "exited"})
 NOTICES = frozenset({"", "preempted", "maintenance"})
 
 MAX_REPORT = 64 * 1024  #: characters; a storage takes 8 KiB of metadata, so more is not ours
@@ -66,15 +81,20 @@ def log_prefix(workdir: str, attempt: int, host: int) -> str:
 # Plans ---------------------------------------------------------------------------------------------------------------
 
 
-def plans(job: Job, *, report_every: float = 15.0) -> list[HostPlan]:
-    """One plan for each host of the serving slice, by host: what makes it look like the newest attempt."""
+def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) -> list[HostPlan]:
+    """One plan for each host of the serving slice, by host: what makes it look like the newest attempt.
+    `avoid`: physical machines on which the program must not run."""
     assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
     endpoints = sorted(job.slice.endpoints, key=lambda e: e.host)
-    return [HostPlan(e.host, _document(job, e, endpoints, report_every)) for e in endpoints]
+    return [HostPlan(e.host, _document(job, e, endpoints, report_every, avoid)) for e in endpoints]
 
 
 def _document(
-    job: Job, endpoint: Endpoint, endpoints: Sequence[Endpoint], report_every: float
+    job: Job,
+    endpoint: Endpoint,
+    endpoints: Sequence[Endpoint],
+    report_every: float,
+    avoid: Collection[str],
 ) -> dict[str, Any]:
     spec = parse(job.spec)
     attempt = _newest(job).number
@@ -86,6 +106,7 @@ def _document(
         coordinator=f"{endpoints[0].internal_ip}:{COORDINATOR_PORT}",
         workdir=job.workdir,
         cache=CACHE,
+        resume_before=_newest(job).resume_before,
     )
     given = {name: getattr(context, name) for name in Context.__dataclass_fields__ if name != "out"}
     return {
@@ -103,6 +124,24 @@ def _document(
         "grace": spec.stop_grace,
         "report_every": report_every,
         "log_bytes": LOG_BYTES,
+        "watch": {"nonfinite": spec.watch.nonfinite, "progress": spec.watch.progress},
+        "stall": spec.recovery.stall,
+        "avoid": sorted(avoid),
+        "preflight": _preflight(job, endpoints) if spec.preflight else None,
+    }
+
+
+def _preflight(job: Job, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """What the agent holds against what it finds, before the program starts."""
+    assert job.slice is not None
+    found = accelerators.find(job.slice.type)
+    return {
+        "slice": job.slice.name,
+        "chips": found.chips,
+        "hosts": found.hosts,
+        "coordinator": f"{endpoints[0].internal_ip}:{PREFLIGHT_PORT}",
+        "required": parse(job.spec).run.workload is not None,
+        "seconds": PREFLIGHT_SECONDS,
     }
 
 
@@ -170,7 +209,26 @@ def read_report(host: int, text: str, *, age: float) -> Report | None:
         error=_text(said.get("error")),
         error_cause=Cause(cause) if isinstance(cause, str) and cause in Cause.__members__ else None,
         notice=notice if notice in NOTICES else "",
+        saved_in=_number(said.get("saved_in")),
         progress=_progress(said),
+        idle=_number(said.get("idle")),
+        looks=_whole(said.get("looks")) or 0,
+        verdict=_verdict(said.get("verdict")),
+        physical=_text(said.get("physical")),
+    )
+
+
+def _verdict(value: Json) -> Verdict | None:
+    if not isinstance(value, dict):
+        return None
+    said = cast("dict[str, Json]", value)
+    blame = _text(said.get("blame"))
+    return Verdict(
+        step=_whole(said.get("step")),
+        host=_whole(said.get("host")),
+        device=_text(said.get("device")),
+        blame=blame if blame in ("device", "data", "model") else "",
+        text=_text(said.get("text")),
     )
 
 

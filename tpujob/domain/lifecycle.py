@@ -19,8 +19,10 @@ from tpujob.domain.model import (
     Job,
     Outcome,
     Progress,
+    Role,
     Slice,
     State,
+    Verdict,
     Wish,
 )
 
@@ -37,14 +39,16 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.PROGRESSED): s for s in (_S.RUNNING, _S.HOLDING)},
     **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_RETRIED): _S.PREPARING for s in _WITH_PROGRAM},
+    **{(s, _E.ATTEMPT_CONDEMNED): _S.QUEUED for s in _WITH_PROGRAM},
+    **{(s, _E.CONDEMNED_STOPPED): s for s in _LIVE},
     **{(s, _E.HELD): _S.HOLDING for s in (_S.PROVISIONING, *_WITH_PROGRAM)},
     (_S.HOLDING, _E.PROGRAM_STOPPED): _S.HOLDING,
     (_S.HOLDING, _E.RESUMED): _S.PREPARING,
     **{(s, _E.SLICE_MISSING): s for s in (*_WITH_PROGRAM, _S.HOLDING)},
     **{(s, _E.SLICE_FOUND): s for s in (*_WITH_PROGRAM, _S.HOLDING)},
     **{(s, _E.RELEASE_STARTED): _S.RELEASING for s in (_S.PROVISIONING, _S.HOLDING)},
-    (_S.RELEASING, _E.DELETE_ASKED): _S.RELEASING,
-    (_S.RELEASING, _E.SLICE_GONE): _S.RELEASING,
+    **{(s, _E.DELETE_ASKED): s for s in _LIVE},  # outside of RELEASING: of a condemned slice
+    **{(s, _E.SLICE_GONE): s for s in _LIVE},
     (_S.RELEASING, _E.REQUEUED): _S.QUEUED,
     (_S.RELEASING, _E.SUCCEEDED): _S.SUCCEEDED,
     (_S.RELEASING, _E.FAILED): _S.FAILED,
@@ -95,7 +99,15 @@ def apply(job: Job, happened: Event) -> Job:
 #: attempts, counted from the newest, that keep their lines of evidence in the record; the events keep them all
 PROVEN = 20
 
-_QUIET = frozenset({_E.PROGRESSED, _E.DELETE_ASKED, _E.SLICE_GONE, _E.CLEAN_REQUESTED})
+_QUIET = frozenset(
+    {
+        _E.PROGRESSED,
+        _E.CONDEMNED_STOPPED,
+        _E.DELETE_ASKED,
+        _E.SLICE_GONE,
+        _E.CLEAN_REQUESTED,
+    }
+)
 
 
 # How each event changes the record -----------------------------------------------------------------------------------
@@ -107,9 +119,15 @@ def _nothing(job: Job, happened: Event, data: _Data) -> Job:
     return job
 
 
+#: requests that came to nothing, counted from the newest, that stay in the record; the events keep them all
+REFUSALS = 20
+
+
 def _slice_requested(job: Job, happened: Event, data: _Data) -> Job:
     asked = Slice(requested_at=happened.at, **data)
-    return replace(job, slices=(*job.slices, asked), then=None)
+    old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
+    kept = tuple(s for s in job.slices if s.k not in old)
+    return replace(job, slices=(*kept, asked), then=None)
 
 
 def _slice_ready(job: Job, happened: Event, data: _Data) -> Job:
@@ -125,11 +143,31 @@ def _with_endpoints(job: Job, happened: Event, data: _Data) -> Job:
 
 def _new_attempt(job: Job, happened: Event) -> Job:
     assert job.slice is not None
-    number = len(job.attempts) + 1
-    fresh = Attempt(number=number, slice=job.slice.name, started_at=happened.at)
+    fresh = Attempt(
+        number=len(job.attempts) + 1,
+        slice=job.slice.name,
+        started_at=happened.at,
+        resume_before=_resume_before(job),
+    )
     older, newer = job.attempts[:-PROVEN], job.attempts[-PROVEN:]
     earlier = (*(replace(a, evidence=()) for a in older), *newer)
     return replace(job, attempts=(*earlier, fresh), hold_until=None)
+
+
+def _resume_before(job: Job) -> int:
+    """What was saved at or after a step that was not finite may hold wrong numbers: later attempts stay before it.
+    Once such an attempt has come past that step, its own checkpoints are good again."""
+    bound = 0
+    for attempt in job.attempts:
+        bound = attempt.resume_before
+        if bound and (attempt.progress.checkpoint or 0) >= bound:
+            bound = 0
+        if attempt.verdict and attempt.verdict.step is not None and attempt.cause in _SUSPECT:
+            bound = min(bound or attempt.verdict.step, attempt.verdict.step)
+    return max(0, bound)
+
+
+_SUSPECT = (Cause.BAD_HOST, Cause.NONFINITE)
 
 
 def _attempt_running(job: Job, happened: Event, data: _Data) -> Job:
@@ -148,6 +186,18 @@ def _attempt_ended(job: Job, happened: Event, data: _Data) -> Job:
 def _attempt_retried(job: Job, happened: Event, data: _Data) -> Job:
     ended = _spend(_end_attempt(job, happened, data), data)
     return _new_attempt(replace(ended, wake=happened.at + data["delay"]), happened)
+
+
+def _attempt_condemned(job: Job, happened: Event, data: _Data) -> Job:
+    ended = _spend(_end_attempt(job, happened, data), data)
+    kept = _change_slice(
+        ended, role=Role.CONDEMNED, condemned_at=happened.at, delete_reason=happened.text
+    )
+    return replace(kept, wake=happened.at + data["delay"], cause=None)
+
+
+def _condemned_stopped(job: Job, happened: Event, data: _Data) -> Job:
+    return _change_slice(job, data["slice"], stopped=True)
 
 
 def _held(job: Job, happened: Event, data: _Data) -> Job:
@@ -176,6 +226,8 @@ def _slice_found(job: Job, happened: Event, data: _Data) -> Job:
 
 
 def _release_started(job: Job, happened: Event, data: _Data) -> Job:
+    if data.get("refused"):
+        job = _change_slice(job, refused=Cause(data["refused"]))
     return _leaving(job, data, reason=happened.text)
 
 
@@ -218,6 +270,8 @@ _FOLD: Mapping[EventKind, Callable[[Job, Event, _Data], Job]] = {
     _E.PROGRESSED: _progressed,
     _E.ATTEMPT_ENDED: _attempt_ended,
     _E.ATTEMPT_RETRIED: _attempt_retried,
+    _E.ATTEMPT_CONDEMNED: _attempt_condemned,
+    _E.CONDEMNED_STOPPED: _condemned_stopped,
     _E.HELD: _held,
     _E.PROGRAM_STOPPED: _program_stopped,
     _E.RESUMED: _resumed,
@@ -260,6 +314,8 @@ def _end_attempt(job: Job, happened: Event, data: _Data) -> Job:
         message=happened.text,
         evidence=tuple(data.get("evidence") or ()),
         progress=Progress(**data["progress"]) if data.get("progress") else job.attempt.progress,
+        physical=tuple(data.get("physical") or ()),
+        verdict=Verdict(**data["verdict"]) if data.get("verdict") else None,
     )
 
 

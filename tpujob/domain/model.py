@@ -106,6 +106,9 @@ class Slice:
     delete_reason: str = ""  #: stored before the first delete
     delete_asked_at: float | None = None
     gone_at: float | None = None  #: seen to be gone; billing ends here
+    refused: Cause | None = None  #: the request came to nothing for this cause
+    condemned_at: float | None = None
+    stopped: bool = False  #: condemned: every host has confirmed that the program is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,17 @@ class Progress:
     checkpoint: int | None = None  #: newest committed step
     resumed_from: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where a number that is not finite came from: the program's own replay says so, or a line of its output."""
+
+    step: int | None = None  #: the step at which it was seen; None: the line does not say
+    host: int | None = None
+    device: str = ""  #: as the program names it
+    blame: str = ""  #: `device`, `data` or `model` after a replay; empty: nobody has replayed it
+    text: str = ""  #: one sentence, or the line that was matched
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +151,11 @@ class Attempt:
     evidence: tuple[str, ...] = ()  #: lines that prove the cause, each with its host
     progress: Progress = Progress()
     progress_at: float | None = None  #: when `progress` was last stored
+    physical: tuple[
+        str, ...
+    ] = ()  #: the machines below its hosts, by host; empty where they are not known
+    verdict: Verdict | None = None
+    resume_before: int = 0  #: it may only resume from a checkpoint of an earlier step; 0: from any
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +202,11 @@ class Job:
         """The newest attempt, ended or not."""
         return self.attempts[-1] if self.attempts else None
 
+    @property
+    def condemned(self) -> tuple[Slice, ...]:
+        """The slices that were swapped out and are not yet seen to be gone."""
+        return tuple(s for s in self.slices if s.role is Role.CONDEMNED and s.gone_at is None)
+
 
 class EventKind(StrEnum):
     CREATED = "created"
@@ -195,6 +219,10 @@ class EventKind(StrEnum):
     SLICE_FOUND = "slice_found"
     ATTEMPT_ENDED = "attempt_ended"  #: and the slice is given back
     ATTEMPT_RETRIED = "attempt_retried"  #: it ended, and the next one starts on the same slice
+    ATTEMPT_CONDEMNED = (
+        "attempt_condemned"  #: it ended, and the slice is kept until another is there
+    )
+    CONDEMNED_STOPPED = "condemned_stopped"
     HELD = "held"
     PROGRAM_STOPPED = "program_stopped"
     RELEASE_STARTED = "release_started"
@@ -268,16 +296,50 @@ class Report:
 
     host: int
     attempt: int
-    phase: str  #: fetching, setup, clearing, running, stopping, exited
+    phase: str  #: fetching, setup, clearing, preflight, running, stopping, exited
     age: float  #: seconds since it was written
     exit_code: int | None = None  #: set when phase is `exited`; negative: killed by that signal
     error: str = ""  #: what the agent could not do, in one line
     error_cause: Cause | None = None
     notice: str = ""  #: `preempted` or `maintenance`, from the metadata server
+    saved_in: float | None = None  #: seconds from the notice to the commit of a newer checkpoint
     progress: Progress = Progress()
-    evidence: tuple[
-        str, ...
-    ] = ()  #: lines that the agent kept of a bad end; read only when they are needed
+    idle: float | None = None  #: seconds without a sign of progress, by the host's own clock
+    looks: int = 0  #: how often the agent looked in that time
+    verdict: Verdict | None = None
+    physical: str = ""  #: the machine below the host; empty: not known
+    #: lines that the agent kept of a bad end or of a stall; read only when they are needed
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """How long a host has not answered over SSH."""
+
+    seconds: float
+    probes: int  #: how often it was asked in that time
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """An offer that was refused: nobody asks for it before `until`, then one job at a time."""
+
+    cause: Cause  #: STOCKOUT or QUOTA
+    refusals: int  #: in a row
+    since: float  #: of the first of them
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A physical machine that is suspected of wrong numbers."""
+
+    physical: str
+    zone: str
+    score: float  #: as it stood at `updated_at`; it fades (`domain/suspects.py`)
+    updated_at: float
+    pinned: Literal["", "good", "bad"] = ""  #: a person's word, which the score does not change
+    reasons: tuple[str, ...] = ()  #: the newest last
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +349,10 @@ class Seen:
     slices: Mapping[str, SliceSeen] = field(default_factory=dict[str, SliceSeen])  #: by slice name
     reports: tuple[Report, ...] | Unknown = ()  #: of the newest attempt only
     readable_for: float = 0.0  #: seconds for which reports could be read without a break
+    silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
+    circuits: Mapping[str, Circuit] = field(
+        default_factory=dict[str, Circuit]
+    )  #: by `capacity.key`
 
 
 # What was decided ----------------------------------------------------------------------------------------------------
@@ -309,7 +375,9 @@ class StartProgram:
 
 @dataclass(frozen=True, slots=True)
 class StopProgram:
-    """Stop the program on every host of the serving slice; the devices are free afterwards."""
+    """Stop the program on every host of a slice; the devices are free afterwards."""
+
+    name: str = ""  #: of a condemned slice; empty: the serving one
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,40 @@ class Recovery(_Part):
     failures: kinds.Failures = Field(
         3, description="How often a program that failed is started again."
     )
+    hangs: kinds.Failures = Field(3, description="How often a program that hung is started again.")
+    nonfinite: kinds.Failures = Field(
+        3, description="How often NaN or Inf is made up for with other hardware."
+    )
+    stall: kinds.Stall = Field(
+        900,
+        description="A program without progress for this long hangs, such as 15m; 0s: never. "
+        "The first step gets twice that, at least 30m.",
+        json_schema_extra={"default": kinds.time_text(900)},
+    )
+    on_bad_host: kinds.OnBadHost = Field(
+        "swap",
+        description="swap keeps a bad slice until another one is there, so that the same hardware "
+        "is not handed out again; release gives it back at once.",
+    )
+    wait: kinds.Wait = Field(
+        None,
+        description="How long to wait for capacity, such as 12h. Left out: as long as it takes.",
+    )
+
+
+class Watch(_Part):
+    """What to look for in the output of a program that tells nothing by itself."""
+
+    nonfinite: kinds.Pattern = Field(
+        None,
+        description="A regular expression of a line that tells of NaN or Inf, such as "
+        "'step (?P<step>\\d+).*loss[=: ]+nan'; the group step, if there is one, is the step.",
+    )
+    progress: kinds.Pattern = Field(
+        None,
+        description="A regular expression of a line that tells of progress, such as "
+        "'step (?P<step>\\d+)'; any other line then counts for nothing.",
+    )
 
 
 class JobSpec(_Part):
@@ -125,6 +159,11 @@ class JobSpec(_Part):
         None, description="A shell command that prepares a host, run before the program."
     )
     recovery: Recovery = Recovery()  # pyright: ignore[reportCallIssue]
+    watch: Watch = Watch()  # pyright: ignore[reportCallIssue]
+    preflight: bool = Field(
+        True,
+        description="Check every host and device before the program starts, in a minute at most.",
+    )
     hold: kinds.Hold = Field(
         900,
         description="How long cancel keeps the slice for a resume, such as 15m; up to 7d.",
@@ -142,6 +181,7 @@ _ALLOWED: Allowed = {
     ("tpu",): tuple(field.alias or name for name, field in Tpu.model_fields.items()),
     ("run",): tuple(Run.model_fields),
     ("recovery",): tuple(Recovery.model_fields),
+    ("watch",): tuple(Watch.model_fields),
 }
 
 

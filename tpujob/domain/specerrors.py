@@ -22,10 +22,9 @@ MAX_SHOWN = 20
 
 #: Keys that are planned and have no effect yet: refused by name, so that nobody relies on them.
 NOT_YET: Mapping[KeyPath, Collection[str]] = {
-    (): {"budget", "data", "finish_by", "mounts", "notify", "watch"},
+    (): {"budget", "data", "finish_by", "mounts", "notify"},
     ("tpu",): {"slices"},
     ("run",): {"secrets"},
-    ("recovery",): {"hangs", "nonfinite", "on_bad_host", "stall"},
 }
 
 #: The keys of each mapping that has a closed set of them, by its path.

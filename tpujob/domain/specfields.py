@@ -191,6 +191,19 @@ def _arg(value: Any) -> Scalar:
     return _text(value, 4096)
 
 
+def _regex(value: Any) -> str | None:
+    if value is None:
+        return None
+    given = text(1024)(value)
+    try:
+        found = re.compile(given)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    if found.search(""):
+        raise ValueError("must not match an empty line, as it would match every line")
+    return given
+
+
 # Types: a check, and what the schema tells an editor -----------------------------------------------------------------
 
 _ZONES = tuple(
@@ -286,3 +299,14 @@ Failures = Annotated[int, BeforeValidator(count(1_000)), _whole(1_000)]
 #: Text in a file and in JSON, seconds in the program.
 Hold = Annotated[int, BeforeValidator(time_span("7d")), PlainSerializer(time_text), _TIME]
 Grace = Annotated[int, BeforeValidator(time_span("10m")), PlainSerializer(time_text), _TIME]
+Stall = Annotated[int, BeforeValidator(time_span("7d")), PlainSerializer(time_text), _TIME]
+Wait = Annotated[
+    int | None,
+    BeforeValidator(lambda value: None if value is None else time_span("90d")(value)),
+    PlainSerializer(lambda value: None if value is None else time_text(value)),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^{_DURATION}$"}, {"type": "null"}]}),
+]
+OnBadHost = Annotated[
+    Literal["swap", "release"], BeforeValidator(one_of(("swap", "release"), "way to treat it"))
+]
+Pattern = Annotated[str | None, BeforeValidator(_regex)]
