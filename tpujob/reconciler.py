@@ -7,16 +7,18 @@ dies leaves at most one job waiting for at most one lease. When ticks happen is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tpujob.domain import launch, triage
+from tpujob.domain import capacity, launch, nonfinite, suspects, triage
 from tpujob.domain.decide import decide, follow_up
 from tpujob.domain.endings import best_progress
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import (
     Action,
     Cause,
+    Circuit,
     CreateSlice,
     DeleteSlice,
     Denied,
@@ -29,6 +31,7 @@ from tpujob.domain.model import (
     Report,
     Result,
     Seen,
+    Silence,
     Slice,
     SliceSeen,
     StartProgram,
@@ -36,6 +39,7 @@ from tpujob.domain.model import (
     StopProgram,
     Unknown,
 )
+from tpujob.domain.retry import POLICIES
 from tpujob.domain.spec import parse
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
 from tpujob.ports import Blobs, Clock, Hosts, Lease, Owned, Slices, Store
@@ -54,6 +58,8 @@ ROUNDS = 12
 PATIENCE = 10.0
 #: seconds, at most, for reading what the failed hosts kept of their end, and how many of them are read
 EVIDENCE, WITNESSES = 5.0, 8
+#: a report this old, in seconds, makes us ask its host over SSH, so often, and for so long
+PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 60.0, 30.0, 10.0
 #: seconds that an unclaimed slice may be old before it is deleted: its job may just be being written
 GRACE = 300.0
 
@@ -69,6 +75,9 @@ class Live:
     trouble: str = ""  #: what is being retried, in one line
     trouble_since: float | None = None
     looking: bool = False  #: the trouble is with a look at the world, not with an action
+    probed_at: float = 0.0
+    #: hosts that do not answer over SSH: since when, and how often they were asked
+    dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
 
     def meet(self, trouble: str, now: float, *, looking: bool) -> None:
         """Remember what is in the way, and since when. Empty: nothing of that kind is any more."""
@@ -81,10 +90,16 @@ class Live:
 
 #: states in which the newest attempt's reports say something
 _REPORTING = frozenset({State.PREPARING, State.RUNNING, State.HOLDING})
-
+#: states in which it matters what the cloud has refused lately
+_ASKING = frozenset({State.QUEUED, State.PROVISIONING, State.RELEASING})
 
 #: the events that give an attempt its cause
-_ENDS = frozenset({EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED})
+_ENDS = frozenset({EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED, EventKind.ATTEMPT_CONDEMNED})
+
+
+#: the events that tell whether an offer can be had
+_OFFERS = frozenset({EventKind.SLICE_REQUESTED, EventKind.SLICE_READY, EventKind.RELEASE_STARTED})
+_PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
 
 
 class Reconciler:
@@ -112,6 +127,9 @@ class Reconciler:
         self.changed = changed  #: called after every commit, so that whoever follows looks again
         self.live: dict[str, Live] = {}
         self._started: dict[str, tuple[int, float]] = {}
+        self._circuits: Mapping[str, Circuit] | None = None  #: None: not yet recalled
+        self._circuits_lock = threading.Lock()
+        self._accused: set[str] = set()  #: what this process has stored already
 
     # One tick --------------------------------------------------------------------------------------------------------
 
@@ -123,7 +141,7 @@ class Reconciler:
             try:
                 job = self.store.get(job_id)
             except NotFound:
-                self.live.pop(job_id, None)
+                self._forget(job_id)
                 return None
             seen = self._observe(job)
             decision = decide(job, seen, self.clock.now())
@@ -134,7 +152,7 @@ class Reconciler:
             action = self._worth_doing(job, decision.action)
             if decision.event is None and action is None:
                 break
-            moved = self._carry_out(job, decision.event, action)
+            moved = self._carry_out(job, seen, decision.event, action)
             if moved is None:  # another backend holds the lease, or wrote first
                 return 3.0
             if not moved:
@@ -148,16 +166,23 @@ class Reconciler:
             return True
         if not job.state.final:
             return False
-        self.live.pop(job_id, None)
-        self._started.pop(job_id, None)
+        self._forget(job_id)
         return True
 
-    def _carry_out(self, job: Job, happened: Event | None, action: Action | None) -> bool | None:
+    def _forget(self, job_id: str) -> None:
+        self.live.pop(job_id, None)
+        self._started.pop(job_id, None)
+
+    def _carry_out(
+        self, job: Job, seen: Seen, happened: Event | None, action: Action | None
+    ) -> bool | None:
         """Commit, then act, under one lease. True: an event was stored; False: none; None: it is not ours to do."""
         lease = self.store.lease(job.id, self.owner, ttl=_ttl(job, action), now=self.clock.now())
         if lease is None:
             return None
         try:
+            if happened:
+                self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
             result = self._act(current, action, lease) if action else Done()
             self._note(job.id, result)
@@ -186,8 +211,58 @@ class Reconciler:
             lease=lease,
         )
         log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
+        self._note_capacity(job, stored, happened)
         self.changed()
         return stored
+
+    # Capacity and suspects -------------------------------------------------------------------------------------------
+
+    def circuits(self) -> Mapping[str, Circuit]:
+        """The offers that were refused lately, for all jobs; a backend that was just started recalls them."""
+        if self._circuits is None:
+            recalled = capacity.recalled(self.store.list(live=True))
+            with self._circuits_lock:
+                self._circuits = recalled if self._circuits is None else self._circuits
+        return self._circuits
+
+    def _note_capacity(self, before: Job, after: Job, happened: Event) -> None:
+        """What an event tells about an offer, for the jobs that want the same."""
+        now, slice = happened.at, after.slice or before.slice
+        if slice is None or happened.kind not in _OFFERS:
+            return
+        known = self.circuits()
+        with self._circuits_lock:
+            known = self._circuits or known
+            if happened.kind is EventKind.SLICE_REQUESTED:
+                self._circuits = capacity.asked(known, slice, now)
+            elif happened.kind is EventKind.SLICE_READY:
+                self._circuits = capacity.granted(known, slice)
+            else:
+                self._circuits = capacity.refused(known, slice, happened.text, now)
+
+    def _accuse(self, job: Job, seen: Seen) -> None:
+        """Store what the record, as it is about to be written, shows against machines. Before it is written, and the
+        same however often it is found: so nothing is lost, and nothing counts twice."""
+        reports = () if isinstance(seen.reports, Unknown) else seen.reports
+        physical = [r.physical for r in reports]
+        for found in nonfinite.accusations(job, physical):
+            if found.op_id not in self._accused:
+                zone = next((s.zone for s in job.slices[::-1]), "")
+                self.store.accuse(
+                    found.physicals,
+                    zone=zone,
+                    weight=found.weight,
+                    reason=found.reason,
+                    op_id=found.op_id,
+                    at=self.clock.now(),
+                )
+                self._accused.add(found.op_id)
+
+    def _avoided(self, job: Job) -> list[str]:
+        """The machines that the program is kept off; a job that met too many of them takes what it gets."""
+        if job.spent.get(_PREFLIGHTS, 0) >= suspects.REFUSALS:
+            return []
+        return suspects.avoided(self.store.suspects(), self.clock.now())
 
     def _note(self, job_id: str, result: Result) -> None:
         live = self.live.setdefault(job_id, Live())
@@ -205,7 +280,31 @@ class Reconciler:
         now = self.clock.now()
         live.meet(unseen[0] if unseen else "", now, looking=True)
         since = now if live.readable_since is None else live.readable_since
-        return Seen(slices=slices, reports=reports, readable_for=now - since)
+        silent = self._probe(job, reports, live) if reports and job.slice else {}
+        return Seen(
+            slices=slices,
+            reports=reports,
+            readable_for=now - since,
+            silent=silent,
+            circuits=self.circuits() if job.state in _ASKING else {},
+        )
+
+    def _probe(
+        self, job: Job, reports: Sequence[Report] | Unknown, live: Live
+    ) -> dict[int, Silence]:
+        """The hosts that have not reported for a while, asked over SSH from time to time: those that are dead there
+        too, and for how long."""
+        if isinstance(reports, Unknown) or job.slice is None:
+            return {}
+        now = self.clock.now()
+        quiet = {r.host for r in reports if r.age > PROBE_AFTER and r.phase != "exited"}
+        if quiet and now - live.probed_at >= PROBE_EVERY:
+            answered = self.hosts.alive(job.slice, timeout=PROBE_TIME)
+            live.probed_at = now
+            dead = {host: live.dead.get(host, (now, 0)) for host in quiet - answered}
+            live.dead = {host: (since, n + 1) for host, (since, n) in dead.items()}
+        found = {host: live.dead[host] for host in quiet & set(live.dead)}
+        return {host: Silence(now - since, n) for host, (since, n) in found.items()}
 
     def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:
         """Every host's report of the newest attempt, by one list call; also remembers how far it has come."""
@@ -285,13 +384,15 @@ class Reconciler:
                 self.slices.delete(slice, timeout=timeout)
                 self.hosts.forget(slice)
             case StartProgram():
-                plans = launch.plans(job, report_every=self.report_every)
+                avoid = self._avoided(job)
+                plans = launch.plans(job, report_every=self.report_every, avoid=avoid)
                 self.hosts.start(_serving(job), plans, timeout=timeout)
                 if job.attempt:
                     self._started[job.id] = (job.attempt.number, self.clock.now())
-            case StopProgram():
+            case StopProgram(name):
+                slice = next(s for s in job.slices if s.name == name) if name else _serving(job)
                 grace = parse(job.spec).stop_grace
-                self.hosts.stop(_serving(job), grace=grace, timeout=timeout)
+                self.hosts.stop(slice, grace=grace, timeout=timeout)
             case _:
                 self._wipe(job, timeout, lease)
 
@@ -304,7 +405,7 @@ class Reconciler:
                     raise Transient("cleaning takes long; going on in a moment")
                 self.blobs.delete(blob.path, timeout=LOOK)
         self.store.remove(job.id, lease=lease)
-        self.live.pop(job.id, None)
+        self._forget(job.id)
         self.changed()
 
     # Sweep -----------------------------------------------------------------------------------------------------------

@@ -133,10 +133,12 @@ def check(job: Job, seen: Seen) -> None:
     ):
         assert not isinstance(decision.action, DeleteSlice), f"deletes what it cannot see: {where}"
     if isinstance(decision.action, DeleteSlice):
-        assert after.state is State.RELEASING, where
+        assert after.state is State.RELEASING or after.condemned, where
         assert after.slices[-1].delete_reason, f"deletes without a stored reason: {where}"
-    if isinstance(decision.action, (StartProgram, StopProgram, CreateSlice)):
+    if isinstance(decision.action, (StartProgram, CreateSlice)) or decision.action == StopProgram():
         assert after.slice is not None, where
+    elif isinstance(decision.action, StopProgram):
+        assert decision.action.name in [s.name for s in after.condemned], where
     if after.state.final or after.state is State.QUEUED:
         assert after.slice is None or job.state is after.state, (
             f"{after.state} owns a slice: {where}"

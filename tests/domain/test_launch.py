@@ -61,7 +61,7 @@ def said(host: int = 0, **fields: Any) -> str:
 
 
 def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
-    first, second = launch.plans(a_job(), report_every=3)
+    first, second = launch.plans(a_job(), report_every=3, avoid={"rack-7"})
     assert (first.host, second.host) == (0, 1)
     assert first.document == {
         "v": 1,
@@ -78,6 +78,17 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "grace": 30,
         "report_every": 3,
         "log_bytes": 256 * 1024 * 1024,
+        "watch": {"nonfinite": None, "progress": None},
+        "stall": 900,
+        "avoid": ["rack-7"],
+        "preflight": {
+            "slice": "tj-000042-1",
+            "chips": 8,
+            "hosts": 2,
+            "coordinator": "10.0.1.0:8477",
+            "required": False,
+            "seconds": 60,
+        },
     }
     assert json.loads(json.dumps(second.document)) == second.document
     context = second.document["context"]

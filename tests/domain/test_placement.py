@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpujob.domain import accelerators
-from tpujob.domain.placement import Option, choose, options, region_of
+from tpujob.domain.placement import Option, options, region_of
 from tpujob.domain.spec import JobSpec, parse
 from tpujob.errors import BadSpec
 
@@ -100,12 +100,6 @@ def test_a_type_that_none_of_the_zones_has_is_refused() -> None:
 def test_types_that_share_no_region_are_refused() -> None:
     message = refusal(job(type=["v3-32", "v4-8"]))
     assert "no region has all of v3-32, v4-8: v3-32 in europe-west4, us-east1; v4-8 in" in message
-
-
-def test_refusals_lead_through_the_options_and_round_again() -> None:
-    found = options(job(type="v6e-8"))
-    tried = [choose(found, refusals).zone[-1] for refusals in range(7)]
-    assert tried == list("bacbacb")
 
 
 def test_a_region_is_the_zone_without_its_last_part() -> None:

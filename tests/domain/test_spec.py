@@ -64,7 +64,17 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "run": {"workload": None, "args": {}, "command": "echo hello", "env": {}},
         "code": None,
         "setup": None,
-        "recovery": {"preemptions": 100, "failures": 3},
+        "recovery": {
+            "preemptions": 100,
+            "failures": 3,
+            "hangs": 3,
+            "nonfinite": 3,
+            "stall": "15m",
+            "on_bad_host": "swap",
+            "wait": None,
+        },
+        "watch": {"nonfinite": None, "progress": None},
+        "preflight": True,
         "hold": "15m",
         "stop_grace": "30s",
     }
@@ -136,8 +146,8 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
         (with_line("'<script>': x"), "job.yaml:6: '<script>': no such key. Allowed in a job file:"),
         (with_line("budget: {usd: 3}"), "job.yaml:6: budget: not supported yet. Allowed in a job"),
         (
-            with_line("recovery: {hangs: 1}"),
-            "recovery.hangs: not supported yet. Allowed in recovery:",
+            with_line("budget: {usd: 1}"),
+            "budget: not supported yet. Allowed in a job file:",
         ),
         (
             MINIMAL.replace("type: v4-16", "type: v4-16\n  slices: 2"),
@@ -226,6 +236,19 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
             "recovery.failures: must be a whole number, not true",
         ),
         (with_line("code: [.]"), "code: must be text, not a list"),
+        (
+            with_line("watch: {nonfinite: 'loss=(nan'}"),
+            "watch.nonfinite: is no regular expression: missing ), unterminated subpattern",
+        ),
+        (
+            with_line("watch: {progress: '.*'}"),
+            "watch.progress: must not match an empty line, as it would match every line",
+        ),
+        (
+            with_line("recovery: {on_bad_host: keep}"),
+            "recovery.on_bad_host: keep is no way to treat it; allowed: swap, release",
+        ),
+        (with_line("recovery: {wait: 12}"), "recovery.wait: must be a time with its unit"),
     ],
 )
 def test_a_wrong_value_is_told_where_it_is_and_what_is_allowed(text: str, says: str) -> None:

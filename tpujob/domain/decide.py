@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tpujob.domain import endings, triage
+from tpujob.domain import capacity, endings, stall, triage
+from tpujob.domain.condemned import LOST, STOP_PATIENCE, give_back, is_condemned
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import (
     Absent,
@@ -38,21 +39,21 @@ from tpujob.domain.model import (
     WipeJob,
     Wish,
 )
-from tpujob.domain.placement import choose, options
+from tpujob.domain.placement import options
 from tpujob.domain.spec import parse
 
 #: an absent slice is believed gone only when a second look, this many seconds later, agrees
 SECOND_LOOK = 60.0
 #: hosts that never reported their agent: the slice is given back after this many seconds
 LAUNCH_DEADLINE = 30 * 60.0
-#: reports that stay away this long, in seconds, count as lost contact
-SILENCE = 15 * 60.0
+#: a request that the cloud has taken up, but not made a slice of, is given up after this many seconds
+CREATE_DEADLINE = 60 * 60.0
+#: a request that only waits in the cloud's queue makes way for another zone after this many seconds
+QUEUE_PATIENCE = 30 * 60.0
 #: a request that the cloud keeps in its queue is called waiting after this many seconds
 QUEUED_LONG = 10.0
 #: progress is stored at most this often, in seconds; between, it is read from the reports
 PROGRESS_EVERY = 120.0
-#: a held job's slice is given back without a confirmed stop this many seconds after the program's grace
-STOP_PATIENCE = 90.0
 #: a report this young, in seconds, comes from a host that still lives
 ALIVE = 20.0
 
@@ -62,7 +63,10 @@ _LEAVING = (Wish.RELEASE, Wish.CLEAN)
 
 def decide(job: Job, seen: Seen, now: float) -> Decision:
     """At most one event and one action for `job`, given what was seen of the world at `now`."""
-    return _BY_STATE[job.state](job, seen, now)
+    decision = _BY_STATE[job.state](job, seen, now)
+    if job.condemned and decision.event is None and decision.action is None:
+        return give_back(job, seen, now) or decision
+    return decision
 
 
 def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | None:
@@ -74,7 +78,10 @@ def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | N
             return endings.end_attempt(job, triage.End(Outcome.FAILED, cause, None, error), (), now)
         case StopProgram(), Done() if job.state is State.HOLDING and not job.stopped:
             return event(job, _E.PROGRAM_STOPPED, now, endings.held_text(job))
-        case DeleteSlice(name), Done() if job.state is State.RELEASING:
+        case StopProgram(name), Done() if any(s.name == name for s in job.condemned):
+            text = f"the program on {name} is stopped"
+            return event(job, _E.CONDEMNED_STOPPED, now, text, slice=name)
+        case DeleteSlice(name), Done() if job.state is State.RELEASING or is_condemned(job, name):
             return event(job, _E.DELETE_ASKED, now, f"{name} is being deleted", slice=name)
         case _:
             return None
@@ -85,17 +92,27 @@ def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | N
 
 def _queued(job: Job, seen: Seen, now: float) -> Decision:
     if job.wish is not Wish.RUN:
-        return Decision(
-            event(job, _E.CANCELLED, now, "cancelled before it had a slice", cause=Cause.CANCELLED)
-        )
+        text = "cancelled before it had a slice"
+        return _end_queued(job, event(job, _E.CANCELLED, now, text, cause=Cause.CANCELLED))
+    if _waited_out(job, now):
+        cause = job.slices[-1].refused if job.slices else None
+        text = f"no slice in {_limit_text(job)}, which `recovery.wait` allows"
+        return _end_queued(job, event(job, _E.FAILED, now, text, cause=cause or Cause.STOCKOUT))
     if now < job.wake:
         return Decision(wake_in=job.wake - now)
-    spec = parse(job.spec)
-    chosen = choose(options(spec), sum(job.spent.get(b, 0) for b in ("stockouts", "quota")))
-    k = len(job.slices) + 1
+    offers = options(parse(job.spec))
+    chosen = capacity.pick(offers, seen.circuits, now)
+    if chosen is None:
+        return Decision(wake_in=capacity.first_to_open(offers, seen.circuits)[1] - now)
+    k = job.slices[-1].k + 1 if job.slices else 1
     request = {"name": f"tj-{job.id}-{k}", "k": k, **asdict(chosen)}
     text = f"asked for a {chosen.pricing} {chosen.type} in {chosen.zone}"
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, **request), CreateSlice(), wake_in=1)
+
+
+def _end_queued(job: Job, end: Event) -> Decision:
+    """A job ends only when it owns nothing any more."""
+    return Decision(wake_in=2) if job.condemned else Decision(end)
 
 
 def _provisioning(job: Job, seen: Seen, now: float) -> Decision:
@@ -112,7 +129,12 @@ def _provisioning(job: Job, seen: Seen, now: float) -> Decision:
             then=State.CANCELLED,
             cause=Cause.CANCELLED,
         )
+    if _waited_out(job, now) and not ready:
+        text = f"no slice in {_limit_text(job)}, which `recovery.wait` allows"
+        return endings.release(job, now, text, then=State.FAILED, cause=Cause.STOCKOUT)
     match slice_seen:
+        case Present(SliceState.READY) if any(not s.stopped for s in job.condemned):
+            return Decision(wake_in=2)  # two programs must never write into one workdir
         case Present(SliceState.READY, endpoints):
             number = len(job.attempts) + 1
             there = f"{endings.slice_name(job)} is ready with {endings.hosts_text(len(endpoints))}"
@@ -131,6 +153,12 @@ def _provisioning(job: Job, seen: Seen, now: float) -> Decision:
         case Present(SliceState.STOPPED):
             text = f"{endings.slice_name(job)} was stopped outside tpujob"
             return endings.release(job, now, text, then=State.CANCELLED, cause=Cause.CANCELLED)
+        case Present(SliceState.WAITING) if _other_zone(job, seen, now):
+            said = f"the request has waited {QUEUE_PATIENCE / 60:.0f} min in the cloud's queue"
+            return Decision(endings.give_up_slice(job, Cause.STOCKOUT, said, now), wake_in=0)
+        case Present(SliceState.CREATING) if now - job.state_since > CREATE_DEADLINE:
+            said = f"the cloud has been at it for {CREATE_DEADLINE / 60:.0f} min"
+            return Decision(endings.give_up_slice(job, Cause.STOCKOUT, said, now), wake_in=0)
         case Present(SliceState.WAITING) if _waits_long(job, now):
             text = f"waiting for capacity in {endings.zone(job)}: the cloud keeps the request in its queue"
             return Decision(event(job, _E.SLICE_WAITING, now, text), wake_in=_soon(job, now))
@@ -154,7 +182,7 @@ def _preparing(job: Job, seen: Seen, now: float) -> Decision:
         text = f"attempt {endings.number(job)} runs on {endings.hosts_text(expected)}"
         return Decision(event(job, _E.ATTEMPT_RUNNING, now, text), wake_in=1)
     if len(seen.reports) == expected:
-        return _silent(job, seen, seen.reports, now) or Decision(wake_in=2)
+        return _stalled(job, seen, seen.reports, now) or Decision(wake_in=2)
     if job.attempt and now - max(job.attempt.started_at, job.wake) > LAUNCH_DEADLINE:
         missing = sorted(set(range(expected)) - {r.host for r in seen.reports})
         message = f"no word from {endings.list_hosts(missing)} in {LAUNCH_DEADLINE / 60:.0f} min"
@@ -172,9 +200,9 @@ def _running(job: Job, seen: Seen, now: float) -> Decision:
     ended = _ended(job, seen.reports, now)
     if ended:
         return ended
-    silent = _silent(job, seen, seen.reports, now)
-    if silent:
-        return silent
+    stalled = _stalled(job, seen, seen.reports, now)
+    if stalled:
+        return stalled
     progress = endings.best_progress(seen.reports)
     if job.attempt and _worth_storing(
         job.attempt.progress, job.attempt.progress_at or job.state_since, progress, now
@@ -188,7 +216,7 @@ def _running(job: Job, seen: Seen, now: float) -> Decision:
 
 def _holding(job: Job, seen: Seen, now: float) -> Decision:
     slice_seen = _serving(job, seen)
-    if isinstance(slice_seen, Present) and slice_seen.state in _LOST:
+    if isinstance(slice_seen, Present) and slice_seen.state in LOST:
         text = f"{endings.slice_name(job)} was lost while it was held: {slice_seen.state}"
         return endings.release(job, now, text, then=State.CANCELLED, cause=Cause.CANCELLED)
     if isinstance(slice_seen, Absent):
@@ -222,7 +250,7 @@ def _releasing(job: Job, seen: Seen, now: float) -> Decision:
                 return Decision(wake_in=_soon(job, now))
             case _:
                 return Decision(action=DeleteSlice(one.name), wake_in=_soon(job, now))
-    return Decision(endings.arrive(job, now), wake_in=0)
+    return Decision(endings.arrive(job, seen.circuits, now), wake_in=0)
 
 
 def _final(job: Job, seen: Seen, now: float) -> Decision:
@@ -244,8 +272,6 @@ _BY_STATE: Mapping[State, Callable[[Job, Seen, float], Decision]] = {
 
 # What several states share -------------------------------------------------------------------------------------------
 
-_LOST = frozenset({SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPED})
-
 
 def _user_or_slice(job: Job, seen: Seen, now: float) -> Decision | None:
     """What the user's wish or the slice's state asks for, whatever the program does."""
@@ -254,13 +280,12 @@ def _user_or_slice(job: Job, seen: Seen, now: float) -> Decision | None:
     slice_seen = _serving(job, seen)
     slice = job.slice
     match slice_seen:
-        case Present(state) if state in _LOST:
+        case Present(state) if state in LOST:
             if _still_saving(seen.reports):
                 return Decision(wake_in=1)
-            return Decision(
-                endings.end_attempt(job, _lost_slice(job, slice_seen), _reports(seen), now),
-                wake_in=0,
-            )
+            reports = _reports(seen)
+            lost = _lost_slice(job, slice_seen, reports)
+            return Decision(endings.end_attempt(job, lost, reports, now), wake_in=0)
         case Absent():
             gone = _missing(job, now)
             if not gone:
@@ -276,10 +301,11 @@ def _user_or_slice(job: Job, seen: Seen, now: float) -> Decision | None:
             return None
 
 
-def _lost_slice(job: Job, lost: Present) -> triage.End:
+def _lost_slice(job: Job, lost: Present, reports: Sequence[Report]) -> triage.End:
     says = (f"the cloud says of {endings.slice_name(job)}: {lost.detail or lost.state}",)
     if lost.state is SliceState.PREEMPTED:
-        message = f"{endings.slice_name(job)} was preempted"
+        saved = triage.saved_words(reports)
+        message = f"{endings.slice_name(job)} was preempted" + (f"; {saved}" if saved else "")
         return triage.End(Outcome.INTERRUPTED, Cause.PREEMPTED, None, message, says)
     detail = f": {lost.detail}" if lost.detail else ""
     cause = lost.cause or Cause.LOST_CONTACT
@@ -315,21 +341,25 @@ def _note_missing(job: Job, now: float) -> Event | None:
 
 def _ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     end = triage.ended(reports, _host_count(job))
-    return Decision(endings.end_attempt(job, end, reports, now), wake_in=0) if end else None
-
-
-def _silent(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision | None:
-    """Hosts that reported once and no more, on a slice that the cloud may still call ready. After an outage of the
-    storage every report is old: the hosts get the time to write anew."""
-    if seen.readable_for < SECOND_LOOK:
+    if end is None:
         return None
-    silent = [r for r in reports if r.age > SILENCE and r.phase != "exited"]
-    if silent:
-        host = silent[0].host
-        message = f"host {host} has not reported for {silent[0].age / 60:.0f} min"
-        lost = triage.End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, host, message)
-        return Decision(endings.end_attempt(job, lost, reports, now), wake_in=0)
-    return None
+    happened = endings.end_attempt(job, end, reports, now)
+    condemns = happened.kind is _E.ATTEMPT_CONDEMNED and job.slice is not None
+    stop = StopProgram(job.slice.name) if condemns and job.slice else None
+    return Decision(happened, stop, wake_in=0)
+
+
+def _stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision | None:
+    """A program that neither ends nor goes on. After an outage of the storage every report is old: the hosts get the
+    time to write anew. Nothing is concluded while the cloud itself cannot be asked: it may be us who are cut off."""
+    if seen.readable_for < SECOND_LOOK or not isinstance(_serving(job, seen), Present):
+        return None
+    end = (
+        stall.silent(reports, seen.silent)
+        or stall.left_behind(reports, _host_count(job))
+        or stall.hung(parse(job.spec).recovery.stall, reports)
+    )
+    return Decision(endings.end_attempt(job, end, reports, now), wake_in=0) if end else None
 
 
 def _saved(job: Job, reports: Sequence[Report], now: float) -> Event | None:
@@ -360,6 +390,26 @@ def _reports(seen: Seen) -> tuple[Report, ...]:
 def _endpoints(seen: SliceSeen) -> list[list[Any]]:
     assert isinstance(seen, Present)
     return [[e.host, e.internal_ip, e.external_ip] for e in seen.endpoints]
+
+
+def _waited_out(job: Job, now: float) -> bool:
+    wait = parse(job.spec).recovery.wait
+    return wait is not None and now - capacity.waiting_since(job) > wait
+
+
+def _limit_text(job: Job) -> str:
+    wait = parse(job.spec).recovery.wait or 0
+    return f"{wait / 3600:.1f} h" if wait >= 5400 else f"{wait / 60:.0f} min"
+
+
+def _other_zone(job: Job, seen: Seen, now: float) -> bool:
+    """Whether it is time to leave the cloud's queue for an offer that nothing is known against."""
+    here = job.slice
+    if here is None or now - job.state_since < QUEUE_PATIENCE:
+        return False
+    offers = options(parse(job.spec))
+    others = [o for o in offers if (o.zone, o.type) != (here.zone, here.type)]
+    return capacity.pick(others, seen.circuits, now) is not None
 
 
 def _waits_long(job: Job, now: float) -> bool:

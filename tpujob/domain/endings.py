@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tpujob.domain import retry
+from tpujob.domain import capacity, nonfinite, retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import (
     Cause,
@@ -21,6 +21,7 @@ from tpujob.domain.model import (
     State,
     Wish,
 )
+from tpujob.domain.placement import options
 from tpujob.domain.spec import parse
 from tpujob.domain.triage import End
 
@@ -29,38 +30,62 @@ _E = EventKind
 
 def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Event:
     """The end of the newest attempt, and where the job goes from there."""
+    physical = machines(job, reports)
     data: dict[str, Any] = {"outcome": end.outcome, "cause": end.cause, "host": end.host}
     data["progress"] = asdict(best_progress(reports)) if reports else None
+    if any(physical):
+        data["physical"] = physical
+    if end.verdict:
+        data["verdict"] = asdict(end.verdict)
     if end.evidence:
         data["evidence"] = list(end.evidence)
     if end.cause is None:
         text = f"attempt {number(job)} succeeded: {end.message}"
         return event(job, _E.ATTEMPT_ENDED, now, text, then=State.SUCCEEDED, **data)
-    next_try = retry.after(job, end.cause)
+    next_try = _next_try(job, end, physical)
     said = f"attempt {number(job)} ended, {end.cause}: {end.message}"
     if isinstance(next_try, retry.GiveUp):
-        return event(
-            job, _E.ATTEMPT_ENDED, now, f"{said}; {next_try.why}", then=State.FAILED, **data
-        )
+        text = f"{said}; {next_try.why}"
+        return event(job, _E.ATTEMPT_ENDED, now, text, then=State.FAILED, **data)
     data["budget"] = next_try.budget
+    left = _left(next_try)
     lost_slice = any(r.notice for r in reports)
     if next_try.same_slice and not lost_slice:
-        text = (
-            f"{said}; starting again on the same slice in {next_try.delay:.0f} s{_left(next_try)}"
-        )
+        text = f"{said}; starting again on the same slice in {next_try.delay:.0f} s{left}"
         return event(job, _E.ATTEMPT_RETRIED, now, text, delay=next_try.delay, **data)
-    return event(job, _E.ATTEMPT_ENDED, now, f"{said}{_left(next_try)}", then=State.QUEUED, **data)
+    if next_try.bad_slice and not lost_slice and parse(job.spec).recovery.on_bad_host == "swap":
+        text = f"{said}; {slice_name(job)} is kept until another slice is there{left}"
+        return event(job, _E.ATTEMPT_CONDEMNED, now, text, delay=next_try.delay, **data)
+    return event(job, _E.ATTEMPT_ENDED, now, f"{said}{left}", then=State.QUEUED, **data)
+
+
+def _next_try(job: Job, end: End, physical: Sequence[str]) -> retry.Again | retry.GiveUp:
+    assert end.cause is not None
+    maths = nonfinite.is_maths(job, end.verdict, physical) if end.cause is _NONFINITE else ""
+    return retry.GiveUp(maths) if maths else retry.after(job, end.cause)
+
+
+_NONFINITE = Cause.NONFINITE
+
+
+def machines(job: Job, reports: Sequence[Report]) -> list[str]:
+    """The physical machine below each host, by host, as far as they are known."""
+    known = {r.host: r.physical for r in reports}
+    hosts = len(job.slice.endpoints) if job.slice else 0
+    return [known.get(host, "") for host in range(hosts)]
 
 
 def give_up_slice(job: Job, cause: Cause, error: str, now: float) -> Event:
     """The request for a slice came to nothing: another one later, or the end of the job."""
     next_try = retry.after(job, cause)
     text = f"no slice in {zone(job)}, {cause}: {error}"
+    data: dict[str, Any] = {"cause": cause}
+    if cause in (Cause.STOCKOUT, Cause.QUOTA):
+        data["refused"] = cause
     if isinstance(next_try, retry.GiveUp):
-        return event(job, _E.RELEASE_STARTED, now, text, then=State.FAILED, cause=cause)
-    return event(
-        job, _E.RELEASE_STARTED, now, text, then=State.QUEUED, cause=cause, budget=next_try.budget
-    )
+        return event(job, _E.RELEASE_STARTED, now, text, then=State.FAILED, **data)
+    data["budget"] = next_try.budget
+    return event(job, _E.RELEASE_STARTED, now, text, then=State.QUEUED, **data)
 
 
 def release(job: Job, now: float, text: str, *, then: State, cause: Cause) -> Decision:
@@ -81,28 +106,36 @@ def hold(job: Job, now: float, reports: Sequence[Report], **data: Any) -> Event:
     return event(job, _E.HELD, now, text, progress=progress, **given)
 
 
-def arrive(job: Job, now: float) -> Event:
+def arrive(job: Job, circuits: capacity.Circuits, now: float) -> Event:
     """The end of RELEASING: what was planned, unless the user has asked for something else since."""
     then = job.then or State.CANCELLED
     if then is State.QUEUED and job.wish is not Wish.RUN:
         return event(job, _E.CANCELLED, now, "cancelled", cause=Cause.CANCELLED)
     if then is State.QUEUED or (then is State.CANCELLED and job.wish is Wish.RUN):
-        delay = _requeue_delay(job)
-        text = f"waiting {delay:.0f} s, then asking for another slice" + (
-            f" (after {job.cause})" if job.cause else ""
-        )
-        return event(job, _E.REQUEUED, now, text, delay=delay)
+        delay = _requeue_delay(job, circuits, now)
+        return event(job, _E.REQUEUED, now, _requeue_text(job, circuits, delay, now), delay=delay)
     kind = {State.SUCCEEDED: _E.SUCCEEDED, State.FAILED: _E.FAILED}.get(then, _E.CANCELLED)
     return event(job, kind, now, _reason(job, then), cause=job.cause)
 
 
-def _requeue_delay(job: Job) -> float:
-    """The back-off of the cause that led here; its budget is spent already."""
+def _requeue_delay(job: Job, circuits: capacity.Circuits, now: float) -> float:
+    """Until an offer may be asked for again, where one was refused; else the back-off of the cause that led here
+    (its budget is spent already)."""
     if job.cause is None:
         return 0.0
     policy = retry.POLICIES[job.cause]
     used = max(0, job.spent.get(policy.budget, 1) - 1)
-    return retry.backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
+    plain = retry.backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
+    if job.cause not in (Cause.STOCKOUT, Cause.QUOTA) or not circuits:
+        return plain
+    _, opens = capacity.first_to_open(options(parse(job.spec)), circuits)
+    return round(max(1.0, opens - now), 2)
+
+
+def _requeue_text(job: Job, circuits: capacity.Circuits, delay: float, now: float) -> str:
+    after = f" (after {job.cause})" if job.cause else ""
+    waits = f"waiting {delay:.0f} s, then asking for another slice{after}"
+    return capacity.waiting(job, options(parse(job.spec)), circuits, now) or waits
 
 
 def _reason(job: Job, then: State) -> str:

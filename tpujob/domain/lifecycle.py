@@ -257,7 +257,8 @@ def _wish(wish: Wish) -> Callable[[Job, Event, _Data], Job]:
         if (
             wish is Wish.RUN and job.state.final
         ):  # a fresh start: old budgets and the old verdict are history
-            return replace(changed, spent={}, outcome=None, cause=None, wake=happened.at)
+            at = happened.at
+            return replace(changed, spent={}, outcome=None, cause=None, wake=at, fresh_at=at)
         return changed
 
     return fold

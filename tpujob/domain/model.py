@@ -185,6 +185,7 @@ class Job:
     cause: Cause | None = None
     message: str = ""  #: why it stands where it stands, in one line
     finished_at: float | None = None
+    fresh_at: float = 0.0  #: when a person last set it going again after it had ended
     schema_version: int = 1
 
     @property
@@ -328,6 +329,7 @@ class Circuit:
     refusals: int  #: in a row
     since: float  #: of the first of them
     until: float
+    opened_at: float = 0.0  #: of the last of them
 
 
 @dataclass(frozen=True, slots=True)

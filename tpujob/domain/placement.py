@@ -52,11 +52,6 @@ def options(spec: JobSpec, *, region: str | None = None) -> tuple[Option, ...]:
     )
 
 
-def choose(options: Sequence[Option], refusals: int) -> Option:
-    """The option to try after that many stockouts: each in its turn, then from the first again."""
-    return options[refusals % len(options)]
-
-
 def _check_given(types: Sequence[str], zones: Sequence[str], region: str | None) -> None:
     for zone in zones:
         if not any(zone in accelerators.zones(type) for type in types):

@@ -15,15 +15,22 @@ class Policy:
     """The rule for one cause."""
 
     budget: str  #: the counter in `Job.spent`; empty: never tried again
-    limit: str = ""  #: the field of `recovery:` that bounds it; empty: no bound
+    limit: str = ""  #: the field of `recovery:` that bounds it; empty: `most_often` does
+    most_often: int | None = None  #: a bound that is the same for all jobs; None: no bound
     first: float = 0.0  #: seconds before the first retry; doubled each time
     most: float = 0.0
     same_slice: bool = False  #: the slice is not to blame: start again on it
+    bad_slice: bool = (
+        False  #: the slice is to blame: the same hardware must not be handed out again
+    )
 
+
+#: seconds of waiting for which a slice is kept: a longer wait costs more than another slice
+KEEP = 600.0
 
 _PREEMPTED = Policy("preemptions", "preemptions", first=1, most=60)
-_FAILED = Policy("failures", "failures", first=5, most=300)
-_CRASHED = Policy("failures", "failures", first=5, most=300, same_slice=True)
+_FAILED = Policy("failures", "failures", first=5, most=1200, same_slice=True)
+_MEMORY = Policy("memory", most_often=1, first=5, most=5, same_slice=True)
 _NEVER = Policy("")
 
 POLICIES: Mapping[Cause, Policy] = {
@@ -32,15 +39,15 @@ POLICIES: Mapping[Cause, Policy] = {
     Cause.LOST_CONTACT: _PREEMPTED,
     Cause.STOCKOUT: Policy("stockouts", first=15, most=600),
     Cause.QUOTA: Policy("quota", first=60, most=900),
-    Cause.CRASH: _CRASHED,
-    Cause.HANG: _CRASHED,
-    Cause.OOM_HOST: _CRASHED,
-    Cause.OOM_HBM: _CRASHED,
-    Cause.SETUP: _CRASHED,
-    Cause.TPU_BUSY: _FAILED,
-    Cause.BAD_HOST: _FAILED,
-    Cause.PREFLIGHT: _FAILED,
-    Cause.NONFINITE: _NEVER,
+    Cause.CRASH: _FAILED,
+    Cause.SETUP: _FAILED,
+    Cause.HANG: Policy("hangs", "hangs", first=5, most=300, same_slice=True),
+    Cause.OOM_HOST: _MEMORY,
+    Cause.OOM_HBM: _MEMORY,
+    Cause.TPU_BUSY: Policy("busy", most_often=3, first=5, most=60),
+    Cause.BAD_HOST: Policy("bad_hosts", most_often=10, first=1, most=60, bad_slice=True),
+    Cause.PREFLIGHT: Policy("preflights", most_often=5, first=5, most=300, bad_slice=True),
+    Cause.NONFINITE: Policy("nonfinite", "nonfinite", first=1, most=60, bad_slice=True),
     Cause.PERMISSION: _NEVER,
     Cause.BAD_SPEC: _NEVER,
     Cause.BUDGET: _NEVER,
@@ -55,6 +62,7 @@ class Again:
     budget: str
     delay: float
     same_slice: bool
+    bad_slice: bool
     left: int | None  #: how many more such retries there are; None: no bound
 
 
@@ -69,14 +77,15 @@ def after(job: Job, cause: Cause) -> Again | GiveUp:
     if not policy.budget:
         return GiveUp(f"{cause} is not tried again")
     used = job.spent.get(policy.budget, 0)
-    limit = _limit(job.spec, policy.limit)
+    limit = limit_of(policy, job.spec)
     if limit is not None and used >= limit:
-        allowed = f"{limit} {policy.limit if limit != 1 else policy.limit.removesuffix('s')}"
-        return GiveUp(f"{allowed} allowed by `recovery.{policy.limit}`, all used")
+        return GiveUp(_used_up(policy, limit))
+    delay = backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
     return Again(
         budget=policy.budget,
-        delay=backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}"),
-        same_slice=policy.same_slice,
+        delay=delay,
+        same_slice=policy.same_slice and delay <= KEEP,
+        bad_slice=policy.bad_slice,
         left=None if limit is None else limit - used - 1,
     )
 
@@ -87,5 +96,13 @@ def backoff(policy: Policy, used: int, *, seed: str) -> float:
     return round(plain * (0.75 + 0.5 * (zlib.crc32(seed.encode()) % 1000) / 999), 2)
 
 
-def _limit(spec: Mapping[str, Any], name: str) -> int | None:
-    return int(spec["recovery"][name]) if name else None
+def limit_of(policy: Policy, spec: Mapping[str, Any]) -> int | None:
+    """How often the cause may be tried again; None: without bound."""
+    return int(spec["recovery"][policy.limit]) if policy.limit else policy.most_often
+
+
+def _used_up(policy: Policy, limit: int) -> str:
+    if not policy.limit:
+        return f"tried again {'once' if limit == 1 else f'{limit} times'}, which is all"
+    allowed = f"{limit} {policy.limit if limit != 1 else policy.limit.removesuffix('s')}"
+    return f"{allowed} allowed by `recovery.{policy.limit}`, all used"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tpujob.domain.model import Cause, Outcome, Report
+from tpujob.domain.model import Cause, Outcome, Report, Verdict
 from workloads.contract import Exit
 
 #: how long the other hosts get to end by themselves after the first one ended badly, in seconds
@@ -118,6 +118,7 @@ class End:
     host: int | None
     message: str
     evidence: tuple[str, ...] = ()
+    verdict: Verdict | None = None
 
 
 def ended(reports: Sequence[Report], hosts: int) -> End | None:
@@ -135,9 +136,28 @@ def ended(reports: Sequence[Report], hosts: int) -> End | None:
 
 
 def witnesses(reports: Sequence[Report]) -> list[Report]:
-    """The hosts whose lines are worth reading, the likeliest culprit first."""
+    """The hosts whose lines are worth reading, the likeliest culprit first: those that ended badly; when none did,
+    those that do not go on, the one that is furthest behind first."""
     silent = (0, int(Exit.INTERRUPTED))
-    return sorted((r for r in _bad(reports) if r.exit_code not in silent), key=_guilt)
+    bad = sorted((r for r in _bad(reports) if r.exit_code not in silent), key=_guilt)
+    running = [r for r in reports if r.phase == "running"]
+    return bad or sorted(running, key=lambda r: (r.progress.step or 0, -(r.idle or 0.0), r.host))
+
+
+def saved_words(reports: Sequence[Report]) -> str:
+    """What a program that was told to stop could still save, as far as it said so; empty: it said nothing."""
+    steps = [r.progress for r in reports if r.progress.step is not None]
+    if not steps:
+        return ""
+    reached = max(p.step or 0 for p in steps)
+    kept = max((p.checkpoint for p in steps if p.checkpoint is not None), default=None)
+    times = [r.saved_in for r in reports if r.saved_in is not None]
+    if times and kept is not None:
+        return f"saved step {kept} in {max(times):.0f} s"
+    lost = reached - (kept or 0)
+    if lost <= 0:
+        return f"step {reached} was saved"
+    return f"not saved, {lost} {'step' if lost == 1 else 'steps'} lost"
 
 
 def sign_of(lines: Sequence[str]) -> tuple[Sign, list[str]] | None:
@@ -160,22 +180,41 @@ def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:
     notice = next((r.notice for r in reports if r.notice), "")
     if first.error_cause:
         message = f"host {first.host}: {first.error}"
-        return End(
-            Outcome.FAILED, first.error_cause, first.host, message, _proof(first, (), ordered)
-        )
+        proof = _proof(first, (), ordered)
+        return End(Outcome.FAILED, first.error_cause, first.host, message, proof, _verdict(ordered))
     if notice and (code in CASCADE or code == Exit.INTERRUPTED):
         cause = Cause.MAINTENANCE if notice == "maintenance" else Cause.PREEMPTED
-        saved = (
-            "saved and stopped" if code == Exit.INTERRUPTED else f"was stopped ({_ending(code)})"
-        )
         word = "preempted" if cause is Cause.PREEMPTED else "taken for maintenance"
-        message = f"the slice was {word}; the program {saved}"
+        plain = (
+            "saved" if code == Exit.INTERRUPTED else f"the program was stopped ({_ending(code)})"
+        )
+        message = f"the slice was {word}; {saved_words(reports) or plain}"
         return End(Outcome.INTERRUPTED, cause, None, message, _notices(reports))
     if code in CODES:
         outcome, cause, words = CODES[code]
+        verdict = _verdict(ordered) or _JUDGED.get(code)
         message = f"host {first.host}: {words} ({_ending(code)})"
-        return End(outcome, cause, first.host, message, _proof(first, (), ordered))
+        host = first.host
+        if verdict and verdict.text:
+            host = first.host if verdict.host is None else verdict.host
+            message = f"{verdict.text} ({_ending(code)})"
+        return End(outcome, cause, host, message, _proof(first, (), ordered), verdict)
     return _explain(ordered)
+
+
+#: what the code itself says, of a program that left no verdict
+_JUDGED: Mapping[int, Verdict] = {
+    Exit.NONFINITE: Verdict(blame="model or data"),
+    Exit.DEVICE: Verdict(blame="device"),
+}
+
+
+def _verdict(ordered: Sequence[Report]) -> Verdict | None:
+    """What the program said of its numbers: the word that names most, the likeliest culprit's first."""
+    told = [r.verdict for r in ordered if r.verdict]
+    return max(
+        told, key=lambda v: (v.blame != "", v.host is not None, v.step is not None), default=None
+    )
 
 
 def _explain(ordered: Sequence[Report]) -> End:

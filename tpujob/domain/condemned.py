@@ -1,0 +1,64 @@
+"""Condemned slices: swapped out as bad, kept only so that the same hardware is not handed out again at once.
+
+Pure. No program runs on one, nothing is started elsewhere before its program is stopped, and it is billed until it is
+gone: so it goes as soon as another slice is there, or will not be there soon.
+"""
+
+from __future__ import annotations
+
+from tpujob.domain.lifecycle import event
+from tpujob.domain.model import (
+    Absent,
+    Decision,
+    DeleteSlice,
+    EventKind,
+    Job,
+    Present,
+    Seen,
+    Slice,
+    SliceSeen,
+    SliceState,
+    State,
+    StopProgram,
+    Unknown,
+    Wish,
+)
+from tpujob.domain.spec import parse
+
+#: seconds that a condemned slice is kept, at most; while another one only waits in the cloud's queue, less
+MOST, QUEUED = 15 * 60.0, 2 * 60.0
+#: a stop that nobody confirms is given up this many seconds after the program's grace, and the slice deleted
+STOP_PATIENCE = 90.0
+
+#: states in which a slice carries no program any more
+LOST = frozenset({SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPED})
+
+
+def give_back(job: Job, seen: Seen, now: float) -> Decision | None:
+    """What a condemned slice needs next: its program stopped, then its end, then a look that it is gone."""
+    for one in job.condemned:
+        look = seen.slices.get(one.name, Unknown("not looked at"))
+        if isinstance(look, Absent) and one.delete_asked_at is not None:
+            gone = event(job, EventKind.SLICE_GONE, now, f"{one.name} is gone", slice=one.name)
+            return Decision(gone, wake_in=0)
+        if isinstance(look, Present) and look.state is SliceState.DELETING:
+            continue
+        if one.delete_asked_at is not None or _may_go(job, one, look, now):
+            return Decision(action=DeleteSlice(one.name), wake_in=5)
+        if not one.stopped:
+            return Decision(action=StopProgram(one.name), wake_in=2)
+    return None
+
+
+def _may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
+    """Whether keeping a condemned slice serves nothing any more: another one is there, or will not be soon."""
+    age = now - (one.condemned_at or now)
+    lost = isinstance(look, Absent) or (isinstance(look, Present) and look.state in LOST)
+    unstoppable = not one.stopped and age > STOP_PATIENCE + parse(job.spec).stop_grace
+    wanted = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is Wish.RUN
+    queued = job.state is State.PROVISIONING and now - job.state_since > QUEUED
+    return lost or unstoppable or not wanted or queued or age > MOST
+
+
+def is_condemned(job: Job, name: str) -> bool:
+    return any(s.name == name for s in job.condemned)

@@ -1,0 +1,114 @@
+"""Numbers that are not finite: the hardware or the maths? And who is to be suspected.
+
+Pure. A program that follows the contract replays the step and says which. Of any other only this is known: what fails
+at the same step on other hardware is the maths; what goes past that step on other hardware was the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Verdict
+from tpujob.domain.suspects import NAMED, ONE_OF_SEVERAL
+
+_REPLAYED = ("data", "model", "model or data")
+
+
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """Something to hold against machines; `op_id` is the same however often it is found."""
+
+    physicals: tuple[str, ...]
+    weight: float
+    reason: str
+    op_id: str
+
+
+def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
+    """Why the newest attempt, which just ended with this verdict on these machines, shows that the model or the data
+    is to blame; empty: it does not show that."""
+    if verdict and verdict.blame in _REPLAYED:
+        return f"a replay of the step says that the {verdict.blame} made it"
+    slice = job.attempt.slice if job.attempt else ""
+    for earlier in _unexplained(job):
+        if earlier.number == _number(job) or not _elsewhere(earlier, slice, physical):
+            continue
+        step = earlier.verdict.step if earlier.verdict else None
+        if step == (verdict.step if verdict else None):
+            at = "at" if step is None else f"at step {step}, as"
+            return (
+                f"it was not finite {at} in attempt {earlier.number} on other hardware: "
+                "the model or the data makes it"
+            )
+    return ""
+
+
+def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
+    """What the record shows against machines, now that its newest attempt, on these machines, has come as far as it
+    says. Machines that nobody can name are not accused."""
+    newest = job.attempt
+    if newest is None:
+        return []
+    found = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
+    for earlier in _unexplained(job):
+        passed = _passed(newest.progress, newest.outcome, earlier.verdict)
+        if passed and earlier is not newest and _elsewhere(earlier, newest.slice, physical):
+            found.append(_one_of(job, earlier))
+    return [a for a in found if a.physicals]
+
+
+def _unexplained(job: Job) -> list[Attempt]:
+    """Attempts that ended as not finite, and that nobody has replayed."""
+    return [
+        a
+        for a in job.attempts
+        if a.cause is Cause.NONFINITE and not (a.verdict and a.verdict.blame)
+    ]
+
+
+def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
+    """Whether none of its machines are among these. Where they are not known, another slice counts as other ones."""
+    known = [p for p in physical if p]
+    if earlier.physical and known:
+        return not set(earlier.physical) & set(known)
+    return earlier.slice != slice
+
+
+def _passed(progress: Progress, outcome: Outcome | None, verdict: Verdict | None) -> bool:
+    if outcome is Outcome.SUCCEEDED:
+        return True
+    step = verdict.step if verdict else None
+    return step is not None and progress.step is not None and progress.step > step
+
+
+def _named(job: Job, attempt: Attempt) -> Accusation:
+    verdict = attempt.verdict
+    host = verdict.host if verdict and verdict.host is not None else attempt.host
+    known = host is not None and host < len(attempt.physical)
+    machine = (attempt.physical[host],) if known and host is not None else ()
+    said = verdict.text if verdict and verdict.text else "its TPU does not work"
+    return Accusation(
+        tuple(m for m in machine if m), NAMED, _reason(job, attempt, said), _op(job, attempt)
+    )
+
+
+def _one_of(job: Job, attempt: Attempt) -> Accusation:
+    machines = tuple(p for p in attempt.physical if p)
+    step = attempt.verdict.step if attempt.verdict else None
+    at = "" if step is None else f" at step {step}"
+    said = f"not finite{at}; the step passed on other hardware"
+    weight = NAMED if len(machines) == 1 else ONE_OF_SEVERAL
+    return Accusation(machines, weight, _reason(job, attempt, said), _op(job, attempt))
+
+
+def _reason(job: Job, attempt: Attempt, said: str) -> str:
+    return f"job {job.id} attempt {attempt.number}: {said}"[:200]
+
+
+def _op(job: Job, attempt: Attempt) -> str:
+    return f"{job.id}:{attempt.number}"
+
+
+def _number(job: Job) -> int:
+    return job.attempt.number if job.attempt else 0
