@@ -18,11 +18,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import tpujob.agent
+from tpujob.adapters.ssh_agent import packed
 from tpujob.domain import launch
 from tpujob.emulator.storage import start_storage
 
-AGENT = Path(tpujob.agent.__file__).parent / "agent.py"
 JOB = "000042"
 
 
@@ -133,6 +132,8 @@ class Host:
         for made in (self.home, self.devices, self.tmp):
             made.mkdir(parents=True)
         (self.devices / "accel0").touch()
+        self.agent_file = folder / "agent"
+        self.agent_file.write_bytes(packed())
         self.env = {
             "HOME": str(self.home),
             "TMPDIR": str(self.tmp),
@@ -175,7 +176,7 @@ class Host:
 
     def call(self, *words: object) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-S", "-E", str(AGENT), *map(str, words)],
+            [sys.executable, "-S", "-E", str(self.agent_file), *map(str, words)],
             env=self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.host import Host, archive
-from tpujob.agent import agent
+from tpujob.agent import base, bundles
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -43,8 +43,8 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "archive").write_bytes(archive(*HOSTILE[name]))
-    with pytest.raises(agent.Failure, match="bundle") as failure:
-        agent.unpack(str(tmp_path / "archive"), str(tmp_path / "files"))
+    with pytest.raises(base.Failure, match="bundle") as failure:
+        bundles.unpack(str(tmp_path / "archive"), str(tmp_path / "files"))
     assert failure.value.cause == "SETUP"
     assert {p.name for p in tmp_path.iterdir()} == {"archive", "files"}
 

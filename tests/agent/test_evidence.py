@@ -15,7 +15,8 @@ import pytest
 
 from tests.agent.host import JOB, Host, until
 from tests.agent.test_attempts import PATIENT, patient
-from tpujob.agent import agent
+from tpujob.agent import daemon
+from tpujob.agent.evidence import MAX_EVIDENCE, TRACEBACK, evidence
 from tpujob.domain import launch
 
 
@@ -55,12 +56,12 @@ def test_a_good_end_needs_no_evidence(host: Host, code: int) -> None:
 def test_evidence_fits_and_keeps_the_most_telling_lines() -> None:
     telling = [b"MemoryError %d " % i + b"\xff\x1b" * 150 for i in range(500)]
     frames = [b"  File %d" % i + b"x" * 300 for i in range(200)]
-    body = agent.evidence([*telling, agent.TRACEBACK, *frames, b"KeyError: 'the end'", b"bye"])
-    assert len(body) <= agent.MAX_EVIDENCE
+    body = evidence([*telling, TRACEBACK, *frames, b"KeyError: 'the end'", b"bye"])
+    assert len(body) <= MAX_EVIDENCE
     kept = json.loads(body)["lines"]
     assert "KeyError: 'the end'" in kept
     assert any(line.startswith("MemoryError 499") for line in kept)
-    assert json.loads(agent.evidence([])) == {"v": 1, "lines": []}
+    assert json.loads(evidence([])) == {"v": 1, "lines": []}
 
 
 class Gate:
@@ -77,7 +78,7 @@ class Gate:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if b"log-" in body and b"last words" in body:
-                    order.append(reported.wait(agent.FLUSH_DOOMED - 1))
+                    order.append(reported.wait(daemon.FLUSH_DOOMED - 1))
                 kind = {"Content-Type": self.headers["Content-Type"]}
                 request = urllib.request.Request(storage + self.path, body, kind)
                 with urllib.request.urlopen(request, timeout=10) as response:

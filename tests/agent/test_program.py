@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.agent.host import AGENT, JOB, Host, archive, until
+from tests.agent.host import JOB, Host, archive, until
+from tpujob.adapters.ssh_agent import packed
 from workloads.contract import Context
 
 
-def test_the_agent_is_one_file_for_python_3_8() -> None:
-    ast.parse(AGENT.read_text(), feature_version=(3, 8))
+def test_the_agent_is_one_archive_for_python_3_8() -> None:
+    assert packed() == packed(), "its hash is its name on a host"
+    with zipfile.ZipFile(io.BytesIO(packed())) as archive:
+        sources = {name: archive.read(name).decode() for name in archive.namelist()}
+    allowed = {*sys.stdlib_module_names, "tpujob"}
+    for name, source in sources.items():
+        tree = ast.parse(source, name, feature_version=(3, 8))
+        found = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        found |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        top = {module.partition(".")[0] for module in found}
+        assert top <= allowed, f"{name} imports {top - allowed}"
 
 
 def test_output_and_exit_code_arrive(host: Host) -> None:
@@ -65,6 +78,7 @@ def test_a_program_reads_its_context_its_env_and_its_code(host: Host) -> None:
 
 def test_what_the_program_reports_is_in_the_report_and_its_files_are_kept(host: Host) -> None:
     program = """
+from tpujob.adapters.ssh_agent import packed
 from workloads.contract import Context, Reporter
 report = Reporter(Context.from_env())
 report.event("phase", name="train")
@@ -74,7 +88,7 @@ report.event("checkpoint", step=6)
 report.event("metric", name="accuracy", value=0.5)
 report.verdict(step=6, device=1)
 """
-    host.env["PYTHONPATH"] = str(AGENT.parents[2])
+    host.env["PYTHONPATH"] = str(Path(__file__).parents[2])
     report = host.run(["python3", "-c", program])
     assert {k: report[k] for k in ("step", "steps", "loss", "checkpoint", "resumed_from")} == {
         "step": 6,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 import threading
 from collections.abc import Iterator
@@ -15,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.contracts.ssh_slices import slice_at
 from tests.contracts.strange_server import StrangeServer
 from tests.emulator.farm_rig import FarmProcess, alive, until
 from tpujob.adapters.ssh import SshHosts, plan_name
 from tpujob.adapters.ssh_keys import host_label, pin
-from tpujob.domain.model import Endpoint, HostPlan, Slice
+from tpujob.domain.model import HostPlan, Slice
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 
 AGENT = Path(__file__).parent / "fake_agent.py"
@@ -44,9 +46,9 @@ class Rig:
 
     def slice(self, hosts: int = 2) -> Slice:
         """A slice whose hosts let the adapter and the rig in."""
-        bare = _slice(f"tj-000001-{next(self.numbers)}")
+        bare = slice_at(f"tj-000001-{next(self.numbers)}")
         both = f"{self.hosts.public_key(bare)}\ntpujob:{self.farm.keys.public_key()}"
-        return _slice(bare.name, *self.farm.slice(bare.name, hosts, key=both))
+        return slice_at(bare.name, *self.farm.slice(bare.name, hosts, key=both))
 
     def look(self, slice: Slice, host: int, command: str) -> str:
         return self.farm.run(slice.endpoints[host].address, command)[1].decode()
@@ -94,7 +96,7 @@ def test_what_is_carried_there_is_for_its_owner_only(rig: Rig):
 
 def test_nothing_starts_anywhere_while_one_host_is_down(rig: Rig):
     slice = rig.slice(hosts=3)
-    dead = _slice(slice.name, *[e.address for e in slice.endpoints[:2]], "127.0.0.1")
+    dead = slice_at(slice.name, *[e.address for e in slice.endpoints[:2]], "127.0.0.1")
     with pytest.raises(Transient, match=r"host 2 \(127\.0\.0\.1\): connection refused") as caught:
         rig.hosts.start(dead, [_plan(host) for host in range(3)], timeout=60)
     assert "host 0" not in caught.value.message
@@ -181,7 +183,7 @@ def test_stop_reaches_the_rest_when_one_host_is_gone(rig: Rig):
     slice = rig.slice(hosts=2)
     rig.hosts.start(slice, [_plan(0), _plan(1)], timeout=60)
     pid = rig.program(slice, 0)
-    half = _slice(slice.name, slice.endpoints[0].address, "127.0.0.1")
+    half = slice_at(slice.name, slice.endpoints[0].address, "127.0.0.1")
     with pytest.raises(Transient, match="host 1"):
         rig.hosts.stop(half, grace=1, timeout=30)
     assert not alive(pid)
@@ -195,15 +197,53 @@ def test_a_host_that_rejects_the_key_is_no_contact(rig: Rig, tmp_path: Path):
     stranger.close()
 
 
+# Alive ---------------------------------------------------------------------------------------------------------------
+
+
+def test_alive_are_the_hosts_that_do_as_they_are_told(rig: Rig):
+    slice = rig.slice(hosts=3)
+    assert rig.hosts.alive(slice, timeout=30) == {0, 1, 2}
+    first, _, third = (endpoint.address for endpoint in slice.endpoints)
+    half = slice_at(slice.name, first, "127.0.0.1", third, "")
+    assert rig.hosts.alive(half, timeout=30) == {0, 2}, "host 1 refuses, host 3 has no address"
+    assert rig.hosts.alive(slice_at("tj-000009-1"), timeout=30) == frozenset()
+
+
+def test_a_host_that_was_alive_is_seen_to_be_dead(rig: Rig):
+    slice = rig.slice(hosts=2)
+    assert rig.hosts.alive(slice, timeout=30) == {0, 1}
+    rig.farm.call("POST", f"/slices/{slice.name}/preempt", {"notice_s": 0})
+    until(lambda: not rig.hosts.alive(slice, timeout=10), "both hosts are off")
+
+
+def test_a_host_that_takes_connections_and_is_silent_is_not_alive(rig: Rig, tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
+        hosts = SshHosts(tmp_path, port=silent.getsockname()[1], agent=AGENT)
+        assert hosts.alive(slice_at("tj-000009-1", "127.0.0.1"), timeout=2) == frozenset()
+        hosts.close()
+
+
+def test_a_host_that_lets_nobody_do_anything_is_not_alive(rig: Rig, tmp_path: Path):
+    with StrangeServer() as server:
+        hosts = SshHosts(tmp_path, port=server.port, agent=AGENT)
+        slice = slice_at("tj-000009-1", "127.0.0.1")
+        assert hosts.alive(slice, timeout=20) == frozenset()
+        assert "session" in server.seen, "it was not asked to carry out a command"
+    stranger = SshHosts(tmp_path / "other-keys", port=rig.farm.ssh_port, agent=AGENT)
+    assert stranger.alive(rig.slice(hosts=1), timeout=20) == frozenset(), "its key is not let in"
+    stranger.close()
+    hosts.close()
+
+
 # Host keys -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_changed_host_key_stops_everything_before_a_byte_is_sent(tmp_path: Path):
     with StrangeServer() as server:
         hosts = SshHosts(tmp_path, port=server.port, agent=AGENT)
-        slice = _slice("tj-000009-1", "127.0.0.1")
+        slice = slice_at("tj-000009-1", "127.0.0.1")
         hosts.public_key(slice)
-        other = hosts.public_key(_slice("tj-000009-2")).split()[1]
+        other = hosts.public_key(slice_at("tj-000009-2")).split()[1]
         known = tmp_path / slice.name / "known_hosts"
         pin(known, host_label("127.0.0.1", server.port), "ssh-ed25519", other)
         for call in (
@@ -218,7 +258,7 @@ def test_a_changed_host_key_stops_everything_before_a_byte_is_sent(tmp_path: Pat
 
 
 def test_the_first_contact_pins_the_key(tmp_path: Path):
-    slice = _slice("tj-000009-1", "127.0.0.1")
+    slice = slice_at("tj-000009-1", "127.0.0.1")
     with StrangeServer() as server:
         hosts = SshHosts(tmp_path, port=server.port, agent=AGENT)
         with pytest.raises(TpujobError):
@@ -244,7 +284,7 @@ def test_two_first_contacts_that_meet_two_servers_are_noticed(tmp_path: Path):
 
 
 def test_the_key_pair_is_made_once_and_kept_to_ourselves(tmp_path: Path):
-    hosts, slice = SshHosts(tmp_path / "a" / "keys", agent=AGENT), _slice("tj-000003-1")
+    hosts, slice = SshHosts(tmp_path / "a" / "keys", agent=AGENT), slice_at("tj-000003-1")
     with ThreadPoolExecutor(8) as pool:
         lines = set(pool.map(lambda _: hosts.public_key(slice), range(16)))
     assert len(lines) == 1, "two callers made two keys"
@@ -257,7 +297,7 @@ def test_the_key_pair_is_made_once_and_kept_to_ourselves(tmp_path: Path):
     hosts.forget(slice)
     assert not folder.exists()
     with pytest.raises(ValueError, match="no name of a slice"):
-        hosts.forget(_slice("../keys"))
+        hosts.forget(slice_at("../keys"))
     hosts.close()
 
 
@@ -301,20 +341,6 @@ def test_a_plans_file_name_is_harmless(job: str, attempt: Any):
     assert name.isascii()
     assert len(name) < 100
     assert not set(name) & set("/\\ $`'\"\n;&|*?")
-
-
-def _slice(name: str, *addresses: str) -> Slice:
-    return Slice(
-        name=name,
-        k=1,
-        type="v4-16",
-        zone="us-central2-b",
-        pricing="spot",
-        runtime_version="tpu-ubuntu2204-base",
-        usd_per_hour=None,
-        requested_at=0.0,
-        endpoints=tuple(Endpoint(i, address) for i, address in enumerate(addresses)),
-    )
 
 
 def _plan(host: int, **orders: Any) -> HostPlan:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.contracts.ssh_slices import slice_at
 from tests.contracts.strange_server import StrangeServer
 from tests.emulator.farm_rig import FarmProcess, alive, until
 from tpujob.adapters.ssh import SshHosts
 from tpujob.adapters.ssh_session import open_session
-from tpujob.domain.model import Endpoint, Slice
 from tpujob.errors import HostKeyChanged, TpujobError, Transient
 from tpujob.ports import HostAccess
 
@@ -49,9 +49,9 @@ class Rig:
         self.access = self.slice("tj-000001-1")
 
     def slice(self, name: str) -> HostAccess:
-        key = f"{self._hosts.public_key(_slice(name))}\ntpujob:{self.farm.keys.public_key()}"
+        key = f"{self._hosts.public_key(slice_at(name))}\ntpujob:{self.farm.keys.public_key()}"
         (address,) = self.farm.slice(name, key=key)
-        slice = _slice(name, address)
+        slice = slice_at(name, address)
         self._hosts.stop(slice, grace=1, timeout=30)
         return self._hosts.access(slice, 0)
 
@@ -235,17 +235,3 @@ class Screen:
 
 def _size(terminal: int, *, rows: int, columns: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-
-def _slice(name: str, *addresses: str) -> Slice:
-    return Slice(
-        name=name,
-        k=1,
-        type="v4-8",
-        zone="us-central2-b",
-        pricing="spot",
-        runtime_version="tpu-ubuntu2204-base",
-        usd_per_hour=None,
-        requested_at=0.0,
-        endpoints=tuple(Endpoint(i, address) for i, address in enumerate(addresses)),
-    )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tpujob.agent import agent
+from tpujob.agent import evidence as agent
 from tpujob.domain import triage
 from tpujob.domain.launch import read_evidence
 from tpujob.domain.model import Cause, Outcome, Report

@@ -15,13 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tpujob.adapters.ssh_agent import packed
 from tpujob.adapters.ssh_connection import Deadline, Link, Output, Target
 from tpujob.adapters.ssh_keys import SliceKeys
 from tpujob.domain.model import Cause, HostPlan, Slice
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 from tpujob.ports import HostAccess
 
-AGENT = Path(__file__).parent.parent / "agent" / "agent.py"
 FOLDER = ".tpujob"  #: on a host, below the home folder
 
 T = TypeVar("T")
@@ -30,7 +30,8 @@ Outcomes = dict[int, T | TpujobError]
 
 
 class SshHosts:
-    """`keys` holds a folder per slice: its key pair and its pinned host keys."""
+    """`keys` holds a folder per slice: its key pair and its pinned host keys. `agent` is carried to the hosts instead
+    of the real one."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class SshHosts:
         *,
         port: int = 22,
         user: str = "tpujob",
-        agent: Path = AGENT,
+        agent: Path | None = None,
         max_parallel: int = 64,
     ) -> None:
         self._keys = keys
@@ -79,6 +80,19 @@ class SshHosts:
         finally:
             fleet.close()
 
+    def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
+        deadline = Deadline(timeout)
+        reachable = [endpoint.host for endpoint in slice.endpoints if endpoint.address]
+        try:
+            fleet = self._fleet(slice, reachable)
+        except OSError:  # our own disk: nothing can be said of the hosts
+            return frozenset()
+        try:
+            answers = fleet.each(lambda _, link: _answers(link, deadline), deadline)
+        finally:
+            fleet.close()
+        return frozenset(host for host, answer in answers.items() if answer is True)
+
     def forget(self, slice: Slice) -> None:
         self._slice_keys(slice).forget()
 
@@ -110,7 +124,7 @@ class SshHosts:
         link.open(deadline)
         with link.files(deadline) as files:
             home = f"{files.home()}/{FOLDER}"
-            path = f"{home}/agent-{self._agent_hash}.py"
+            path = f"{home}/agent-{self._agent_hash}"
             files.folder(home)
             if files.size(path) != len(self._agent_bytes):
                 files.put(path, self._agent_bytes)
@@ -154,7 +168,7 @@ class SshHosts:
 
     @cached_property
     def _agent_bytes(self) -> bytes:
-        return self._agent.read_bytes()
+        return packed() if self._agent is None else self._agent.read_bytes()
 
     @cached_property
     def _agent_hash(self) -> str:
@@ -217,6 +231,16 @@ def _address(slice: Slice, host: int) -> str:
         if endpoint.host == host:
             return endpoint.address
     raise Transient(f"host {host} of {slice.name} has no address yet")
+
+
+def _answers(link: Link, deadline: Deadline) -> bool:
+    """Whether the host does what it is told: one whose kernel still talks while nothing can be started is not alive.
+    A new connection, as an old one may look open long after its host is gone."""
+    try:
+        link.open(deadline)
+        return link.run(["true"], deadline).code == 0
+    except Exception:  # whatever it is, it is no sign of life
+        return False
 
 
 def _not_yet(answer: Mapping[str, Any] | TpujobError) -> Mapping[str, Any] | TpujobError:

@@ -1,0 +1,103 @@
+"""Bundles: fetched once by their hash, and unpacked so that nothing leaves their folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import time
+
+from tpujob.agent.base import ROOT, Failure
+from tpujob.agent.storage import Storage, StorageError
+
+FETCH_PATIENCE = 600.0  #: seconds that a bundle is asked for while the storage is away
+MAX_FILES, MAX_UNPACKED = 200_000, 4 * 1024**3  #: of a bundle
+PROBLEM_MEANS = {401: "PERMISSION", 403: "PERMISSION"}  #: HTTP status of a bundle -> cause
+
+
+def fetch(storage: Storage, path: str) -> str:
+    """The folder of a bundle, fetched and unpacked once. Raises Failure."""
+    match = re.search(r"/([0-9a-f]{64})\.tar\.gz$", path)
+    if not match:
+        raise Failure("%s does not have its hash in its name" % path)
+    folder = os.path.join(ROOT, "bundles", match.group(1))
+    if os.path.isdir(folder):
+        return folder
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    scratch = tempfile.mkdtemp(dir=os.path.dirname(folder))
+    try:
+        archive, files = os.path.join(scratch, "archive"), os.path.join(scratch, "files")
+        _download(storage, path, archive, match.group(1))
+        unpack(archive, files)
+        os.rename(files, folder)
+    except OSError as error:
+        raise Failure("cannot unpack %s: %s" % (path, error)) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return folder
+
+
+def _download(storage: Storage, path: str, archive: str, wanted: str) -> None:
+    until, delay, wrong = time.monotonic() + FETCH_PATIENCE, 0.5, 0
+    while True:
+        digest = hashlib.sha256()
+        try:
+            with open(archive, "wb") as file:
+                storage.read(path, lambda data: (digest.update(data), file.write(data)))  # noqa: B023
+            if digest.hexdigest() == wanted:
+                return
+            wrong += 1
+            problem, final = "its content has another hash", wrong == 3
+        except StorageError as error:
+            problem, final = str(error), error.status in (400, 401, 403, 404)
+            if final:
+                cause = PROBLEM_MEANS.get(error.status, "SETUP")
+                raise Failure("cannot fetch %s: %s" % (path, problem), cause) from error
+        if final or time.monotonic() > until:
+            raise Failure("cannot fetch %s: %s" % (path, problem))
+        time.sleep(delay)
+        delay = min(delay * 2, 10)
+
+
+def unpack(archive: str, folder: str) -> None:
+    """Files, folders and links that stay inside, nothing else. Raises Failure."""
+    os.makedirs(folder)
+    room, count = MAX_UNPACKED, 0
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                room, count = room - member.size, count + 1
+                if room < 0 or count > MAX_FILES:
+                    raise Failure("the bundle is too large")
+                _unpack_one(tar, member, folder)
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        raise Failure("the bundle is no good archive: %s" % error) from error
+    inside = os.path.realpath(folder) + os.sep
+    for root, folders, files in os.walk(folder):
+        for name in folders + files:
+            path = os.path.join(root, name)
+            if os.path.islink(path) and not (os.path.realpath(path) + os.sep).startswith(inside):
+                raise Failure("the bundle holds a link that leaves it: %r" % name)
+
+
+def _unpack_one(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str) -> None:
+    parts = member.name.split("/")
+    above = [os.path.join(folder, *parts[:i]) for i in range(1, len(parts))]
+    if member.name.startswith("/") or ".." in parts or any(map(os.path.islink, above)):
+        raise Failure("the bundle holds a file that leaves it: %r" % member.name)
+    path = os.path.join(folder, member.name)
+    if member.isdir():
+        return os.makedirs(path, exist_ok=True)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if member.issym() and not member.linkname.startswith("/"):
+        return os.symlink(member.linkname, path)
+    content = tar.extractfile(member) if member.isreg() else None
+    if content is None:
+        raise Failure("the bundle holds what is neither file nor folder: %r" % member.name)
+    with open(path, "xb") as file:
+        shutil.copyfileobj(content, file)
+    os.chmod(path, 0o755 if member.mode & 0o100 else 0o644)
+    return None

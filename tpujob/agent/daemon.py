@@ -1,0 +1,332 @@
+"""One attempt on this host, from its plan to its last report."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import traceback
+from typing import Any, Callable, Dict, List, Optional
+
+from tpujob.agent.attempts import other_states, stop_others
+from tpujob.agent.base import (
+    ATTEMPTS,
+    ROOT,
+    Failure,
+    Record,
+    Stopped,
+    read_json,
+    take_lock,
+    write_json,
+)
+from tpujob.agent.bundles import fetch
+from tpujob.agent.evidence import evidence
+from tpujob.agent.log import Log
+from tpujob.agent.processes import KILL_PATIENCE, end_all, family, free_devices, kernel_kills, send
+from tpujob.agent.reports import Progress, Reporter
+from tpujob.agent.storage import Metadata, Storage, StorageError
+
+FINAL_PATIENCE = 600.0  #: seconds that the last report and the rest of the log are tried
+FLUSH = 60.0  #: seconds that the last report waits for the log
+FLUSH_DOOMED = 5.0  #: the same when the host is about to be taken away
+MAX_EVENTS = 16 * 1024 * 1024  #: bytes of `events.jsonl` that are kept, its end
+INTERRUPTED = 75  #: the exit code of a program that was told to stop, and saved
+PIPE = 1024 * 1024  #: bytes that wait in the program's output while the agent is busy
+#: what a report takes from a state
+SAID = ("job", "attempt", "phase", "exit_code", "error", "cause", "notice")
+#: those that a daemon hears; SIGCHLD and SIGUSR1 only wake it, the last two are no reason to end
+SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
+
+
+class Wake:
+    """Something happened: a signal, the end of a child."""
+
+    def __init__(self) -> None:
+        self._reader, writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def wait(self, seconds: float) -> None:
+        if select.select([self._reader], [], [], seconds)[0]:
+            with contextlib.suppress(OSError):
+                os.read(self._reader, 4096)
+
+
+class Daemon:
+    """One attempt on this host, from its plan to its last report."""
+
+    def __init__(self, plan: Record, folder: str) -> None:
+        self.plan, self.folder = plan, folder
+        self.out, self.work = os.path.join(folder, "out"), os.path.join(folder, "work")
+        self.state: Record = {"job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid()}
+        self.state.update(phase="fetching", exit_code=None, error="", cause=None, notice="")
+        self.state.update(program=False, stopped=False)
+        self.grace: Optional[float] = None  #: set when `stop` has been called
+        self.warned = False  #: SIGTERM came, or a notice
+        self.host_lock: Optional[int] = None
+        self._noticed = ""  #: by the metadata thread
+        self.wake = Wake()
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def save(self) -> None:
+        write_json(os.path.join(self.folder, "state.json"), self.state)
+
+    def run(self) -> None:
+        """Runs to the end of the attempt, whatever happens."""
+        attempt, host, workdir = (self.plan[k] for k in ("attempt", "host", "workdir"))
+        self.metadata = Metadata()
+        self.storage = Storage(self.metadata)
+        where = "%s/attempts/%d" % (workdir, attempt)
+        self.shipped_to = "%s/host-%d" % (where, host)
+        spool = os.path.join(self.folder, "spool")
+        self.log = Log(self.storage, self.shipped_to + "/log-", spool, self.plan["log_bytes"])
+        base = dict({"v": 1, "host": host}, **{key: self.state[key] for key in SAID})
+        report = "%s/reports/host-%d" % (where, host)
+        self.reporter = Reporter(self.storage, report, self.plan["report_every"], base)
+        self.progress = Progress(os.path.join(self.out, "events.jsonl"))
+        threading.Thread(target=self._watch_metadata, name="metadata", daemon=True).start()
+        kills = kernel_kills()
+        try:
+            code: Optional[int] = self._live()
+        except Stopped:
+            code = -signal.SIGTERM
+        except Failure as failure:
+            code = None
+            self.state.update(error=str(failure)[:500], cause=failure.cause)
+        except Exception as error:  # a mistake here must not leave a program without its keeper
+            traceback.print_exc()
+            end_all(lambda: family(self.folder), self.plan["grace"])
+            code = None
+            self.state.update(error="the agent failed: %r" % error, cause="CRASH")
+        killed = kernel_kills() - kills
+        if killed > 0 and code not in (None, 0, INTERRUPTED) and self.grace is None:
+            self.log.note("the kernel killed for want of memory, processes: %d" % killed)
+            if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+                self.state.update(error="killed for want of memory", cause="OOM_HOST")
+        self._finish(code)
+
+    # Steps
+
+    def _live(self) -> int:
+        """Every step up to the program's end; returns its exit code."""
+        os.makedirs(self.out, exist_ok=True)
+        self._aside(self._take_over, whole=True)
+        bundles = self._aside(lambda: [fetch(self.storage, b) for b in self.plan["bundles"]])
+        self._prepare(bundles)
+        self._phase("clearing")
+        self._aside(lambda: free_devices(self.plan["grace"]), whole=True)
+        self._phase("running")
+        self.state["program"] = True
+        self.save()
+        return self._run(self.plan["argv"], b"")
+
+    def _take_over(self) -> None:
+        """This daemon alone may own processes on this host afterwards: every other attempt's have ended."""
+        stop_others(self.plan["grace"], besides=self.folder)
+        self.host_lock = take_lock(os.path.join(ROOT, "host.lock"), KILL_PATIENCE)
+        if self.host_lock is None:
+            raise Failure("another agent does not let go of this host")
+        if end_all(lambda: family(ATTEMPTS), self.plan["grace"]):
+            raise Failure("processes of an earlier attempt do not end")
+        for state in other_states(self.folder):
+            for name in ("work", "spool"):
+                path = os.path.join(state["folder"], name)
+                if not os.path.islink(path) and state["phase"] == "exited" and not state["live"]:
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _prepare(self, bundles: List[str]) -> None:
+        """The program's folder, with the bundles in it and set-up done. What a set-up made is kept for later attempts
+        at the same place, as it may hold absolute paths; without one, every attempt begins afresh."""
+        setup, done = self.plan.get("setup"), ""
+        if setup:
+            named = json.dumps([self.plan["job"], setup, self.plan["bundles"]])
+            kept = os.path.join(ROOT, "work", hashlib.sha256(named.encode()).hexdigest()[:16])
+            done = kept + ".done"
+            if not os.path.lexists(self.work):
+                os.symlink(kept, self.work)
+            if os.path.exists(done) and os.path.isdir(kept):
+                self.log.note("set-up was done on this host before")
+                return
+            shutil.rmtree(kept, ignore_errors=True)
+            os.makedirs(kept)
+        else:
+            shutil.rmtree(self.work, ignore_errors=True)
+            os.makedirs(self.work)
+        for bundle in bundles:
+            self._aside(
+                lambda b=bundle: shutil.copytree(b, self.work, symlinks=True, dirs_exist_ok=True)
+            )
+        if setup:
+            self._phase("setup")
+            code = self._run(["bash", "-c", setup], b"[setup] ")
+            if self._told():
+                raise Stopped
+            if code != 0:
+                raise Failure("set-up ended with exit code %d; its log says why" % code)
+            write_json(done, {"attempt": self.plan["attempt"]})
+
+    def _aside(self, work: Callable[[], Any], whole: bool = False) -> Any:
+        """What `work` returns. It runs beside, so that a word to stop is heard; it is abandoned then, unless it must
+        be done `whole`: what signals processes must not go on after this attempt."""
+        outcome: List[Any] = []
+
+        def do() -> None:
+            try:
+                outcome[:] = [work(), None]
+            except Exception as error:
+                outcome[:] = [None, error]
+
+        thread = threading.Thread(target=do, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            self.wake.wait(0.05)
+            self._listen()
+            if self._told() and not whole:
+                raise Stopped
+        if outcome[1] is not None:
+            raise outcome[1]
+        if self._told():
+            raise Stopped
+        return outcome[0]
+
+    def _told(self) -> bool:
+        return self.grace is not None or self.warned
+
+    # The program
+
+    def _run(self, argv: List[str], tag: bytes) -> int:
+        """Start a command, follow it to its end, end what is left of it. Exit codes of a shell for one that cannot
+        be started."""
+        environment = self._environment()
+        search = environment.get("PATH")
+        if argv[0] == "bash" and not shutil.which("bash", path=search):
+            argv = ["sh", *argv[1:]]
+        reader, writer = os.pipe()
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(writer, 1031, PIPE)  # F_SETPIPE_SZ: a burst does not wait for us
+        try:
+            child = subprocess.Popen(
+                argv,
+                cwd=self.work,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=writer,
+                stderr=writer,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            os.close(reader)
+            why = error.strerror if isinstance(error, OSError) else error
+            self.log.note("cannot start %s: %s" % (argv[0], why))
+            return 127 if isinstance(error, FileNotFoundError) else 126
+        finally:
+            os.close(writer)
+        pump = self.log.follow(reader, tag)
+        code = self._attend(child)
+        end_all(lambda: family(self.folder, child.pid), 2)
+        pump.join(5)
+        return code
+
+    def _environment(self) -> Dict[str, str]:
+        context = {k: os.path.expanduser(str(v)) for k, v in self.plan["context"].items()}
+        context["out"] = self.out
+        if context.get("cache"):
+            os.makedirs(context["cache"], exist_ok=True)
+        environment = dict(os.environ, PYTHONUNBUFFERED="1")
+        environment.update(self.plan["env"])
+        environment.update({"TPUJOB_" + k.upper(): v for k, v in context.items()})
+        path = (self.work, environment.get("PYTHONPATH", ""))
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
+        return environment
+
+    def _attend(self, child: subprocess.Popen[bytes]) -> int:
+        """Wait for the child, and pass on what it must hear."""
+        told, kill_at = False, 0.0
+        while child.poll() is None:
+            self._listen()
+            if self.grace is not None and not kill_at:
+                kill_at = time.monotonic() + self.grace
+                self._phase("stopping")
+                send(family(self.folder, child.pid), signal.SIGTERM)
+            elif self.warned and not told and not kill_at:
+                told = True
+                self.log.note("passing SIGTERM on: %s" % (self._noticed or "told by the host"))
+                send(family(self.folder, child.pid), signal.SIGTERM)
+            if kill_at and time.monotonic() >= kill_at:
+                send(family(self.folder, child.pid), signal.SIGKILL)
+            self.wake.wait(0.1 if kill_at else 1.0)
+        self._listen()
+        return child.returncode
+
+    # What comes from outside
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if number == signal.SIGTERM:
+            self.warned = True
+
+    def _listen(self) -> None:
+        """Take in what was said to this daemon, and by the program."""
+        if self.grace is None:
+            asked = read_json(os.path.join(self.folder, "stop.json"))
+            if asked:
+                self.grace, self.state["stopped"] = float(asked["grace"]), True
+        if self._noticed and self.state["notice"] != self._noticed:
+            self.state["notice"], self.warned = self._noticed, True
+            self.reporter.update({"notice": self._noticed})
+        urgent = self.progress.look()
+        self.reporter.update(self.progress.facts, urgent)
+
+    def _watch_metadata(self) -> None:
+        """Once a second while the server answers, seldom while it does not."""
+        delay = 1.0
+        while self._noticed != "preempted":
+            notice = self.metadata.notice()
+            self._noticed = notice or self._noticed
+            delay = min(delay * 2, 60) if notice is None else 1.0
+            time.sleep(delay)
+
+    def _phase(self, phase: str, said: bool = True) -> None:
+        self.state["phase"] = phase
+        self.save()
+        if said:
+            self.reporter.update({"phase": phase})
+
+    # The end
+
+    def _finish(self, code: Optional[int]) -> None:
+        self.state["exit_code"] = code
+        self._phase("exited", said=False)
+        if self.host_lock is not None:
+            os.close(self.host_lock)  # the next attempt need not wait for the rest
+        if code != 0 and not self._noticed:
+            self._noticed = self.metadata.notice() or ""
+        self._listen()
+        self.save()
+        if self.state["error"]:
+            self.log.note(self.state["error"])
+        last_words = b"" if code in (0, INTERRUPTED) else evidence(self.log.tail())
+        said = {key: self.state[key] for key in SAID}
+        if self.state["notice"]:
+            self.reporter.hurry(said, last_words)
+        flushed = self.log.finish(FLUSH_DOOMED if self.state["notice"] else FLUSH)
+        self.reporter.finish(said, last_words, FINAL_PATIENCE)
+        for name in ("events.jsonl", "verdict.json"):
+            self._ship_file(name)
+        if not flushed:
+            self.log.finish(FINAL_PATIENCE)
+
+    def _ship_file(self, name: str) -> None:
+        path = os.path.join(self.out, name)
+        with contextlib.suppress(OSError, StorageError), open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - MAX_EVENTS))
+            self.storage.put("%s/%s" % (self.shipped_to, name), file.read(MAX_EVENTS))

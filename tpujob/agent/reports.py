@@ -1,0 +1,138 @@
+"""How far the program is, as it says itself; and the report that tells the bucket."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from typing import Any
+
+from tpujob.agent.base import Record
+from tpujob.agent.storage import Storage, StorageError
+
+LONGEST_EVENT = 64 * 1024  #: bytes
+MAX_METADATA = 7 * 1024  #: bytes of a report; Cloud Storage takes 8 KiB of metadata
+
+
+class Progress:
+    """How far the program is, from the `events.jsonl` that the contract lets it write."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._offset, self._rest = path, 0, b""
+        self.facts: Record = {"metrics": {}}
+
+    def look(self) -> bool:
+        """Read what is new. Whether a phase, a checkpoint or a resume is among it."""
+        try:
+            with open(self._path, "rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    self._offset, self._rest = 0, b""
+                file.seek(self._offset)
+                data = file.read(4 * 1024 * 1024)
+        except OSError:
+            return False
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST_EVENT:
+            self._rest = b""
+        taken = [self._take(line) for line in lines if line]
+        return any(taken)
+
+    def _take(self, line: bytes) -> bool:
+        try:
+            event = json.loads(line)
+            kind = event["kind"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        facts = self.facts
+        step = _number(event.get("step"))
+        if "steps" in event:
+            facts["steps"] = _number(event["steps"])
+        if kind == "step":
+            facts.update(step=step, loss=_number(event.get("loss")))
+        elif kind == "checkpoint":
+            facts["checkpoint"] = step
+        elif kind == "resume":
+            facts["resumed_from"] = step
+        elif kind == "phase":
+            facts["program_phase"] = str(event.get("name"))[:60]
+        elif kind == "metric":
+            name, metrics = str(event.get("name"))[:60], facts["metrics"]
+            if name in metrics or len(metrics) < 32:
+                facts["metrics"] = dict(metrics, **{name: _number(event.get("value"))})
+        return kind in ("phase", "checkpoint", "resume", "verdict")
+
+
+def _number(value: Any) -> Any:
+    """A number of a size that fits a report, or None."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
+    return value if fits else None
+
+
+class Reporter:
+    """Keeps the host's report in the bucket up to date: every so often, and soon after each change."""
+
+    def __init__(self, storage: Storage, path: str, every: float, base: Record) -> None:
+        self._storage, self._path, self._every = storage, path, max(1.0, every)
+        self._record = dict(base)
+        self._change = threading.Condition()
+        self._urgent, self._last, self._hurry = True, False, False
+        self._body = b""
+        self._kept: Record = {}  #: what the newest object says
+        self._written = threading.Event()
+        threading.Thread(target=self._write, name="report", daemon=True).start()
+
+    def update(self, facts: Record, urgent: bool = False) -> None:
+        with self._change:
+            urgent = urgent or any(
+                facts[k] != self._record.get(k) for k in ("phase", "notice") if k in facts
+            )
+            self._record.update(facts)
+            if urgent:
+                self._urgent = True
+                self._change.notify_all()
+
+    def hurry(self, facts: Record, body: bytes) -> None:
+        """A report at once, however young the one before is: this host may be gone in a moment."""
+        with self._change:
+            self._record.update(facts)
+            self._body, self._urgent, self._hurry = body, True, True
+            self._change.notify_all()
+
+    def finish(self, facts: Record, body: bytes, patience: float) -> bool:
+        """The last report; whether it was written in time."""
+        with self._change:
+            self._record.update(facts)
+            self._body = body
+            self._last = True
+            self._change.notify_all()
+        return self._written.wait(patience)
+
+    def _write(self) -> None:
+        delay = 1.0
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._urgent or self._last, timeout=self._every)
+                last, self._urgent = self._last, False
+                text, body, record = self._text(), self._body, dict(self._record)
+            try:
+                if not last or record != self._kept:  # the same again would only look younger
+                    self._storage.put(self._path, body, {"report": text})
+                self._kept, delay = record, 1.0
+                if last:
+                    return self._written.set()
+            except StorageError:
+                delay = min(delay * 2, 10)
+                with self._change:
+                    self._urgent = True
+            with self._change:  # one object takes one write a second
+                self._change.wait_for(lambda: self._hurry, timeout=delay)
+                self._hurry = False
+
+    def _text(self) -> str:
+        record = dict(self._record, at=round(time.time(), 3))
+        text = json.dumps(record, separators=(",", ":"))
+        if len(text) > MAX_METADATA:
+            text = json.dumps(dict(record, metrics={}), separators=(",", ":"))
+        return text

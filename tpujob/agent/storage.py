@@ -1,0 +1,141 @@
+"""The two servers an agent talks to: the one that tells a VM about itself, and the storage that outlives it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import json
+import os
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, Callable, Dict, Optional, Tuple
+
+PIECE = 1024 * 1024  #: bytes that are read at once
+
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Metadata:
+    """The server that tells a VM about itself."""
+
+    def __init__(self) -> None:
+        host = os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
+        self._base = "http://%s/computeMetadata/v1/instance/" % host
+
+    def get(self, path: str) -> Optional[str]:
+        """None: no answer."""
+        headers = {"Metadata-Flavor": "Google"}
+        request = urllib.request.Request(self._base + path, headers=headers)  # noqa: S310
+        try:
+            with DIRECT.open(request, timeout=2) as response:
+                return response.read(65536).decode("utf-8", "replace").strip()
+        except (OSError, ValueError, http.client.HTTPException):
+            return None
+
+    def notice(self) -> Optional[str]:
+        """Whether this host is about to be taken away. None: no answer."""
+        preempted = self.get("preempted")
+        if preempted == "TRUE":
+            return "preempted"
+        coming = self.get("maintenance-event")
+        if preempted is None and coming is None:
+            return None
+        return "" if coming in ("NONE", "", None) else "maintenance"
+
+
+class StorageError(Exception):
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status  #: of HTTP; 0: no answer
+
+
+class Storage:
+    """Objects by `gs://` path, over the JSON API."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        emulated = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
+        if emulated and "://" not in emulated:
+            emulated = "http://" + emulated
+        self._base = emulated or "https://storage.googleapis.com"
+        self._opener = DIRECT if emulated else urllib.request.build_opener()
+        self._metadata = None if emulated else metadata
+        self._token, self._token_until = "", 0.0
+        self._lock = threading.Lock()
+
+    def put(self, path: str, data: bytes, metadata: Optional[Dict[str, str]] = None) -> None:
+        """Write whole or not at all. Raises StorageError."""
+        bucket, name = _bucket_and_name(path)
+        facts = {"name": name, "contentType": "text/plain", "metadata": metadata or {}}
+        line = "tpujob-%s" % hashlib.sha256(data).hexdigest()  # nothing holds its own hash
+        head = "--%s\r\nContent-Type: application/json\r\n\r\n%s\r\n--%s\r\n\r\n"
+        body = (head % (line, json.dumps(facts), line)).encode() + data
+        kind = "multipart/related; boundary=%s" % line
+        where = "/upload/storage/v1/b/%s/o?uploadType=multipart" % bucket
+        with self._open("POST", where, body + ("\r\n--%s--" % line).encode(), kind):
+            pass
+
+    def delete(self, path: str) -> None:
+        """Absent is success. Raises StorageError."""
+        try:
+            with self._open("DELETE", "/storage/v1/b/%s/o/%s" % _quoted(path)):
+                pass
+        except StorageError as error:
+            if error.status != 404:
+                raise
+
+    def read(self, path: str, take: Callable[[bytes], object]) -> None:
+        """Give the object to `take`, piece by piece. Raises StorageError."""
+        with self._open("GET", "/storage/v1/b/%s/o/%s?alt=media" % _quoted(path)) as response:
+            try:
+                for piece in iter(lambda: response.read(PIECE), b""):
+                    take(piece)
+            except (OSError, http.client.HTTPException) as error:
+                raise StorageError("reading %s: %s" % (path, error)) from error
+
+    def _open(self, method: str, where: str, body: Optional[bytes] = None, kind: str = "") -> Any:
+        headers = {"Content-Type": kind} if kind else {}
+        token = self._bearer()
+        if token:
+            headers["Authorization"] = "Bearer " + token
+        request = urllib.request.Request(  # noqa: S310
+            self._base + where, body, headers, method=method
+        )
+        try:
+            return self._opener.open(request, timeout=15)
+        except urllib.error.HTTPError as error:
+            said = ""
+            with contextlib.suppress(OSError, http.client.HTTPException), error:
+                said = error.read(300).decode("utf-8", "replace")
+            if error.code == 401:
+                self._token_until = 0.0
+            raise StorageError("HTTP %d: %s" % (error.code, said), error.code) from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise StorageError("no answer from the storage: %s" % error) from error
+
+    def _bearer(self) -> str:
+        """Empty for an emulator, and when the metadata server has none."""
+        if self._metadata is None:
+            return ""
+        with self._lock:
+            if time.monotonic() >= self._token_until:
+                try:
+                    said = json.loads(self._metadata.get("service-accounts/default/token") or "{}")
+                    self._token = said["access_token"]
+                    self._token_until = time.monotonic() + float(said["expires_in"]) - 60
+                except (ValueError, KeyError, TypeError):
+                    self._token = ""
+            return self._token
+
+
+def _bucket_and_name(path: str) -> Tuple[str, str]:
+    bucket, _, name = path[len("gs://") :].partition("/")
+    return bucket, name
+
+
+def _quoted(path: str) -> Tuple[str, str]:
+    bucket, name = _bucket_and_name(path)
+    return bucket, urllib.parse.quote(name, safe="")
