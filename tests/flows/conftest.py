@@ -103,8 +103,12 @@ class Stage:
             wake_in = 1.0
         self.clock.sleep(min(wake_in or 1.0, 30.0))
 
-    def running(self, job_id: str) -> Job:
-        return self.until(job_id, State.RUNNING)
+    def running(self, job_id: str, attempt: int = 0) -> Job:
+        """Its newest attempt runs, or that one."""
+        return self.until(
+            job_id,
+            lambda j: j.state is State.RUNNING and attempt in (0, len(j.attempts)),
+        )
 
     def report(self, job_id: str, host: int, **fields: object) -> None:
         job = self.job(job_id)

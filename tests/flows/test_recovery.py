@@ -93,6 +93,7 @@ def test_after_a_long_outage_of_the_storage_the_hosts_get_time_to_report_again(
         stage.step(job_id)
     assert stage.job(job_id).attempt.number == 1
     stage.clock.sleep(3600)
+    stage.hosts.dead = {0, 1}
     job = stage.until(job_id, lambda j: len(j.attempts) == 2)
     assert job.attempts[0].cause is Cause.LOST_CONTACT, "but hosts that stay silent are lost"
 
@@ -117,6 +118,7 @@ def test_a_slice_that_dies_silently_during_set_up_is_given_back(stage: Stage) ->
     stage.faults.broken.clear()
     for host in (0, 1):
         stage.report(job_id, host, phase="fetching")
+    stage.hosts.dead = {0, 1}
     stage.clock.sleep(1000)  # READY all the while, and not one more word
     job = stage.until(job_id, lambda j: len(j.attempts) == 2)
     assert job.attempts[0].cause is Cause.LOST_CONTACT

@@ -50,6 +50,7 @@ class Machine:
     state: SliceState = SliceState.CREATING
     hosts: int = 2
     programs: dict[int, int] = field(default_factory=dict)  #: host -> attempt that runs there
+    racks: list[str] = field(default_factory=list)  #: the physical machine below each host
 
 
 class Faults:
@@ -81,6 +82,8 @@ class Cloud:
     ) -> None:
         self.clock, self.faults, self.hosts, self.ready_after = clock, faults, hosts, ready_after
         self.machines: dict[str, Machine] = {}
+        self.full: set[str] = set()  #: zones without capacity
+        self.queues: set[str] = set()  #: zones in which a request only waits
         self.created: list[str] = []  #: every create that made something, in order
         self.most_alive = 0
 
@@ -99,6 +102,8 @@ class Cloud:
         return Present(machine.state, endpoints if machine.state is SliceState.READY else ())
 
     def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
+        if slice.zone in self.full:
+            raise Refused(f"There is no more capacity in the zone {slice.zone}", cause="STOCKOUT")
         if self.faults.refuse_create:
             cause, message = self.faults.refuse_create.pop(0)
             raise Refused(message, cause=cause)
@@ -107,8 +112,12 @@ class Cloud:
     def _create(self, slice: Slice, job_id: str) -> None:
         if slice.name in self.machines:
             return
+        taken = {rack for m in self.machines.values() for rack in m.racks}
+        free = (f"{slice.zone}-{n:02}" for n in range(100))
+        racks = [rack for rack in free if rack not in taken][: self.hosts]  # the lowest first
+        state = SliceState.WAITING if slice.zone in self.queues else SliceState.CREATING
         self.machines[slice.name] = Machine(
-            slice.name, slice.zone, job_id, self.clock.time, hosts=self.hosts
+            slice.name, slice.zone, job_id, self.clock.time, state, hosts=self.hosts, racks=racks
         )
         self.created.append(slice.name)
         self.most_alive = max(self.most_alive, len(self.machines))
@@ -132,6 +141,8 @@ class HostsOfCloud:
     def __init__(self, cloud: Cloud, bucket: Bucket, faults: Faults) -> None:
         self.cloud, self.bucket, self.faults = cloud, bucket, faults
         self.starts: list[tuple[int, int]] = []  #: (attempt, host): real starts, not repeats
+        self.dead: set[int] = set()  #: hosts that do not answer over SSH
+        self.asked = 0  #: how often hosts were asked whether they live
 
     def public_key(self, slice: Slice) -> str:
         return f"ssh-ed25519 KEY-{slice.name}"
@@ -147,15 +158,26 @@ class HostsOfCloud:
         attempt = plan.document["attempt"]
         if machine.programs.get(plan.host) == attempt:
             return
-        machine.programs[plan.host] = attempt
-        self.starts.append((attempt, plan.host))
-        self.bucket.report(plan.document["workdir"], attempt, plan.host, phase="running")
+        rack = machine.racks[plan.host]
+        said: dict[str, Any] = {"phase": "running", "physical": rack}
+        if rack in plan.document["avoid"]:
+            error = f"the physical machine {rack} is suspected of wrong numbers"
+            said |= {"phase": "exited", "error": error, "cause": "PREFLIGHT"}
+        else:
+            machine.programs[plan.host] = attempt
+            self.starts.append((attempt, plan.host))
+        self.bucket.report(plan.document["workdir"], attempt, plan.host, **said)
 
     def stop(self, slice: Slice, *, grace: float, timeout: float) -> None:
         machine = self.cloud.machines.get(slice.name)
         if machine is None:
             raise Transient("host 0: no route to host")
         self.faults.effect("stop", machine.programs.clear)
+
+    def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
+        self.asked += 1
+        machine = self.cloud.machines.get(slice.name)
+        return frozenset(set(range(machine.hosts)) - self.dead) if machine else frozenset()
 
     def forget(self, slice: Slice) -> None:
         pass

@@ -50,7 +50,7 @@ def refused(circuits: Circuits, slice: Slice, detail: str, now: float) -> dict[s
         return dict(circuits)
     name = key(slice, cause, detail)
     old = circuits.get(name)
-    if old and slice.requested_at < old.opened_at:
+    if old and slice.requested_at <= old.opened_at:
         return dict(circuits)
     refusals = old.refusals + 1 if old else 1
     delay = retry.backoff(retry.POLICIES[cause], refusals - 1, seed=f"{name}:{refusals}")

@@ -1,0 +1,149 @@
+"""Circuits: when an offer that was refused may be asked for again, and by whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.domain.test_decide import NOW, SPEC, job_in
+from tpujob.domain import capacity
+from tpujob.domain.capacity import PROBE
+from tpujob.domain.model import Cause, Circuit, Job, Slice, State
+from tpujob.domain.placement import Option
+
+B = Option("v6e-8", "us-east5-b", "spot", "rt", 1.0)
+A = Option("v6e-8", "us-east5-a", "spot", "rt", 1.0)
+FULL = "There is no more capacity"
+
+
+def request(
+    option: Option, cause: Cause | None, at: float, k: int = 1, *, ready: bool = False
+) -> Slice:
+    return Slice(
+        name=f"tj-000001-{k}",
+        k=k,
+        type=option.type,
+        zone=option.zone,
+        pricing="spot",
+        runtime_version="rt",
+        usd_per_hour=None,
+        requested_at=at,
+        refused=cause,
+        ready_at=at if ready else None,
+        gone_at=at + 1,
+    )
+
+
+def refuse(
+    circuits: capacity.Circuits, option: Option, at: float, *, cause: Cause = Cause.STOCKOUT
+) -> dict[str, Circuit]:
+    return capacity.refused(circuits, request(option, cause, at), FULL, at)
+
+
+def test_a_stockout_sends_everybody_to_the_next_zone_and_then_to_wait() -> None:
+    circuits = refuse({}, B, NOW)
+    assert capacity.pick((B, A), circuits, NOW) == A
+    circuits = refuse(circuits, A, NOW + 1)
+    assert capacity.pick((B, A), circuits, NOW + 2) is None
+    first, opens = capacity.first_to_open((B, A), circuits)
+    assert opens > NOW + 2
+    assert capacity.pick((B, A), circuits, opens) == first
+
+
+def test_pauses_double_up_to_ten_minutes_and_never_end() -> None:
+    circuits: dict[str, Circuit] = {}
+    now, pauses = NOW, list[float]()
+    for _ in range(12):
+        circuits = refuse(circuits, B, now)
+        opens = capacity.opens_at(B, circuits)
+        pauses.append(opens - now)
+        now = opens
+    assert 11 <= pauses[0] <= 19, pauses
+    assert pauses[4] > 8 * pauses[0], f"they grow: {pauses}"
+    assert max(pauses) <= 600 * 1.25, pauses
+    assert min(pauses[7:]) >= 450, f"and stay long: {pauses}"
+
+
+def test_many_jobs_refused_at_once_count_as_one_refusal() -> None:
+    circuits = refuse({}, B, NOW)
+    for k in range(9):  # asked for before the first of them was refused
+        circuits = capacity.refused(circuits, request(B, Cause.STOCKOUT, NOW - k), FULL, NOW + 2)
+    assert [c.refusals for c in circuits.values()] == [1]
+
+
+def test_a_half_open_circuit_lets_one_ask_and_the_others_wait_for_the_answer() -> None:
+    circuits = refuse({}, B, NOW)
+    opens = capacity.opens_at(B, circuits)
+    assert capacity.pick((B,), circuits, opens) == B
+    circuits = capacity.asked(circuits, B, opens)
+    assert capacity.pick((B,), circuits, opens + 1) is None, "somebody asks already"
+    assert capacity.pick((B,), circuits, opens + PROBE) == B, "no answer came: the next may"
+    assert capacity.granted(circuits, B) == {}
+
+
+def test_asking_for_an_offer_that_nobody_refused_opens_nothing() -> None:
+    assert capacity.asked({}, B, NOW) == {}
+    open_one = refuse({}, B, NOW)
+    assert capacity.asked(open_one, B, NOW) == open_one, "still open: nobody asks"
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks_a"),
+    [
+        ("Quota 'TPUV6EPreemptible' exhausted. Limit 16 in zone us-east5-b", False),
+        ("Quota 'TPUV6EPreemptible' exhausted. Limit 16 in region us-east5", True),
+    ],
+)
+def test_a_quota_blocks_the_zone_or_the_region_as_the_cloud_says(text: str, blocks_a: bool) -> None:
+    circuits = capacity.refused({}, request(B, Cause.QUOTA, NOW), text, NOW)
+    other_size = replace(B, type="v6e-16")
+    assert capacity.opens_at(other_size, circuits) > NOW, "a quota is of the generation"
+    assert capacity.opens_at(replace(B, pricing="on-demand"), circuits) == 0
+    assert (capacity.opens_at(A, circuits) > NOW) is blocks_a
+
+
+def waiting_job(*slices: Slice, wake: float = NOW) -> Job:
+    return replace(job_in(State.QUEUED), spec=SPEC, slices=slices, wake=wake)
+
+
+def test_a_new_backend_recalls_the_circuits_from_the_records() -> None:
+    job = waiting_job(
+        *(request(B, Cause.STOCKOUT, NOW + 100 * k, k) for k in range(1, 5)),
+        request(A, Cause.STOCKOUT, NOW + 500, 5),
+    )
+    found = capacity.recalled([job])
+    assert {name: c.refusals for name, c in found.items()} == {
+        "us-east5-b/v6e-8/spot": 4,
+        "us-east5-a/v6e-8/spot": 1,
+    }
+
+
+def test_what_was_refused_before_the_last_slice_is_history() -> None:
+    job = waiting_job(
+        request(B, Cause.STOCKOUT, NOW - 900, 1),
+        request(B, None, NOW - 800, 2, ready=True),
+        request(B, Cause.STOCKOUT, NOW - 60, 3),
+    )
+    assert [s.k for s in capacity.refusals(job)] == [3]
+    assert capacity.waiting_since(job) == NOW - 60
+    assert capacity.refusals(replace(job, fresh_at=NOW)) == [], "a person set it going again"
+
+
+def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> None:
+    # NOW is 02:46:40 UTC
+    job = waiting_job(*(request(B, Cause.STOCKOUT, NOW - 60 * (5 - k), k) for k in range(1, 5)))
+    circuits = {"us-east5-b/v6e-8/spot": Circuit(Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
+    said = capacity.waiting(job, (B, A), circuits, NOW)
+    assert said == (
+        "4th stockout in us-east5-b since 02:42 UTC, next try there in 6 min, us-east5-a next now"
+    )
+    assert capacity.waiting(waiting_job(), (B, A), {}, NOW) == ""
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (22, "22nd")],
+)
+def test_ordinals(n: int, text: str) -> None:
+    assert capacity.ordinal(n) == text

@@ -1,0 +1,112 @@
+"""NaN: the hardware or the maths, and what is held against which machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.domain.test_decide import NOW, job_in
+from tpujob.domain import nonfinite, suspects
+from tpujob.domain.model import (
+    Attempt,
+    Cause,
+    Job,
+    Outcome,
+    Progress,
+    State,
+    Suspect,
+    Verdict,
+)
+
+
+def attempt(
+    number: int,
+    *racks: str,
+    step: int | None = None,
+    cause: Cause | None = Cause.NONFINITE,
+    **more: object,
+) -> Attempt:
+    verdict = Verdict(step=step) if cause is Cause.NONFINITE else None
+    given = {"cause": cause, "physical": racks, "verdict": verdict, **more}
+    return Attempt(number, f"tj-000001-{number}", NOW, **given)  # pyright: ignore[reportArgumentType]
+
+
+def job(*attempts: Attempt) -> Job:
+    return replace(job_in(State.RUNNING), attempts=attempts)
+
+
+def test_the_same_step_on_other_hardware_is_the_maths() -> None:
+    now = job(attempt(1, "a", "b", step=40), attempt(2, cause=None))
+    why = nonfinite.is_maths(now, Verdict(step=40), ("c", "d"))
+    assert "at step 40, as it was" not in why
+    assert "at step 40, as in attempt 1 on other hardware" in why
+
+
+def test_the_same_step_on_hardware_that_was_there_before_proves_nothing() -> None:
+    now = job(attempt(1, "a", "b", step=40), attempt(2, cause=None))
+    assert nonfinite.is_maths(now, Verdict(step=40), ("b", "c")) == ""
+
+
+def test_another_step_on_other_hardware_proves_nothing() -> None:
+    now = job(attempt(1, "a", step=40), attempt(2, cause=None))
+    assert nonfinite.is_maths(now, Verdict(step=41), ("c",)) == ""
+
+
+def test_where_machines_are_not_known_another_slice_counts_as_other_hardware() -> None:
+    now = job(attempt(1, step=40), attempt(2, cause=None))
+    assert nonfinite.is_maths(now, Verdict(step=40), ())
+
+
+def test_a_replay_that_blames_model_or_data_ends_it_at_once() -> None:
+    now = job(attempt(1, cause=None))
+    assert "the data made it" in nonfinite.is_maths(now, Verdict(step=3, blame="data"), ("a",))
+
+
+def test_a_machine_that_a_replay_names_is_accused_alone() -> None:
+    verdict = Verdict(step=9, host=1, blame="device", text="device 2 of host 1")
+    found = nonfinite.accusations(
+        job(attempt(1, "a", "b", cause=Cause.BAD_HOST, host=0, verdict=verdict)), ()
+    )
+    assert [(f.physicals, f.weight, f.op_id) for f in found] == [
+        (("b",), suspects.NAMED, "000001:1")
+    ]
+    assert "device 2 of host 1" in found[0].reason
+
+
+def test_who_comes_past_the_step_on_other_hardware_accuses_the_machines_before() -> None:
+    def now(step: int) -> Job:
+        newest = attempt(2, cause=None, progress=Progress(step=step))
+        return job(attempt(1, "a", "b", step=40), newest)
+
+    assert nonfinite.accusations(now(40), ("c", "d")) == [], "not past it yet"
+    assert nonfinite.accusations(now(41), ("b", "c")) == [], "the same hardware"
+    (found,) = nonfinite.accusations(now(41), ("c", "d"))
+    assert found.physicals == ("a", "b")
+    assert found.weight == suspects.ONE_OF_SEVERAL
+
+
+def test_without_steps_only_a_success_elsewhere_accuses() -> None:
+    newest = attempt(2, cause=None, progress=Progress(step=99))
+    assert nonfinite.accusations(job(attempt(1, "a"), newest), ("c",)) == []
+    done = replace(newest, outcome=Outcome.SUCCEEDED)
+    (found,) = nonfinite.accusations(job(attempt(1, "a"), done), ("c",))
+    assert (found.physicals, found.weight) == (("a",), suspects.NAMED)
+
+
+def test_machines_that_nobody_can_name_are_not_accused() -> None:
+    assert nonfinite.accusations(job(attempt(1, cause=Cause.BAD_HOST, host=0)), ()) == []
+
+
+def test_a_suspicion_fades_and_a_persons_word_does_not() -> None:
+    fresh = suspects.accused(Suspect("a", "z", 0.0, 0.0), suspects.NAMED, "job 1", NOW)
+    assert suspects.refused(fresh, NOW)
+    assert suspects.score(fresh, NOW + suspects.HALF_LIFE) == suspects.NAMED / 2
+    assert not suspects.refused(fresh, NOW + 3 * suspects.HALF_LIFE)
+    assert suspects.avoided([fresh, replace(fresh, physical="b", pinned="good")], NOW) == ["a"]
+    assert suspects.refused(replace(fresh, pinned="bad"), NOW + 100 * suspects.HALF_LIFE)
+
+
+def test_a_second_accusation_adds_to_what_is_left_of_the_first() -> None:
+    first = suspects.accused(Suspect("a", "z", 0.0, 0.0), 1.0, "one", NOW)
+    second = suspects.accused(first, 1.0, "two", NOW + suspects.HALF_LIFE)
+    assert second.score == 1.5
+    assert second.reasons == ("one", "two")

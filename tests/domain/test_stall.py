@@ -1,0 +1,112 @@
+"""Hangs, hosts that are left behind, hosts that fell silent: time and count, and never one signal alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpujob.domain import stall
+from tpujob.domain.model import Cause, Outcome, Progress, Report, Silence
+
+STALL = 900.0
+
+
+def running(host: int, idle: float, *, step: int | None = 7, looks: int = 100) -> Report:
+    progress = Progress(step=step, phase="train")
+    return Report(host, 1, "running", age=5.0, idle=idle, looks=looks, progress=progress)
+
+
+def test_a_program_without_progress_on_any_host_hangs() -> None:
+    end = stall.hung(STALL, (running(0, 1000), running(1, 950)))
+    assert end is not None
+    assert (end.outcome, end.cause) == (Outcome.FAILED, Cause.HANG)
+    assert "no progress on any host for 16 min, since step 7" in end.message
+
+
+def test_one_host_that_goes_on_keeps_all_from_being_called_hung() -> None:
+    """Often only host 0 prints anything."""
+    assert stall.hung(STALL, (running(0, 3), running(1, 10_000))) is None
+
+
+def test_a_clock_that_jumped_is_no_hang() -> None:
+    assert stall.hung(STALL, (running(0, 10_000, looks=1), running(1, 10_000))) is None
+
+
+def test_a_host_that_does_not_tell_its_idle_time_is_not_judged() -> None:
+    assert stall.hung(STALL, (replace(running(0, 0), idle=None), running(1, 10_000))) is None
+
+
+def test_the_first_step_gets_longer_as_compiling_takes_its_time() -> None:
+    compiling = (running(0, 1000, step=None), running(1, 1000, step=None))
+    assert stall.hung(STALL, compiling) is None
+    assert stall.hung(STALL, tuple(replace(r, idle=1900.0) for r in compiling)) is not None
+
+
+def test_a_program_that_tells_no_steps_at_all_gets_no_such_grace() -> None:
+    plain = tuple(replace(running(h, 1000, step=None), progress=Progress()) for h in (0, 1))
+    assert stall.hung(STALL, plain) is not None
+
+
+def test_a_stall_of_zero_turns_the_watchdog_off() -> None:
+    assert stall.hung(0, (running(0, 1e6), running(1, 1e6))) is None
+
+
+def test_the_host_at_an_earlier_step_is_the_odd_one() -> None:
+    end = stall.hung(STALL, (running(0, 1000, step=8), running(1, 1000, step=7)))
+    assert end is not None
+    assert end.host == 1
+    assert "host 1 is the odd one: it is at step 7, others at step 8" in end.message
+
+
+def test_the_host_whose_stack_differs_is_the_odd_one_and_shown_first() -> None:
+    waits = ("psum (collective.py:31)", "train (loop.py:80)")
+    reports = [replace(running(h, 1000), evidence=waits) for h in range(4)]
+    reports[2] = replace(reports[2], evidence=("read (data.py:9)", "train (loop.py:80)"))
+    end = stall.hung(STALL, tuple(reports))
+    assert end is not None
+    assert end.host == 2
+    assert end.evidence[0] == "host 2: read (data.py:9)"
+
+
+def test_stacks_that_differ_in_numbers_only_are_alike() -> None:
+    reports = tuple(
+        replace(running(h, 1000), evidence=(f"Thread 0x7f{h}a: wait",)) for h in (0, 1, 2)
+    )
+    assert stall.odd_one(reports) == (None, "")
+
+
+def exited(host: int, age: float, code: int = 0) -> Report:
+    return Report(host, 1, "exited", age=age, exit_code=code)
+
+
+def test_a_host_that_ended_well_while_the_other_does_nothing_more_is_found() -> None:
+    end = stall.left_behind((exited(0, 45), running(1, 50)), 2)
+    assert end is not None
+    assert (end.cause, end.host) == (Cause.HANG, 1)
+    assert "host 0 ended with success, and host 1 did nothing more for 50 s" in end.message
+
+
+def test_a_host_that_still_works_after_another_has_ended_is_left_alone() -> None:
+    assert stall.left_behind((exited(0, 500), running(1, 2)), 2) is None
+    assert stall.left_behind((exited(0, 10), running(1, 60)), 2) is None, "it gets its time"
+    assert stall.left_behind((exited(0, 500, code=1), running(1, 600)), 2) is None
+
+
+def silent(age: float) -> tuple[Report, ...]:
+    return (running(0, 1), replace(running(1, 1), age=age))
+
+
+def test_silence_alone_is_not_enough_a_second_signal_is() -> None:
+    assert stall.silent(silent(400), {}) is None, "SSH was not asked, or answers"
+    assert stall.silent(silent(400), {1: Silence(60, 2)}) is None, "asked too seldom"
+    assert stall.silent(silent(100), {1: Silence(400, 9)}) is None, "it has just reported"
+    end = stall.silent(silent(400), {1: Silence(200, 5)})
+    assert end is not None
+    assert (end.outcome, end.cause, end.host) == (Outcome.INTERRUPTED, Cause.LOST_CONTACT, 1)
+    assert end.message == "host 1 has not reported for 7 min and does not answer over SSH"
+
+
+def test_a_host_that_answers_but_never_reports_has_lost_its_agent() -> None:
+    end = stall.silent(silent(1000), {})
+    assert end is not None
+    assert (end.cause, end.host) == (Cause.CRASH, 1), "the slice is not to blame"
+    assert "its agent is gone" in end.message

@@ -1,0 +1,119 @@
+"""Getting a slice where there is none: the next zone, growing pauses, one that asks for all, and a limit."""
+
+from __future__ import annotations
+
+import itertools
+
+from tests.flows.conftest import Stage
+from tpujob.domain.model import Cause, SliceState, State
+
+ZONES = ["us-east5-b", "us-east5-a", "us-east5-c"]
+V6E = {"type": "v6e-8", "zones": ZONES}
+
+
+def asked(stage: Stage, job_id: str) -> list[str]:
+    return [s.zone[-1] for s in stage.job(job_id).slices]
+
+
+def test_a_stockout_sends_the_job_to_the_next_zone_at_once(stage: Stage) -> None:
+    stage.cloud.hosts = 1
+    stage.cloud.full = {"us-east5-b"}
+    job_id = stage.create(tpu=V6E)
+    before = stage.clock.now()
+    job = stage.running(job_id)
+    assert asked(stage, job_id) == ["b", "a"]
+    assert stage.clock.now() - before < 30, "nobody waits while another zone has room"
+    assert job.spent == {}, "a stockout is no failure of the job"
+
+
+def test_the_next_job_does_not_ask_where_the_first_was_just_refused(stage: Stage) -> None:
+    stage.cloud.hosts = 1
+    stage.cloud.full = {"us-east5-b"}
+    first = stage.create(tpu=V6E)
+    stage.until(first, lambda j: len(j.slices) == 2)
+    second = stage.create(name="second", tpu=V6E)
+    stage.running(second)
+    assert asked(stage, second) == ["a"]
+
+
+def test_with_no_room_anywhere_pauses_grow_and_the_wait_is_told(stage: Stage) -> None:
+    stage.cloud.full = set(ZONES)
+    job_id = stage.create(tpu=V6E)
+    stage.until(job_id, lambda j: j.spent.get("stockouts") == 15, limit=2000)
+    by_zone = [s.requested_at for s in stage.job(job_id).slices if s.zone == "us-east5-b"]
+    pauses = [b - a for a, b in itertools.pairwise(by_zone)]
+    assert pauses[-1] > 4 * pauses[0], f"the same zone is asked ever more seldom: {pauses}"
+    message = stage.until(job_id, State.QUEUED).message
+    assert "stockout in us-east5-" in message, message
+    assert "next try there in" in message, message
+    stage.cloud.full = set()
+    stage.cloud.hosts = 1
+    assert stage.until(job_id, State.RUNNING, limit=2000).spent.get("stockouts") is None
+
+
+def test_after_a_pause_one_job_asks_and_the_others_wait_for_what_comes_of_it(stage: Stage) -> None:
+    stage.cloud.hosts = 1
+    stage.cloud.full = set(ZONES)
+    jobs = [stage.create(name=f"job-{n}", tpu=V6E) for n in range(8)]
+    for _ in range(60):
+        for job_id in jobs:
+            stage.reconciler.tick(job_id)
+        stage.clock.sleep(10)
+    tries = sum(len(asked(stage, job_id)) for job_id in jobs)
+    alone = 3 * 7  # a job by itself: three zones, seven tries each in ten minutes, at most
+    assert tries <= 8 * 3 + alone, f"{tries} tries of 8 jobs: each asks for itself"
+
+
+def test_a_backend_that_was_just_started_recalls_what_was_refused(stage: Stage) -> None:
+    stage.cloud.full = set(ZONES)
+    job_id = stage.create(tpu=V6E)
+    stage.until(job_id, lambda j: j.spent.get("stockouts") == 9, limit=2000)
+    known = dict(stage.reconciler.circuits())
+    again = dict(stage.new_backend().circuits())
+    assert {k: c.refusals for k, c in again.items()} == {k: c.refusals for k, c in known.items()}
+
+
+def test_a_limit_on_waiting_ends_the_job_and_says_so(stage: Stage) -> None:
+    stage.cloud.full = {"us-central2-b"}
+    job_id = stage.create(recovery={"wait": "2h"})
+    job = stage.until(job_id, State.FAILED, limit=3000)
+    assert job.cause is Cause.STOCKOUT
+    assert "no slice in 2.0 h, which `recovery.wait` allows" in job.message
+    assert 7200 <= stage.clock.now() - job.created_at < 7200 + 900
+    assert len(job.slices) <= 21, "requests that came to nothing do not fill the record"
+
+
+def test_a_limit_on_waiting_counts_in_the_clouds_queue_too(stage: Stage) -> None:
+    stage.cloud.queues = {"us-central2-b"}
+    job_id = stage.create(recovery={"wait": "1h"})
+    job = stage.until(job_id, State.FAILED, limit=3000)
+    assert "which `recovery.wait` allows" in job.message
+    assert stage.cloud.machines == {}, "the request is taken back"
+
+
+def test_resume_gives_a_job_that_waited_too_long_its_time_again(stage: Stage) -> None:
+    stage.cloud.full = {"us-central2-b"}
+    job_id = stage.create(recovery={"wait": "30m"})
+    stage.until(job_id, State.FAILED, limit=3000)
+    stage.cloud.full = set()
+    stage.clock.sleep(100_000)
+    stage.api.resume(job_id)
+    stage.running(job_id)
+
+
+def test_a_request_that_only_waits_in_the_queue_makes_way_for_another_zone(stage: Stage) -> None:
+    stage.cloud.hosts = 1
+    stage.cloud.queues = {"us-east5-b"}
+    job_id = stage.create(tpu=V6E)
+    stage.until(job_id, State.RUNNING, limit=500)
+    assert asked(stage, job_id) == ["b", "a"]
+
+
+def test_in_the_only_zone_the_place_in_the_queue_is_kept(stage: Stage) -> None:
+    stage.cloud.queues = {"us-central2-b"}
+    job_id = stage.create()
+    began = stage.clock.now()
+    stage.until(job_id, lambda j: stage.clock.now() - began > 10_000, limit=3000)
+    assert asked(stage, job_id) == ["b"]
+    stage.cloud.machines["tj-000001-1"].state = SliceState.READY
+    stage.running(job_id)

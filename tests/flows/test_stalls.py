@@ -1,0 +1,158 @@
+"""Hangs and lost contact, over the whole backend with its clock turned by hand."""
+
+from __future__ import annotations
+
+from tests.flows.conftest import Stage
+from tpujob.domain.model import Cause, State
+
+
+def quiet(stage: Stage, job_id: str, idle: float) -> None:
+    for host in range(2):
+        stage.report(job_id, host, idle=idle, looks=int(idle), step=12, program_phase="train")
+
+
+def pass_time(stage: Stage, job_id: str, seconds: float, idle: float = 0.0) -> None:
+    """Time goes by, and the agents report every 15 seconds."""
+    until = stage.clock.now() + seconds
+    while stage.clock.now() < until:
+        idle += 15 if idle else 0
+        quiet(stage, job_id, idle)
+        stage.reconciler.tick(job_id)
+        stage.clock.sleep(15)
+
+
+def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage) -> None:
+    job_id = stage.create(recovery={"stall": "5m"})
+    stage.running(job_id)
+    pass_time(stage, job_id, 120)
+    stage.last_words(job_id, 1, "Thread 1: psum (collective.py:31)")
+    began = stage.clock.now()
+    for n in range(40):
+        for host in range(2):
+            stage.report(job_id, host, idle=15.0 * n, looks=15 * n, step=12, program_phase="train")
+        stage.last_words(job_id, 1, "Thread 1: psum (collective.py:31)")
+        stage.reconciler.tick(job_id)
+        if len(stage.job(job_id).attempts) == 2:
+            break
+        stage.clock.sleep(15)
+    job = stage.job(job_id)
+    assert [a.cause for a in job.attempts] == [Cause.HANG, None]
+    assert 300 <= stage.clock.now() - began <= 330, "found at the stall, not long after"
+    assert any("psum" in line for line in job.attempts[0].evidence), job.attempts[0].evidence
+    assert job.attempts[1].slice == job.attempts[0].slice
+    assert job.spent == {"hangs": 1}
+
+
+def test_hangs_have_their_own_budget(stage: Stage) -> None:
+    job_id = stage.create(recovery={"stall": "1m", "hangs": 1})
+    for _ in range(2):
+        stage.running(job_id)
+        pass_time(stage, job_id, 90)
+        quiet(stage, job_id, 100)
+        stage.step(job_id)
+    job = stage.until(job_id, State.FAILED)
+    assert job.cause is Cause.HANG
+    assert "1 hang allowed by `recovery.hangs`, all used" in job.message
+
+
+def test_one_host_exits_well_while_the_other_hangs(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    pass_time(stage, job_id, 120)
+    began = stage.clock.now()
+    stage.report(job_id, 0, phase="exited", exit_code=0)
+    for n in range(20):
+        stage.report(job_id, 1, idle=5.0 * n, looks=5 * n)
+        stage.reconciler.tick(job_id)
+        if len(stage.job(job_id).attempts) == 2:
+            break
+        stage.clock.sleep(5)
+    assert stage.clock.now() - began <= 60
+    assert "host 0 ended with success, and host 1" in stage.job(job_id).attempts[0].message
+
+
+def test_a_slice_that_is_ready_but_dead_is_replaced_within_ten_minutes(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    pass_time(stage, job_id, 120)
+    stage.hosts.dead = {0, 1}
+    began = stage.clock.now()
+    job = stage.until(job_id, lambda j: len(j.slices) == 2, limit=2000)
+    assert job.attempts[0].cause is Cause.LOST_CONTACT
+    assert "does not answer over SSH" in job.attempts[0].message
+    assert 250 <= stage.clock.now() - began <= 600
+    assert "failures" not in job.spent
+
+
+def test_silent_reports_alone_end_nothing_while_the_host_answers(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    pass_time(stage, job_id, 120)
+    began = stage.clock.now()
+    stage.until(job_id, lambda j: stage.clock.now() - began > 800, limit=2000)
+    assert stage.job(job_id).state is State.RUNNING
+    assert stage.hosts.asked > 10, "and it was asked"
+    job = stage.until(job_id, lambda j: len(j.attempts) == 2, limit=2000)
+    assert job.attempts[0].cause is Cause.CRASH, "its agent is gone: start again, same slice"
+    assert job.attempts[1].slice == job.attempts[0].slice
+
+
+def test_nothing_is_concluded_while_the_cloud_cannot_be_asked(stage: Stage) -> None:
+    """It may be the backend that is cut off."""
+    job_id = stage.create()
+    stage.running(job_id)
+    pass_time(stage, job_id, 120)
+    stage.hosts.dead = {0, 1}
+    stage.faults.broken.add("look")
+    began = stage.clock.now()
+    stage.until(job_id, lambda j: stage.clock.now() - began > 3000, limit=2000)
+    assert stage.job(job_id).state is State.RUNNING
+    assert stage.cloud.machines
+
+
+def test_memory_is_tried_again_once_and_no_more(stage: Stage) -> None:
+    job_id = stage.create()
+    for _ in range(2):
+        stage.running(job_id)
+        stage.finish(job_id, 137, 76)
+        stage.last_words(job_id, 0, "Out of memory: Killed process 4242 (python3)")
+        stage.step(job_id)
+    job = stage.until(job_id, State.FAILED)
+    assert job.cause is Cause.OOM_HOST
+    assert len(job.attempts) == 2
+    assert "tried again once, which is all" in job.message
+
+
+def test_a_notice_says_what_was_saved_and_in_what_time(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    for host in range(2):
+        stage.report(
+            job_id,
+            host,
+            phase="exited",
+            exit_code=75,
+            notice="preempted",
+            step=120,
+            checkpoint=120,
+            saved_in=14.2,
+        )
+    job = stage.until(job_id, lambda j: j.attempts[0].cause is not None)
+    assert "the slice was preempted; saved step 120 in 14 s" in job.attempts[0].message
+
+
+def test_a_notice_that_came_too_late_says_how_many_steps_are_lost(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    for host in range(2):
+        stage.report(
+            job_id,
+            host,
+            phase="exited",
+            exit_code=-9,
+            notice="preempted",
+            step=412,
+            checkpoint=200,
+        )
+    job = stage.until(job_id, lambda j: j.attempts[0].cause is not None)
+    assert "the slice was preempted; not saved, 212 steps lost" in job.attempts[0].message
