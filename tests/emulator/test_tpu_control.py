@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from tests.emulator.tpu_rig import PARENT, ZONE, Cloud, node, queued, queued_state, until
 from tpujob.cli import emulator as cli
+from tpujob.cli import emulator_options
 from tpujob.emulator.client import EmulatorClient
 from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound, Unauthorized
 
@@ -61,7 +62,7 @@ def test_status_shows_what_is_set(cloud: Cloud, control: EmulatorClient) -> None
     control.stockout(ZONE, "v4", for_s=600)
     control.quota(ZONE, "v4-16", 32, pricing="spot")
     control.slow("tj-000007-1", host=1, factor=10)
-    control.break_host(f"{ZONE}-h003", "nan")
+    control.break_host(f"{ZONE}-h003", "nan:step=3")
     control.api_error("get_node", "UNAVAILABLE", count=3)
     found = control.status()
     assert found["faults"]["stockouts"][0]["generation"] == "v4"
@@ -77,7 +78,7 @@ def test_status_shows_what_is_set(cloud: Cloud, control: EmulatorClient) -> None
 
 def test_a_command_that_makes_no_sense_is_refused(control: EmulatorClient) -> None:
     with pytest.raises(NotFound, match="no physical host 'nowhere-h001'"):
-        control.break_host("nowhere-h001", "nan")
+        control.break_host("nowhere-h001", "nan:step=3")
     with pytest.raises(NotFound, match="hosts 0 to 1, not 9"):
         control.slow("7", host=9, factor=2)
     with pytest.raises(NotFound, match="there is no call 'MakeTea'"):
@@ -114,7 +115,7 @@ def test_a_bad_body_gets_one_clear_answer(cloud: Cloud, body: bytes) -> None:
 
 @pytest.fixture
 def run(control: EmulatorClient, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(cli, "_client", lambda: control)
+    monkeypatch.setattr(emulator_options, "client", lambda: control)
 
     def call(*arguments: str) -> str:
         done = CliRunner().invoke(cli.app, list(arguments), catch_exceptions=False)
@@ -137,6 +138,11 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
     assert "is bad" in run("break-host", f"{ZONE}-h009")
     assert "bad host" in run("status")
     assert "good again" in run("break-host", f"{ZONE}-h009", "--mend")
+    assert "host 1 is out of memory" in run("oom", "7", "--host", "1")
+    assert "host 0 hangs" in run("hang", "7", "--host", "0")
+    assert "every host goes on" in run("hang", "7", "--off")
+    assert "host 1 has fallen silent" in run("silence", "7", "--host", "1")
+    assert "silent" in run("status")
     assert json.loads(run("settings", "--create", "0.03s"))["create"] == 0.03
     assert "gone in 30 s" in run("preempt", "tj-000007-1")
     assert "gone in" in run("status")

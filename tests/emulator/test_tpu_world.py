@@ -9,10 +9,10 @@ from tpujob.emulator.farm_client import NoFarm
 from tpujob.emulator.records import (
     ApiError,
     BringUp,
+    Disturb,
     Effect,
     Latencies,
     NodeSpec,
-    PreemptHosts,
     TakeDown,
 )
 from tpujob.emulator.world import World
@@ -101,7 +101,7 @@ def test_preemption_gives_its_notice_and_frees_the_machines() -> None:
         assert drills.preempt(model.world, "7", notice=30).id == "q"
     model.go(29)
     assert model.state("q") == ("ACTIVE", "READY")
-    assert PreemptHosts("q", 30) in model.done, "the hosts knew at once"
+    assert Disturb("q", "preempt", {"notice_s": 30}) in model.done, "the hosts knew at once"
     model.go(1)
     assert model.state("q") == ("SUSPENDING", "PREEMPTED")
     assert model.state("next") == ("PROVISIONING", "CREATING"), "on the machines that are free now"

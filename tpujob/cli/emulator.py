@@ -1,47 +1,25 @@
-"""`tpujob emulator ...`: make things go wrong on the local Cloud TPU, and see how it stands."""
+"""`tpujob emulator ...`: make things go wrong on the local Cloud TPU, and see how it stands.
+
+Here is what is done to the cloud as a whole. `emulator_slices.py` has what is done to slices and hosts,
+`emulator_plans.py` what comes by plan.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from tpujob.cli import emulator_options as given
+from tpujob.cli import emulator_slices
+from tpujob.cli.emulator_options import Duration, duration
 from tpujob.cli.output import say
-
-if TYPE_CHECKING:
-    from tpujob.emulator.client import EmulatorClient
 
 app = typer.Typer(
     no_args_is_help=True, help="Make things go wrong on the local Cloud TPU, and see how it stands."
 )
-
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def duration(text: str) -> float:
-    """Seconds of `45`, `30s`, `10m`, `1.5h`, `2d`. Raises typer.BadParameter."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", str(text).strip())
-    if match is None:
-        raise typer.BadParameter(f"{text!r} is no duration; write it as 30s, 10m, 2h or 1d")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-Target = Annotated[
-    str, typer.Argument(help="A job, or a slice's name; left out: the only ready slice.")
-]
-Duration = Annotated[float, typer.Option(parser=duration, metavar="DURATION")]
-
-
-def _slice_or_id(target: str) -> str:
-    """What the emulator knows: slices and job ids. A job's name is the backend's to resolve."""
-    if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+", target):
-        return target
-    from tpujob.cli.backend import connect
-
-    return connect().get(target)["id"]
 
 
 @app.command()
@@ -49,7 +27,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
 ) -> None:
     """Show slices, hosts, stock and the faults in force."""
-    found = _client().status()
+    found = given.client().status()
     if as_json:
         say(json.dumps(found, indent=2))
         return
@@ -58,30 +36,8 @@ def status(
     say(status_page(found, shutil.get_terminal_size().columns))
 
 
-@app.command()
-def preempt(target: Target = "", notice: Duration = 30.0) -> None:
-    """Preempt a slice: SIGTERM now, everything gone after the notice."""
-    done = _client().preempt(_slice_or_id(target), notice_s=notice)
-    say(f"{done['slice']} is being preempted: its hosts are gone in {notice:g} s")
-
-
-@app.command()
-def maintain(target: Target = "", window: Duration = 60.0) -> None:
-    """Announce maintenance to the hosts of a slice, for a while."""
-    done = _client().maintain(_slice_or_id(target), window_s=window)
-    say(f"{done['slice']}: maintenance is announced for {window:g} s")
-
-
-@app.command()
-def slow(
-    target: Target = "",
-    host: Annotated[int, typer.Option(min=0, help="Its number in the slice.")] = 0,
-    factor: Annotated[float, typer.Option(min=1, help="1: as fast as before.")] = 10.0,
-) -> None:
-    """Make one host of a slice slower."""
-    done = _client().slow(_slice_or_id(target), host=host, factor=factor)
-    how = "as fast as before" if factor == 1 else f"{factor:g} times slower"
-    say(f"{done['slice']}: host {host} is {how}")
+for command in emulator_slices.COMMANDS:
+    app.command()(command)
 
 
 @app.command()
@@ -98,7 +54,7 @@ def stockout(
     ] = False,
 ) -> None:
     """Let a zone run out of capacity for new slices."""
-    _client().stockout(zone, type, for_s=lasts, off=off, fail=fail)
+    given.client().stockout(zone, type, for_s=lasts, off=off, fail=fail)
     what = type or "any type"
     say(f"{zone}: {'capacity' if off else 'no more capacity'} for {what}{' again' if off else ''}")
 
@@ -117,7 +73,7 @@ def quota(
     """Limit what may be held of a generation in a zone."""
     if not limit.isdecimal() and limit != "none":
         raise typer.BadParameter(f"{limit!r} is neither a number nor none", param_hint="LIMIT")
-    _client().quota(zone, type, int(limit) if limit != "none" else None, pricing=pricing)
+    given.client().quota(zone, type, int(limit) if limit != "none" else None, pricing=pricing)
     say(f"{zone}: quota of {type} is {limit}")
 
 
@@ -133,21 +89,8 @@ def api_error(
 ) -> None:
     """Let the next calls of the API fail, or hang."""
     when = "post" if after else "pre"
-    _client().api_error(method, code, count=count, when=when, delay_s=hang)
+    given.client().api_error(method, code, count=count, when=when, delay_s=hang)
     say(f"{method}: the next {count} calls answer {code.upper()}")
-
-
-@app.command()
-def break_host(
-    physical: Annotated[str, typer.Argument(help="Such as us-central2-b-h003; see status.")],
-    fault: Annotated[
-        str, typer.Option(help="What a program that lands there gets as TPUJOB_FAULT.")
-    ] = "nan:step=20,device=0",
-    mend: Annotated[bool, typer.Option("--mend", help="Make it good again.")] = False,
-) -> None:
-    """Make a physical host bad, for slices that land on it from now on."""
-    _client().break_host(physical, "" if mend else fault)
-    say(f"{physical} is {'good again' if mend else 'bad'}")
 
 
 @app.command()
@@ -157,13 +100,6 @@ def settings(
     list_lag: Annotated[float | None, typer.Option(parser=duration, metavar="DURATION")] = None,
 ) -> None:
     """Show or change how long the cloud takes: to create, to delete, to show either in lists."""
-    given = {"create": create, "delete": delete, "list_lag": list_lag}
-    all_of_it = _client().settings(**{k: v for k, v in given.items() if v is not None})
+    wanted = {"create": create, "delete": delete, "list_lag": list_lag}
+    all_of_it = given.client().settings(**{k: v for k, v in wanted.items() if v is not None})
     say(json.dumps(all_of_it))
-
-
-def _client() -> EmulatorClient:
-    from tpujob import settings as configuration
-    from tpujob.emulator.client import EmulatorClient
-
-    return EmulatorClient.from_ready(configuration.load().emulator_ready)

@@ -77,6 +77,8 @@ def _slice_row(s: Mapping[str, Any]) -> list[str]:
         node = f"gone in {span(s['gone_in_s'])}"
     elif s["maintenance"]:
         node = f"{node}, maintenance"
+    elif s["unreachable"]:
+        node = f"{node}, not reached"
     queued = f"{s['queued'] or '-'}{' by ' + s['initiator'] if s['initiator'] else ''}"
     facts = [s["name"], s["job"] or "-", s["type"], s["zone"], s["pricing"]]
     return [*(clean(f) for f in facts), node, queued, age(s["age_s"])]
@@ -84,7 +86,8 @@ def _slice_row(s: Mapping[str, Any]) -> list[str]:
 
 def _host_row(s: Mapping[str, Any], h: Mapping[str, Any]) -> list[str]:
     slowed = f"{h['factor']:g} times slower" if h["factor"] != 1 else ""
-    condition = ", ".join(filter(None, (clean(h["fault"]), slowed))) or "good"
+    silent = "silent" if h["silent"] else ""
+    condition = ", ".join(filter(None, (clean(h["fault"]), slowed, silent))) or "good"
     return [clean(s["name"]), str(h["index"]), h["address"] or "-", h["physical"], condition]
 
 

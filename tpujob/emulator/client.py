@@ -51,9 +51,40 @@ class EmulatorClient:
         """SIGTERM and the metadata flag now, the hosts gone after the notice."""
         return self._call("POST", "/preempt", target=target, notice_s=notice_s)
 
-    def maintain(self, target: str = "", *, window_s: float = 60.0) -> dict[str, Any]:
-        """Announce maintenance on the hosts' metadata servers."""
-        return self._call("POST", "/maintain", target=target, window_s=window_s)
+    def maintain(
+        self,
+        target: str = "",
+        *,
+        window_s: float = 60.0,
+        restart: bool = False,
+        notice_s: float = 0.0,
+    ) -> dict[str, Any]:
+        """Announce maintenance on the hosts' metadata servers; with `restart` the hosts are off for the window, which
+        begins `notice_s` later, and the node is REPAIRING."""
+        values = {"window_s": window_s, "restart": restart, "notice_s": notice_s}
+        return self._call("POST", "/maintain", target=target, **values)
+
+    def silence(self, target: str = "", *, host: int | None = None) -> dict[str, Any]:
+        """One host, or all, die without a word; the API goes on to say READY."""
+        return self._call("POST", "/silence", target=target, host=host)
+
+    def hang(
+        self, target: str = "", *, host: int | None = None, off: bool = False
+    ) -> dict[str, Any]:
+        """Stop the program's processes on one host, or all; `off`: they go on."""
+        return self._call("POST", "/hang", target=target, host=host, off=off)
+
+    def oom(self, target: str = "", *, host: int = 0) -> dict[str, Any]:
+        """Kill the biggest process of the program on that host, as the kernel does when memory is short."""
+        return self._call("POST", "/oom", target=target, host=host)
+
+    def delete(self, target: str = "") -> dict[str, Any]:
+        """Delete node and queued resource, as a person may do in the console."""
+        return self._call("POST", "/delete", target=target)
+
+    def suspend(self, target: str = "") -> dict[str, Any]:
+        """Delete the node alone: the queued resource becomes SUSPENDED, by the user."""
+        return self._call("POST", "/suspend", target=target)
 
     def slow(self, target: str = "", *, host: int, factor: float) -> dict[str, Any]:
         """Give one host's processes 1/factor of their time; 1 ends it."""
@@ -91,7 +122,8 @@ class EmulatorClient:
         self._call("POST", "/api-error", method=method, code=code, **parameters)
 
     def break_host(self, physical: str, fault: str) -> None:
-        """What programs that land there get as TPUJOB_FAULT from now on; empty mends the host."""
+        """What programs that start there get as TPUJOB_FAULT from now on; empty mends the host. BadRequest for a fault
+        that programs would not understand."""
         self._call("POST", "/break-host", physical=physical, fault=fault)
 
     def settings(self, **seconds: float) -> dict[str, Any]:

@@ -86,14 +86,19 @@ def node_message(node: Node, now: float) -> Message:
     if spec.pricing == "spot":
         message.scheduling_config.preemptible = True
         message.scheduling_config.spot = True
-    if node.state is NodeState.READY:
-        ill = node.maintenance_until > now
-        message.health = v2.Node.Health["UNHEALTHY_MAINTENANCE" if ill else "HEALTHY"]
+    if node.state in (NodeState.READY, NodeState.REPAIRING):
+        message.health = v2.Node.Health[_health(node, now)]
     for address in node.addresses:
         endpoint = message.network_endpoints.add(ip_address=address, port=TPU_PORT)
         if spec.external_ips:
             endpoint.access_config.external_ip = address
     return message
+
+
+def _health(node: Node, now: float) -> str:
+    if node.unreachable:
+        return "TIMEOUT"
+    return "UNHEALTHY_MAINTENANCE" if node.maintenance_until > now else "HEALTHY"
 
 
 def queued_message(queued: Queued) -> Message:

@@ -1,4 +1,5 @@
-"""Faults by command: what `tpujob emulator preempt`, `stockout` and the others do to the world."""
+"""Faults by command: what `tpujob emulator preempt`, `stockout` and the others do to slices and zones. What is done to
+single hosts is in `host_drills.py`."""
 
 from __future__ import annotations
 
@@ -7,15 +8,15 @@ from collections.abc import Sequence
 import grpc
 
 from tpujob.domain import accelerators
-from tpujob.emulator import nodes, rules
+from tpujob.emulator import mishaps, nodes, queue, rules
 from tpujob.emulator.faults import CallFault, Quota, Stockout, generation_of
 from tpujob.emulator.records import (
     ApiError,
-    MaintainHosts,
     Node,
+    NodeSpec,
     NodeState,
     Pricing,
-    SlowHost,
+    Queued,
 )
 from tpujob.emulator.world import World
 
@@ -34,10 +35,7 @@ def target(world: World, wanted: str) -> Node:
         which = ", ".join(node.id for node in ready)
         said = f"several slices are ready ({which}): name one" if ready else "no slice is ready"
         raise ApiError("NOT_FOUND", said)
-    job = wanted.zfill(6) if wanted.isdigit() else wanted
-    found = [
-        n for n in world.nodes.values() if n.id == wanted or n.spec.labels.get(JOB_LABEL) == job
-    ]
+    found = [n for n in world.nodes.values() if _is_meant(n.id, n.spec, wanted)]
     if not found:
         raise ApiError("NOT_FOUND", f"there is no slice or job {wanted!r} in the emulator")
     return max(found, key=lambda node: (node.state is NodeState.READY, node.number))
@@ -45,33 +43,49 @@ def target(world: World, wanted: str) -> Node:
 
 def preempt(world: World, wanted: str, notice: float) -> Node:
     node = target(world, wanted)
-    nodes.preempt(world, node, notice)
+    mishaps.preempt(world, node, notice)
     return node
 
 
-def maintain(world: World, wanted: str, window: float) -> Node:
-    """Announce maintenance on every host, for that long."""
-    node = _ready(target(world, wanted))
-    node.maintenance_until = world.clock() + window
-    world.tell(f"{node.id}: maintenance for {window:g} s")
-    world.ask_hosts(MaintainHosts(node.farm_name, window))
+def maintain(
+    world: World, wanted: str, window: float, *, restart: bool = False, notice: float = 0.0
+) -> Node:
+    """Announce maintenance on every host, for that long; with `restart` it comes after the notice and they are off for
+    the window."""
+    node = target(world, wanted)
+    if restart:
+        mishaps.restart(world, node, notice, window)
+    else:
+        mishaps.maintain(world, node, window)
     return node
 
 
-def slow(world: World, wanted: str, host: int, factor: float) -> Node:
-    """Give one host's processes 1/factor of their time; 1 ends it."""
-    node = _ready(target(world, wanted))
-    if not 0 <= host < len(node.physical):
-        raise ApiError(
-            "NOT_FOUND", f"{node.id} has hosts 0 to {len(node.physical) - 1}, not {host}"
+def delete(world: World, wanted: str) -> Node | Queued:
+    """Somebody deletes the slice: the node, and the queued resource that it belongs to."""
+    try:
+        found = target(world, wanted)
+    except ApiError:
+        found = next(
+            (q for q in world.queued.values() if wanted and _is_meant(q.id, q.specs[0][1], wanted)),
+            None,
         )
-    if factor < 1:
-        raise ApiError("INVALID_ARGUMENT", "the factor must be 1 or more")
-    node.slowed[host] = factor
-    if factor == 1:
-        del node.slowed[host]
-    world.tell(f"{node.id}: host {host} is {factor:g} times slower")
-    world.ask_hosts(SlowHost(node.farm_name, host, factor))
+        if found is None:
+            raise
+    queued = found.name if isinstance(found, Queued) else found.queued
+    if queued in world.queued:
+        queue.delete(world, queued, force=True, api="v2")
+    else:
+        nodes.delete(world, found.name, api="v2")
+    world.tell(f"{found.id}: deleted by somebody")
+    return found
+
+
+def suspend(world: World, wanted: str) -> Node:
+    """Somebody deletes the node alone: its queued resource becomes SUSPENDED, initiated by the user."""
+    node = target(world, wanted)
+    if node.queued not in world.queued:
+        raise ApiError("FAILED_PRECONDITION", f"{node.id} belongs to no queued resource")
+    nodes.delete(world, node.name, api="v2")
     return node
 
 
@@ -127,16 +141,7 @@ def fail_calls(world: World, fault: CallFault) -> None:
     world.tell(f"{fault.method}: the next {fault.count} calls answer {fault.code} ({fault.when})")
 
 
-def break_host(world: World, physical: str, fault: str) -> None:
-    """Programs that land there from now on get the fault; an empty one mends the host."""
-    host = world.stock.find(physical)
-    if host is None:
-        raise ApiError("NOT_FOUND", f"there is no physical host {physical!r}")
-    host.fault = fault
-    world.tell(f"{physical}: {fault or 'mended'}")
-
-
-def _ready(node: Node) -> Node:
-    if node.state is not NodeState.READY:
-        raise ApiError("FAILED_PRECONDITION", f"{node.id} is {node.state}, not READY")
-    return node
+def _is_meant(id: str, spec: NodeSpec, wanted: str) -> bool:
+    """By its name, or by the id of its job."""
+    job = wanted.zfill(6) if wanted.isdigit() else wanted
+    return id == wanted or spec.labels.get(JOB_LABEL) == job

@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tpujob.emulator import nodes
+from tpujob.emulator import mishaps, nodes
 from tpujob.emulator.farm_client import Farm, FarmError
-from tpujob.emulator.records import BringUp, Effect, MaintainHosts, PreemptHosts, TakeDown
+from tpujob.emulator.farm_watch import FarmWatch
+from tpujob.emulator.records import BringUp, Disturb, Effect, SwitchOn, TakeDown
 from tpujob.emulator.world import World
 
 _FARM_CALLS = (
@@ -25,12 +26,15 @@ class Driver:
         self._stopping = False
         self._pool = ThreadPoolExecutor(_FARM_CALLS, thread_name_prefix="farm-call")
         self._thread = threading.Thread(target=self._run, name="world", daemon=True)
+        self._watch = FarmWatch(world, farm)
 
     def start(self) -> None:
         self._thread.start()
+        self._watch.start()
 
     def stop(self) -> None:
         """Returns when calls to the farm that were under way have ended; the hosts stay as they are."""
+        self._watch.stop()
         with self._world.lock:
             self._stopping = True
             self._world.lock.notify_all()
@@ -57,6 +61,8 @@ class Driver:
                 nodes.hosts_up(self._world, effect.node, effect.number, addresses)
             elif isinstance(effect, TakeDown):
                 nodes.hosts_down(self._world, effect.node, effect.number)
+            elif isinstance(effect, SwitchOn):
+                mishaps.hosts_back(self._world, effect.node, effect.number)
 
     def _carry(self, effect: Effect) -> tuple[str, ...]:
         match effect:
@@ -64,12 +70,10 @@ class Driver:
                 return self._farm.bring_up(effect)
             case TakeDown():
                 self._farm.take_down(effect.slice)
-            case PreemptHosts():
-                self._farm.preempt(effect.slice, effect.notice)
-            case MaintainHosts():
-                self._farm.maintain(effect.slice, effect.window)
-            case _:
-                self._farm.slow(effect.slice, effect.host, effect.factor)
+            case Disturb():
+                self._farm.disturb(effect)
+            case SwitchOn():
+                self._farm.switch_on(effect.slice)
         return ()
 
     def _failed(self, effect: Effect, reason: str) -> None:
@@ -79,3 +83,5 @@ class Driver:
                 nodes.hosts_not_up(self._world, effect.node, effect.number, reason)
             elif isinstance(effect, TakeDown):
                 nodes.hosts_not_down(self._world, effect.node, effect.number)
+            elif isinstance(effect, SwitchOn):
+                mishaps.hosts_not_back(self._world, effect.node, effect.number)

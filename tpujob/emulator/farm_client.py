@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
-from tpujob.emulator.records import BringUp
+from tpujob.emulator.records import BringUp, Disturb
 
 _BRING_UP_TIMEOUT_S = 120.0
 _TIMEOUT_S = 20.0
@@ -17,6 +17,10 @@ _TIMEOUT_S = 20.0
 
 class FarmError(Exception):
     """The farm did not do it, or nobody knows; it may be asked again."""
+
+
+class FarmGone(FarmError):
+    """Nobody listens where the farm did: it has ended, and its hosts with it."""
 
 
 class Farm(Protocol):
@@ -30,13 +34,17 @@ class Farm(Protocol):
         """Nothing of it is left afterwards."""
         ...
 
-    def preempt(self, slice: str, notice: float) -> None:
-        """Returns at once; the hosts are gone after `notice` seconds."""
+    def disturb(self, wanted: Disturb) -> None:
+        """Returns when it has begun, or for `off` when it is done."""
         ...
 
-    def maintain(self, slice: str, window: float) -> None: ...
+    def switch_on(self, slice: str) -> None:
+        """All of its hosts answer afterwards."""
+        ...
 
-    def slow(self, slice: str, host: int, factor: float) -> None: ...
+    def names(self) -> frozenset[str] | None:
+        """Of the slices that it has; None: they cannot be lost."""
+        ...
 
 
 class NoFarm:
@@ -56,11 +64,11 @@ class NoFarm:
     def take_down(self, slice: str) -> None:
         """There is nothing to take down; nor does the rest do anything."""
 
-    def preempt(self, slice: str, notice: float) -> None: ...
+    def disturb(self, wanted: Disturb) -> None: ...
 
-    def maintain(self, slice: str, window: float) -> None: ...
+    def switch_on(self, slice: str) -> None: ...
 
-    def slow(self, slice: str, host: int, factor: float) -> None: ...
+    def names(self) -> None: ...
 
 
 class FarmClient:
@@ -81,7 +89,7 @@ class FarmClient:
             "hosts": hosts,
             "env": dict(wanted.env),
         }
-        answer = self._call("PUT", wanted.slice, body, timeout=_BRING_UP_TIMEOUT_S)
+        answer = self._call("PUT", _path(wanted.slice), body, timeout=_BRING_UP_TIMEOUT_S)
         try:
             by_index = {int(h["index"]): str(h["address"]) for h in answer["hosts"]}
             return tuple(by_index[h.index] for h in wanted.hosts)
@@ -89,21 +97,21 @@ class FarmClient:
             raise FarmError(f"the host farm's answer makes no sense: {answer!r:.200}") from error
 
     def take_down(self, slice: str) -> None:
-        self._call("DELETE", slice)
+        self._call("DELETE", _path(slice))
 
-    def preempt(self, slice: str, notice: float) -> None:
-        self._call("POST", f"{slice}/preempt", {"notice_s": notice})
+    def disturb(self, wanted: Disturb) -> None:
+        self._call("POST", _path(wanted.slice, wanted.what), dict(wanted.how))
 
-    def maintain(self, slice: str, window: float) -> None:
-        self._call("POST", f"{slice}/maintain", {"window_s": window})
+    def switch_on(self, slice: str) -> None:
+        self._call("POST", _path(slice, "on"))
 
-    def slow(self, slice: str, host: int, factor: float) -> None:
-        self._call("POST", f"{slice}/slow", {"host": host, "factor": factor})
+    def names(self) -> frozenset[str]:
+        return frozenset(str(name) for name in self._call("GET", "/names").get("names", []))
 
     def take_all_down(self) -> None:
         """End what an earlier emulator has left running: its world is gone."""
-        for slice in self._call("GET", "").get("slices", []):
-            self.take_down(str(slice["name"]))
+        for slice in self.names():
+            self.take_down(slice)
 
     def _call(
         self, method: str, path: str, body: Any = None, *, timeout: float = _TIMEOUT_S
@@ -111,18 +119,22 @@ class FarmClient:
         try:
             ready = json.loads(self._ready.read_text(encoding="utf-8"))
             where, token = urlsplit(str(ready["control"])), str(ready["token"])
+        except FileNotFoundError as error:
+            raise FarmGone("the host farm is not ready: it does not run") from error
         except (OSError, ValueError, KeyError) as error:
             raise FarmError(f"the host farm is not ready: {error}") from error
         connection = http.client.HTTPConnection(where.netloc, timeout=timeout)
         try:
             connection.request(
                 method,
-                f"/slices/{quote(path)}" if path else "/slices",
+                path,
                 body=None if body is None else json.dumps(body),
                 headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
             )
             response = connection.getresponse()
             raw = response.read()
+        except ConnectionRefusedError as error:
+            raise FarmGone("the host farm does not run") from error
         except (OSError, http.client.HTTPException) as error:
             raise FarmError(f"the host farm does not answer: {error}") from error
         finally:
@@ -132,3 +144,7 @@ class FarmClient:
         if response.status >= 300:
             raise FarmError(f"the host farm said {response.status}: {raw[:200]!r}")
         return json.loads(raw) if raw else {}
+
+
+def _path(slice: str, what: str = "") -> str:
+    return f"/slices/{quote(slice)}{'/' + what if what else ''}"

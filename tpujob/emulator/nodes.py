@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpujob.domain import accelerators
-from tpujob.emulator import rules
+from tpujob.emulator import host_faults, rules
 from tpujob.emulator.faults import no_capacity
 from tpujob.emulator.records import (
     ApiError,
@@ -14,7 +14,6 @@ from tpujob.emulator.records import (
     NodeSpec,
     NodeState,
     Operation,
-    PreemptHosts,
     TakeDown,
 )
 from tpujob.emulator.world import World
@@ -83,14 +82,14 @@ def begin_delete(world: World, node: Node) -> None:
     node.state = NodeState.DELETING
     node.preempted_at = None
     world.tell(f"{node.id}: being deleted")
-    _tell(node, Change.LEAVING)
+    tell(node, Change.LEAVING)
     world.after(world.latencies.delete, lambda: _take_down(world, node))
 
 
 def stop(world: World, name: str, *, api: str) -> Operation:
     node = world.get_node(name)
     if node.state is not NodeState.READY:
-        raise _wrong_state("stop", node)
+        raise wrong_state("stop", node)
     if len(node.physical) > 1 or node.queued or node.spec.pricing == "spot":
         raise ApiError(
             "FAILED_PRECONDITION",
@@ -106,21 +105,11 @@ def stop(world: World, name: str, *, api: str) -> Operation:
 def start(world: World, name: str, *, api: str) -> Operation:
     node = world.get_node(name)
     if node.state is not NodeState.STOPPED:
-        raise _wrong_state("start", node)
+        raise wrong_state("start", node)
     operation = world.start_operation("start", name, api)
     node.state, node.operation = NodeState.STARTING, operation.name
     world.after(world.latencies.create, lambda: _bring_up(world, node))
     return operation
-
-
-def preempt(world: World, node: Node, notice: float) -> None:
-    """Its hosts get the notice now; when that is over they are gone, and somebody else has the machines."""
-    if node.state is not NodeState.READY or node.preempted_at is not None:
-        raise _wrong_state("preemption", node)
-    node.preempted_at = world.clock() + notice
-    world.tell(f"{node.id}: preempted, {notice:g} s of notice")
-    world.ask_hosts(PreemptHosts(node.farm_name, notice))
-    world.after(notice, lambda: _lose(world, node))
 
 
 def cancel_operation(world: World, name: str) -> None:
@@ -136,7 +125,7 @@ def cancel_operation(world: World, name: str) -> None:
 
 
 def hosts_up(world: World, name: str, number: int, addresses: tuple[str, ...]) -> None:
-    node = _same(world, name, number)
+    node = same(world, name, number)
     if node is None:
         return
     node.hosts_coming, node.attempts = False, 0
@@ -146,13 +135,13 @@ def hosts_up(world: World, name: str, number: int, addresses: tuple[str, ...]) -
     elif node.state in (NodeState.CREATING, NodeState.STARTING):
         node.state = NodeState.READY
         world.tell(f"{node.id}: ready")
-        _tell(node, Change.READY)
+        tell(node, Change.READY)
         world.finish(node.operation, response=node)
 
 
 def hosts_not_up(world: World, name: str, number: int, reason: str) -> None:
     """Try again for a while: the farm may be starting."""
-    node = _same(world, name, number)
+    node = same(world, name, number)
     if node is None:
         return
     node.hosts_coming = False
@@ -166,7 +155,7 @@ def hosts_not_up(world: World, name: str, number: int, reason: str) -> None:
 
 
 def hosts_down(world: World, name: str, number: int) -> None:
-    node = _same(world, name, number)
+    node = same(world, name, number)
     if node is None:
         return
     node.hosts_exist = False
@@ -178,7 +167,7 @@ def hosts_down(world: World, name: str, number: int) -> None:
 
 
 def hosts_not_down(world: World, name: str, number: int) -> None:
-    node = _same(world, name, number)
+    node = same(world, name, number)
     if node is not None:
         world.after(_RETRY_S, lambda: _take_down(world, node))
 
@@ -217,7 +206,7 @@ def _bring_up(world: World, node: Node) -> None:
 
 def _env_of(world: World, physical: str) -> dict[str, str]:
     host = world.stock.find(physical)
-    return {"TPUJOB_FAULT": host.fault} if host and host.fault else {}
+    return {host_faults.VARIABLE: host.fault} if host and host.fault else {}
 
 
 def _take_down(world: World, node: Node) -> None:
@@ -235,18 +224,8 @@ def _fail(world: World, node: Node, error: ApiError) -> None:
         return
     world.tell(f"{node.id}: failed, {error.message}")
     world.finish(node.operation, error=error)
-    _tell(node, Change.FAILED, error)
+    tell(node, Change.FAILED, error)
     begin_delete(world, node)
-
-
-def _lose(world: World, node: Node) -> None:
-    if node.state is not NodeState.READY:
-        return
-    node.state, node.preempted_at = NodeState.PREEMPTED, None
-    world.stock.give_back(node.name)
-    world.tell(f"{node.id}: PREEMPTED")
-    _tell(node, Change.PREEMPTED)
-    world.room_changed()
 
 
 def _remove(world: World, node: Node) -> None:
@@ -254,16 +233,18 @@ def _remove(world: World, node: Node) -> None:
     world.remove(node)
     world.tell(f"{node.id}: gone")
     world.finish(node.operation)
-    _tell(node, Change.GONE)
+    tell(node, Change.GONE)
     world.room_changed()
 
 
-def _same(world: World, name: str, number: int) -> Node | None:
+def same(world: World, name: str, number: int) -> Node | None:
+    """The node that an answer is for; None: it is gone, and another one may have its name."""
     node = world.nodes.get(name)
     return node if node and node.number == number else None
 
 
-def _tell(node: Node, change: Change, error: ApiError | None = None) -> None:
+def tell(node: Node, change: Change, error: ApiError | None = None) -> None:
+    """Let its queued resource know, if it has one."""
     if node.tell is not None:
         node.tell(change, error)
 
@@ -272,7 +253,7 @@ def _stockout(zone: str) -> ApiError:
     return ApiError("RESOURCE_EXHAUSTED", no_capacity(zone))
 
 
-def _wrong_state(verb: str, node: Node) -> ApiError:
+def wrong_state(verb: str, node: Node) -> ApiError:
     return ApiError(
         "FAILED_PRECONDITION",
         f"Cloud TPU received a bad request. {verb} is not supported while in state {node.state}",

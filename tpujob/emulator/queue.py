@@ -150,7 +150,7 @@ def _hear(world: World, queued: Queued, change: Change, error: ApiError | None) 
         case Change.FAILED:
             if queued.state is _Q.PROVISIONING and error is not None:
                 _fail(world, queued, error)
-        case Change.PREEMPTED:
+        case Change.LOST:
             _suspend(world, queued, "SERVICE")
         case Change.LEAVING:
             _suspend(world, queued, "USER")

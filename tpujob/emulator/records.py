@@ -29,7 +29,9 @@ class NodeState(StrEnum):
     STOPPING = "STOPPING"
     STOPPED = "STOPPED"
     STARTING = "STARTING"
+    REPAIRING = "REPAIRING"
     PREEMPTED = "PREEMPTED"
+    TERMINATED = "TERMINATED"
     DELETING = "DELETING"
 
 
@@ -50,7 +52,7 @@ class Change(StrEnum):
 
     READY = "ready"
     FAILED = "failed"
-    PREEMPTED = "preempted"
+    LOST = "lost"  #: preempted, or its hosts are gone
     LEAVING = "leaving"  #: its deletion has begun
     GONE = "gone"
 
@@ -89,6 +91,10 @@ class Node:
     preempted_at: float | None = None  #: when a notice that is running ends
     maintenance_until: float = 0.0
     slowed: dict[int, float] = field(default_factory=dict[int, float])
+    silent: set[int] = field(
+        default_factory=set[int]
+    )  #: hosts that are dead, of which the API knows nothing
+    unreachable: bool = False  #: the host farm does not answer
     removed_at: float | None = None  #: kept for lists that lag
 
     @property
@@ -176,22 +182,21 @@ class TakeDown:
 
 
 @dataclass(frozen=True, slots=True)
-class PreemptHosts:
+class Disturb:
+    """Something happens to the hosts; `what` is the host farm's word for it."""
+
     slice: str
-    notice: float
+    what: Literal["preempt", "maintain", "slow", "off", "hang", "oom", "env"]
+    how: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class MaintainHosts:
+class SwitchOn:
+    """Hosts that were switched off are to answer again."""
+
+    node: str
+    number: int
     slice: str
-    window: float
 
 
-@dataclass(frozen=True, slots=True)
-class SlowHost:
-    slice: str
-    host: int
-    factor: float
-
-
-Effect = BringUp | TakeDown | PreemptHosts | MaintainHosts | SlowHost
+Effect = BringUp | TakeDown | Disturb | SwitchOn

@@ -51,6 +51,7 @@ def _node_view(world: World, node: Node, now: float) -> dict[str, Any]:
         "age_s": round(now - node.created_at, 1),
         "gone_in_s": None if node.preempted_at is None else round(node.preempted_at - now, 1),
         "maintenance": node.maintenance_until > now,
+        "unreachable": node.unreachable,
         "error": _error_text(queued),
         "hosts": [
             {
@@ -59,6 +60,7 @@ def _node_view(world: World, node: Node, now: float) -> dict[str, Any]:
                 "address": address,
                 "fault": host.fault if (host := world.stock.find(physical)) else "",
                 "factor": node.slowed.get(index, 1),
+                "silent": index in node.silent,
             }
             for index, (physical, address) in enumerate(zip(node.physical, addresses, strict=True))
         ],
@@ -79,6 +81,7 @@ def _queued_view(queued: Queued, now: float) -> dict[str, Any]:
         "age_s": round(now - queued.created_at, 1),
         "gone_in_s": None,
         "maintenance": False,
+        "unreachable": False,
         "error": _error_text(queued),
         "hosts": [],
     }

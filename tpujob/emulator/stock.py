@@ -40,7 +40,9 @@ class Stock:
         return self.hosts.get(name.rpartition("-h")[0], {}).get(name)
 
     def take(self, zone: str, type: str, node: str) -> tuple[str, ...]:
-        """Occupy the free hosts with the lowest numbers; nothing if there are too few."""
+        """Occupy the free hosts with the lowest numbers; nothing if there are too few. It knows nothing of faults: a
+        bad host that is given back is the next one to be handed out, if its number is low, so whoever wants other
+        hardware has to ask before giving it back."""
         wanted = accelerators.find(type)
         free = [
             host

@@ -35,22 +35,42 @@ class Control:
         match request.method, request.path.strip("/").split("/"):
             case "GET", ["slices"]:
                 return {"slices": self._farm.status()}
+            case "GET", ["names"]:
+                return {"names": self._farm.names()}
             case "PUT", ["slices", name]:
                 hosts = await self._farm.create(_slice_request(name, _body(request)))
                 return {"hosts": [{"index": h.spec.index, "address": h.address} for h in hosts]}
             case "DELETE", ["slices", name]:
                 await self._farm.delete(name)
-            case "POST", ["slices", name, "preempt"]:
-                self._farm.preempt(name, _number(_body(request), "notice_s", NOTICE))
-            case "POST", ["slices", name, "maintain"]:
-                self._farm.maintain(name, _number(_body(request), "window_s", WINDOW))
-            case "POST", ["slices", name, "slow"]:
-                body = _body(request)
-                host = int(_number(body, "host", 0))
-                self._farm.slow(name, host, _number(body, "factor", 1))
+            case "POST", ["slices", name, what]:
+                await self._disturb(name, what, _body(request))
             case _:
                 raise NotFound(f"nothing at {request.method} {request.path}")
         return {}
+
+    async def _disturb(self, name: str, what: str, body: dict[str, Any]) -> None:
+        host = int(_number(body, "host", 0))
+        host_or_all = None if body.get("host") is None else host
+        match what:
+            case "preempt":
+                self._farm.preempt(name, _number(body, "notice_s", NOTICE))
+            case "maintain":
+                self._farm.maintain(name, _number(body, "window_s", WINDOW))
+            case "slow":
+                self._farm.slow(name, host, _number(body, "factor", 1))
+            case "off":
+                await self._farm.switch_off(name, host_or_all)
+            case "on":
+                await self._farm.switch_on(name)
+            case "hang":
+                self._farm.hang(name, host_or_all, off=body.get("off") is True)
+            case "oom":
+                self._farm.out_of_memory(name, host)
+            case "env":
+                for variable, value in _texts(body.get("set", {})).items():
+                    self._farm.set_env(name, host, variable, value)
+            case _:
+                raise NotFound(f"nothing is called {what}")
 
 
 def _body(request: Request) -> dict[str, Any]:
@@ -64,7 +84,8 @@ def _body(request: Request) -> dict[str, Any]:
 
 
 def _number(body: dict[str, Any], key: str, default: float) -> float:
-    value = body.get(key, default)
+    value = body.get(key)
+    value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e6:
         raise BadRequest(f"{key} must be a number from 0 to 1,000,000")
     return float(value)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import hashlib
 import re
 import secrets
 import shutil
-import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from tpujob.emulator.farm.addresses import can_bind, free_everywhere, host_addresses
 from tpujob.emulator.farm.hosts import Host, HostSpec
 from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
@@ -65,8 +64,8 @@ class Farm:
         self._census = Census(self._id)
         self._slices: dict[str, _Slice] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._addresses = _addresses(10 + secrets.randbelow(240))
-        self.ssh_port = ssh_port or _free_everywhere()
+        self._addresses = host_addresses(10 + secrets.randbelow(240))
+        self.ssh_port = ssh_port or free_everywhere()
 
     async def clear(self) -> None:
         """Kill and remove whatever a farm on this folder left when it died: its machines die with it."""
@@ -124,13 +123,45 @@ class Farm:
 
     def slow(self, name: str, host: int, factor: float) -> None:
         """Raises NotFound, BadRequest."""
-        chosen = self._get(name)
-        if not 0 <= host < len(chosen.hosts):
-            raise NotFound(f"slice {name} has no host {host}")
+        (chosen,) = self._hosts(name, host)
         if not 1 <= factor <= 1000:
             raise BadRequest("factor must be from 1 to 1000")
-        if chosen.power is Power.UP:
-            chosen.hosts[host].slow(factor)
+        if self._get(name).power is Power.UP and chosen.on:
+            chosen.slow(factor)
+
+    async def switch_off(self, name: str, host: int | None) -> None:
+        """One host, or all: no process, no listener, no notice. Raises NotFound."""
+        async with self._lock(name):
+            await self._cut(self._hosts(name, host))
+
+    async def switch_on(self, name: str) -> None:
+        """Hosts that were switched off answer again, with their disk and their key; a preempted slice's do not.
+        Raises NotFound."""
+        async with self._lock(name):
+            chosen = self._get(name)
+            if chosen.power is Power.UP:
+                off = [host for host in chosen.hosts if not host.on]
+                await asyncio.gather(*(host.power_on(self.ssh_port) for host in off))
+                _announce(chosen, NO_MAINTENANCE)
+
+    def hang(self, name: str, host: int | None, *, off: bool) -> None:
+        """Stop the program's processes where they are; `off`: let them go on. Raises NotFound."""
+        for chosen in self._hosts(name, host):
+            (chosen.thaw if off else chosen.freeze)()
+
+    def out_of_memory(self, name: str, host: int) -> None:
+        """Raises NotFound."""
+        for chosen in self._hosts(name, host):
+            chosen.run_out_of_memory()
+
+    def set_env(self, name: str, host: int, variable: str, value: str) -> None:
+        """For what starts there from now on; an empty value takes the variable away. Raises NotFound."""
+        for chosen in self._hosts(name, host):
+            chosen.set_env(variable, value)
+
+    def names(self) -> list[str]:
+        """Of the slices that there are; cheaper than `status`."""
+        return list(self._slices)
 
     def status(self) -> list[dict[str, object]]:
         """Every slice with its hosts, as the control API prints them."""
@@ -143,7 +174,7 @@ class Farm:
                         "index": h.spec.index,
                         "address": h.address,
                         "processes": len(running.get(h.marker, [])),
-                        "state": str(s.power),
+                        "state": str(s.power if h.on else Power.DOWN),
                     }
                     for h in s.hosts
                 ],
@@ -184,17 +215,20 @@ class Farm:
         await self._switch_off(victim)
 
     async def _switch_off(self, victim: _Slice) -> None:
-        await self._census.kill(victim.marker)
-        await asyncio.gather(*(host.disconnect() for host in victim.hosts))
-        await self._census.kill(victim.marker)  # what a last session started in between
-        await asyncio.gather(*(host.ended() for host in victim.hosts))
+        await self._cut(victim.hosts)
         victim.power = Power.DOWN
+
+    async def _cut(self, hosts: Sequence[Host]) -> None:
+        for _ in range(2):  # again, for what a last session started in between
+            await self._census.kill(tuple(host.marker for host in hosts))
+            await asyncio.gather(*(host.disconnect() for host in hosts))
+        await asyncio.gather(*(host.ended() for host in hosts))
 
     def _free_address(self) -> str:
         """The next address on which the port is free. An address comes back only after 60,000 others."""
         for _ in range(1000):
             address = next(self._addresses)
-            if _can_bind(address, self.ssh_port):
+            if can_bind(address, self.ssh_port):
                 return address
         raise TpujobError(f"no loopback address is free on port {self.ssh_port}")
 
@@ -202,6 +236,15 @@ class Farm:
         if name not in self._slices:
             raise NotFound(f"no slice {name}")
         return self._slices[name]
+
+    def _hosts(self, name: str, host: int | None) -> tuple[Host, ...]:
+        """The one, or all."""
+        hosts = self._get(name).hosts
+        if host is None:
+            return hosts
+        if not 0 <= host < len(hosts):
+            raise NotFound(f"slice {name} has no host {host}")
+        return (hosts[host],)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
@@ -242,35 +285,3 @@ def _check(request: SliceRequest) -> None:
         raise BadRequest(f"a slice has 1 to {MAX_HOSTS} hosts")
     if [h.index for h in request.hosts] != list(range(len(request.hosts))):
         raise BadRequest("hosts must be numbered from 0, in order")
-
-
-def _addresses(block: int) -> Iterator[str]:
-    """Every host address of 127.<block>.0.0/16, round and round."""
-    while True:
-        for third in range(1, 251):
-            for fourth in range(1, 251):
-                yield f"127.{block}.{third}.{fourth}"
-
-
-def _free_everywhere() -> int:
-    """A port that nothing holds on any address, below the range from which the system hands out ports by itself."""
-    for _ in range(1000):
-        port = 20000 + secrets.randbelow(12000)
-        if _can_bind("0.0.0.0", port):  # noqa: S104 - bound for a moment, never listened on
-            return port
-    raise TpujobError("no port between 20000 and 32000 is free")
-
-
-def _can_bind(address: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
-                raise TpujobError(
-                    f"cannot use the loopback address {address}: {error.strerror}",
-                    hint="the emulated hosts need Linux, where all of 127.0.0.0/8 is loopback",
-                ) from error
-            return False
-    return True

@@ -1,9 +1,10 @@
-"""One emulated host: its folder, its environment, its metadata server and its SSH server. On, then off for good."""
+"""One emulated host: its folder, its environment, its metadata server and its SSH server. On, off, and on again."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from tpujob.emulator.farm.http import HttpServer
 from tpujob.emulator.farm.metadata import SSH_KEYS, Metadata
 from tpujob.emulator.farm.session import Login
 from tpujob.emulator.farm.sshd import SshServer
+from tpujob.errors import NotFound
 
 USER = "tpujob"
 
@@ -45,34 +47,27 @@ class Host:
         self.address = address
         self.marker = marker
         self.metadata = Metadata(facts)
+        self.on = False
         self._folder = folder
         self._census = census
         self._http = HttpServer(self.metadata.answer)
+        self._metadata_port = 0  #: kept when it is switched on again: programs have its address
+        self._env: dict[str, str] = {}
         self._ssh: SshServer | None = None
         self._slow: asyncio.Task[None] | None = None
 
     async def power_on(self, ssh_port: int) -> None:
-        """Make the folders and the device files, and listen. Raises OSError when the address is taken."""
-        home, tmp, devices = (self._folder / name for name in ("home", "tmp", "dev"))
-        for folder in (home, tmp, devices):
-            folder.mkdir(parents=True, mode=0o700)
-        for chip in range(self.spec.chips):
-            (devices / f"accel{chip}").touch(mode=0o600)
-        metadata_port = await self._http.start(self.address)
-        env = host_env(
-            self.spec,
-            home=home,
-            tmp=tmp,
-            devices=devices,
-            metadata=f"{self.address}:{metadata_port}",
-            marker=self.marker,
-        )
-        login = Login(USER, lambda: self.metadata.get(SSH_KEYS), home, env)
-        self._ssh = SshServer(login)
+        """Listen; its disk is made when it is switched on for the first time and kept from then on. Raises OSError
+        when the address is taken."""
+        self._metadata_port = await self._http.start(self.address, self._metadata_port)
+        if self._ssh is None:
+            self._ssh = SshServer(self._install())
         await self._ssh.start(self.address, ssh_port)
+        self.on = True
 
     async def disconnect(self) -> None:
         """Cut every connection and listener, at once. Its processes are the caller's to kill; the folder stays."""
+        self.on = False
         self.slow(1)
         await self._http.close()
         if self._ssh is not None:
@@ -92,9 +87,64 @@ class Host:
             work = self._census.slow_down(self.marker, factor)
             self._slow = asyncio.create_task(work)
 
+    def set_env(self, name: str, value: str) -> None:
+        """What starts from now on has this variable; an empty value takes it away."""
+        self._env.pop(name, None)
+        if value:
+            self._env[name] = value
+
+    def freeze(self) -> None:
+        """Stop the processes of the program that runs; its agent runs on."""
+        self.slow(1)
+        processes.send(self._census.program(self.marker), signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        processes.send(self._census.program(self.marker), signal.SIGCONT)
+
+    def run_out_of_memory(self) -> None:
+        """What the kernel does then: kill the program's biggest process, and count it. Raises NotFound if no program
+        runs."""
+        victim = max(self._census.program(self.marker), key=processes.memory, default=None)
+        if victim is None:
+            raise NotFound(f"no program runs on host {self.spec.index}")
+        counted = int(self._vmstat.read_text().split()[1])
+        # first: the agent looks as soon as its program has died
+        self._vmstat.write_text(f"oom_kill {counted + 1}\n")
+        processes.send([victim], signal.SIGKILL)
+
+    @property
+    def _vmstat(self) -> Path:
+        return self._folder / "vmstat"
+
+    def _install(self) -> Login:
+        """A new disk: the folders, the device files, and the environment that a session starts with."""
+        home, tmp, devices = (self._folder / name for name in ("home", "tmp", "dev"))
+        for folder in (home, tmp, devices):
+            folder.mkdir(parents=True, mode=0o700)
+        for chip in range(self.spec.chips):
+            (devices / f"accel{chip}").touch(mode=0o600)
+        self._vmstat.write_text("oom_kill 0\n")
+        self._env = host_env(
+            self.spec,
+            home=home,
+            tmp=tmp,
+            devices=devices,
+            vmstat=self._vmstat,
+            metadata=f"{self.address}:{self._metadata_port}",
+            marker=self.marker,
+        )
+        return Login(USER, lambda: self.metadata.get(SSH_KEYS), home, self._env)
+
 
 def host_env(
-    spec: HostSpec, *, home: Path, tmp: Path, devices: Path, metadata: str, marker: str
+    spec: HostSpec,
+    *,
+    home: Path,
+    tmp: Path,
+    devices: Path,
+    vmstat: Path,
+    metadata: str,
+    marker: str,
 ) -> dict[str, str]:
     """The whole environment of a session: nothing of the farm's own gets through, its language aside."""
     python = Path(sys.executable).parent  # holds a `python3` with everything that this one has
@@ -110,6 +160,7 @@ def host_env(
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(spec.chips),
         "TPUJOB_DEVICES": f"{devices}/accel*",
+        "TPUJOB_VMSTAT": str(vmstat),  # the kernel's own count is the whole machine's
         **spec.env,
         processes.MARKER: marker,
     }

@@ -50,7 +50,7 @@ def vm_facts(
         **attributes,
         "accelerator-type": accelerator,
         "agent-worker-number": str(host),
-        "physical_host": physical,
+        "physical-host": physical,
         "tpu-env": _tpu_env(slice_name, zone, accelerator, host, project),
         "worker-network-endpoints": ",".join(f"unknown:unknown:{a}" for a in addresses),
     }

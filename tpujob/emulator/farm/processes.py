@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MARKER = "TPUJOB_EMULATED_HOST"
+_PROGRAM = b"TPUJOB_OUT="  #: what the agent gives to all that it runs, and does not have itself
 SLOW_SLICE = 0.05  #: seconds that a slowed host runs for at a time
 
 
@@ -34,8 +35,8 @@ class Census:
         self._needle = f"{MARKER}={farm}/".encode()
         self._remembered: dict[Process, str] = {}  #: as of the last look
 
-    def find(self, prefix: str) -> dict[str, list[Process]]:
-        """Every live process whose marker starts with `prefix`, by marker. Zombies do not count."""
+    def find(self, prefix: str | tuple[str, ...]) -> dict[str, list[Process]]:
+        """Every live process whose marker starts with `prefix` (or one of them), by marker. Zombies do not count."""
         owner, others = self._look()
         kin = {p: _inherited(p.pid, others, owner) for _, p in others.values()}
         everyone = dict(owner.values()) | {p: marker for p, marker in kin.items() if marker}
@@ -46,7 +47,16 @@ class Census:
                 found.setdefault(marker, []).append(process)
         return found
 
-    async def kill(self, prefix: str) -> None:
+    def program(self, prefix: str) -> list[Process]:
+        """Those that the agents there have started, and their descendants; neither agents nor sessions."""
+        everyone = [p for group in self.find(prefix).values() for p in group]
+        parents = {p.pid: stat[0] for p in everyone if (stat := _stat(p.pid))}
+        found = {p.pid for p in everyone if _variable(p.pid, _PROGRAM)}
+        while born := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= born
+        return [p for p in everyone if p.pid in found]
+
+    async def kill(self, prefix: str | tuple[str, ...]) -> None:
         """SIGKILL until none is left: a process may fork between the look and the signal. Raises TimeoutError after
         10 s, which only a process stuck in the kernel brings about."""
         async with asyncio.timeout(10):
@@ -82,7 +92,7 @@ class Census:
             if stat is None:
                 continue
             parent, process = stat[0], Process(pid, stat[1])
-            marker = _marker(pid, self._needle) or self._remembered.get(process, "")
+            marker = _variable(pid, self._needle) or self._remembered.get(process, "")
             if marker:
                 owner[pid] = process, marker
             else:
@@ -124,7 +134,17 @@ def _stat(pid: int) -> tuple[int, int] | None:
     return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
 
 
-def _marker(pid: int, needle: bytes) -> str:
+def memory(process: Process) -> int:
+    """Resident pages; 0: gone."""
+    try:
+        with open(f"/proc/{process.pid}/statm", "rb") as file:
+            return int(file.read().split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def _variable(pid: int, needle: bytes) -> str:
+    """The value of the environment variable that begins like this; empty: there is none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environ = file.read()

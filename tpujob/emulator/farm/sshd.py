@@ -16,21 +16,22 @@ from tpujob.emulator.farm.session import Login, serve
 
 
 class SshServer:
-    """Answers on one address until it is closed."""
+    """Answers on one address until it is closed; then it may be started again, and is still the same host."""
 
     def __init__(self, login: Login) -> None:
         self._login = login
+        self._key = asyncssh.generate_private_key("ssh-ed25519")
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._connections: set[asyncssh.SSHServerConnection] = set()
         self._sessions: set[asyncio.Task[None]] = set()
 
     async def start(self, address: str, port: int) -> None:
-        """Listen, with a host key made for this host. Raises OSError when the address is taken."""
+        """Listen, with this host's own key. Raises OSError when the address is taken."""
         self._acceptor = await asyncssh.listen(
             address,
             port,
             server_factory=lambda: _Door(self._login, self._connections),
-            server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+            server_host_keys=[self._key],
             process_factory=self._begin,
             sftp_factory=self._files,
             encoding=None,

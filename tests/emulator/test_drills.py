@@ -1,0 +1,233 @@
+"""What drills do to real hosts: the emulated API, a real host farm, programs that run there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from tests.emulator.farm_rig import FarmProcess, alive
+from tests.emulator.tpu_rig import (
+    PARENT,
+    ZONE,
+    Cloud,
+    node_name,
+    node_state,
+    queued,
+    queued_name,
+    queued_state,
+    until,
+)
+from tpujob.emulator.client import EmulatorClient
+from tpujob.emulator.farm_client import FarmClient
+
+METADATA = "http://$GCE_METADATA_HOST/computeMetadata/v1/instance"
+ASK = f"""python3 -c '
+import os, sys, urllib.request as u
+q = u.Request(os.path.expandvars("{METADATA}/") + sys.argv[1], headers={{"Metadata-Flavor": "Google"}})
+print(u.urlopen(q, timeout=5).read().decode())' """
+
+
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarmProcess]:
+    made = FarmProcess(tmp_path_factory.mktemp("farm"))
+    yield made
+    made.stop()
+
+
+class Rig:
+    """A cloud on the farm; `up` makes a slice of two hosts."""
+
+    def __init__(self, farm: FarmProcess) -> None:
+        self.farm = farm
+        self.cloud = Cloud(FarmClient(farm.state.parent / "farm.ready"))
+        self.client = self.cloud.client()
+        self.drill = EmulatorClient(self.cloud.control().url, self.cloud.control().token)
+
+    def up(self, id: str) -> list[str]:
+        keys = {"ssh-keys": f"tpujob:{self.farm.keys.public_key()}"}
+        self.client.create_queued_resource(queued(id, metadata=keys))
+        until(lambda: queued_state(self.client, id) == "ACTIVE", "ACTIVE")
+        found = self.client.get_node(name=node_name(id)).network_endpoints
+        return [endpoint.ip_address for endpoint in found]
+
+    def gone(self, id: str) -> None:
+        self.client.delete_queued_resource({"name": queued_name(id), "force": True})
+        until(lambda: not queued_state(self.client, id), "gone")
+
+    def program(
+        self, address: str, folder: Path, name: str, command: str, *, agent: str = ""
+    ) -> int:
+        """Start a process as an agent's program (or, with `agent`, as something else); returns its pid."""
+        file = folder / name
+        marked = "" if agent else "TPUJOB_OUT=/somewhere/1 "
+        inner = f"echo $$ > {file}.tmp; mv {file}.tmp {file}; exec {command}"
+        self.farm.run(
+            address, f"{marked}setsid nohup sh -c '{inner}' > /dev/null 2>&1 < /dev/null &"
+        )
+        return int(until(lambda: file.exists() and file.read_text(), f"{name} runs"))
+
+    def refuses(self, address: str) -> bool:
+        try:
+            self.farm.run(address, "true")
+        except (OSError, EOFError, paramiko.SSHException):
+            return True
+        return False
+
+    def health(self, id: str) -> str:
+        return self.client.get_node(name=node_name(id)).health.name
+
+
+@pytest.fixture
+def rig(farm: FarmProcess) -> Iterator[Rig]:
+    made = Rig(farm)
+    yield made
+    for asked in made.client.list_queued_resources(parent=PARENT):
+        made.gone(asked.name.rpartition("/")[2])
+    made.cloud.stop()
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_bad_machine_is_known_by_its_name_and_is_handed_out_again(rig: Rig) -> None:
+    rig.drill.break_host(f"{ZONE}-h001", "nan:step=3,device=1")
+    good, bad = rig.up("one")
+    assert rig.farm.run(bad, "echo $TPUJOB_FAULT")[1] == b"nan:step=3,device=1\n"
+    assert rig.farm.run(good, "echo $TPUJOB_FAULT")[1] == b"\n", "the other host got it too"
+    said = [rig.farm.run(a, ASK + "attributes/physical-host")[1].decode() for a in (good, bad)]
+    assert said == [f"{ZONE}-h000\n", f"{ZONE}-h001\n"]
+    shown = rig.drill.status()["slices"][0]["hosts"]
+    assert [(h["physical"], h["fault"]) for h in shown] == [
+        (f"{ZONE}-h000", ""),
+        (f"{ZONE}-h001", "nan:step=3,device=1"),
+    ]
+    rig.up("two")
+    rig.gone("one")
+    _, again = rig.up("three")
+    assert rig.farm.run(again, "echo $TPUJOB_FAULT")[1] == b"nan:step=3,device=1\n", (
+        "given back before its replacement came, the bad machine is what one gets"
+    )
+
+
+def test_a_machine_goes_bad_and_good_under_a_slice(rig: Rig) -> None:
+    """What runs there already is left alone; what starts from then on has the fault."""
+    first, _ = rig.up("one")
+
+    def fault() -> str:
+        return rig.farm.run(first, "echo $TPUJOB_FAULT")[1].decode().strip()
+
+    assert fault() == ""
+    rig.drill.break_host(f"{ZONE}-h000", "exit:step=9,code=70")
+    until(lambda: fault() == "exit:step=9,code=70", "the fault")
+    rig.drill.break_host(f"{ZONE}-h000", "")
+    until(lambda: fault() == "", "mended")
+
+
+def test_a_silent_host_is_dead_and_still_ready(rig: Rig, tmp_path: Path) -> None:
+    lives, dies = rig.up("one")
+    pid = rig.program(dies, tmp_path, "program", "sleep 1000")
+    rig.drill.silence(host=1)
+    until(lambda: rig.refuses(dies) and not alive(pid), "silence")
+    assert rig.farm.run(lives, "true")[0] == 0, "the other host was hit too"
+    assert (node_state(rig.client, "one"), rig.health("one")) == ("READY", "HEALTHY")
+    assert queued_state(rig.client, "one") == "ACTIVE"
+    assert [h["silent"] for h in rig.drill.status()["slices"][0]["hosts"]] == [False, True]
+    rig.drill.silence()
+    until(lambda: rig.refuses(lives), "all of it is silent")
+    assert node_state(rig.client, "one") == "READY"
+
+
+def test_a_program_hangs_and_its_agent_does_not(rig: Rig, tmp_path: Path) -> None:
+    _, address = rig.up("one")
+    program = rig.program(address, tmp_path, "program", "sleep 1000")
+    agent = rig.program(address, tmp_path, "agent", "sleep 1000", agent="yes")
+    rig.drill.hang(host=1)
+    until(lambda: state_of(program) == "T", "the program is stopped")
+    assert state_of(agent) == "S"
+    assert rig.farm.run(address, "true")[0] == 0, "the host itself must answer"
+    rig.drill.hang(host=1, off=True)
+    until(lambda: state_of(program) == "S", "it goes on")
+
+
+def test_the_biggest_process_is_killed_for_want_of_memory(rig: Rig, tmp_path: Path) -> None:
+    address, _ = rig.up("one")
+    hog = 'python3 -c "import time; big = bytearray(50_000_000); time.sleep(1000)"'
+    small = rig.program(address, tmp_path, "small", "sleep 1000")
+    big = rig.program(address, tmp_path, "big", hog)
+    until(lambda: int(Path(f"/proc/{big}/statm").read_text().split()[1]) > 12_000, "it is big")
+    agent = rig.program(address, tmp_path, "agent", hog, agent="yes")
+    count = "cat $TPUJOB_VMSTAT"  # where the agent there looks for what the kernel has killed
+    assert rig.farm.run(address, count)[1] == b"oom_kill 0\n"
+    rig.drill.oom(host=0)
+    until(lambda: not alive(big), "killed")
+    assert alive(small)
+    assert alive(agent), "only the program's processes are meant"
+    assert rig.farm.run(address, count)[1] == b"oom_kill 1\n"
+
+
+def test_hosts_restart_under_maintenance(rig: Rig, tmp_path: Path) -> None:
+    """Without a process, with their disks and keys; the API says REPAIRING in between."""
+    address, _ = rig.up("one")
+    pid = rig.program(address, tmp_path, "program", "sleep 1000")
+    rig.farm.run(address, "echo kept > ~/note")
+    key = _host_key(rig.farm, address)
+    rig.drill.maintain(restart=True, window_s=0.3, notice_s=0.1)
+    assert rig.health("one") == "UNHEALTHY_MAINTENANCE"
+    until(lambda: node_state(rig.client, "one") == "REPAIRING", "REPAIRING")
+    assert queued_state(rig.client, "one") == "ACTIVE", "nobody took the slice away"
+    until(lambda: node_state(rig.client, "one") == "READY", "READY again")
+    assert not alive(pid)
+    assert rig.farm.run(address, "cat ~/note")[1] == b"kept\n"
+    assert rig.farm.run(address, ASK + "maintenance-event")[1] == b"NONE\n"
+    assert _host_key(rig.farm, address) == key, "another key is another machine"
+    assert rig.health("one") == "HEALTHY"
+
+
+def _host_key(farm: FarmProcess, address: str) -> bytes:
+    with farm.ssh(address) as client:
+        transport = client.get_transport()
+        assert transport is not None
+        return transport.get_remote_server_key().asbytes()
+
+
+def test_somebody_deletes_the_slice(rig: Rig) -> None:
+    rig.up("one")
+    rig.drill.delete("one")
+    until(lambda: not queued_state(rig.client, "one") and not node_state(rig.client, "one"), "gone")
+    assert rig.farm.hosts("one") == []
+    rig.drill.stockout(ZONE)
+    rig.client.create_queued_resource(queued("waits"))
+    until(lambda: queued_state(rig.client, "waits") == "WAITING_FOR_RESOURCES", "it waits")
+    rig.drill.delete("waits")
+    until(lambda: not queued_state(rig.client, "waits"), "one without a node goes too")
+
+
+def test_the_user_suspends_the_slice(rig: Rig) -> None:
+    rig.up("one")
+    rig.drill.suspend("one")
+    until(lambda: queued_state(rig.client, "one") == "SUSPENDED", "SUSPENDED")
+    state = rig.client.get_queued_resource(name=queued_name("one")).state
+    assert state.state_initiator.name == "USER"
+    until(lambda: node_state(rig.client, "one") == "", "the node is gone")
+
+
+@pytest.mark.slow
+def test_a_farm_that_has_died_took_its_slices_with_it(tmp_path: Path) -> None:
+    farm = FarmProcess(tmp_path)
+    rig = Rig(farm)
+    rig.up("one")
+    farm.kill()
+    until(lambda: node_state(rig.client, "one") == "TERMINATED", "TERMINATED")
+    until(lambda: queued_state(rig.client, "one") == "SUSPENDED", "SUSPENDED")
+    again = FarmProcess(tmp_path)
+    rig.gone("one")
+    assert rig.drill.status()["slices"] == []
+    rig.up("two")
+    until(lambda: json.dumps(rig.drill.status()).count("READY"), "a new farm has room")
+    again.stop()
+    rig.cloud.stop()

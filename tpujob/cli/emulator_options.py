@@ -1,0 +1,49 @@
+"""What the commands of `tpujob emulator` share: their arguments, and the way to the emulator."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tpujob.emulator.client import EmulatorClient
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration(text: str) -> float:
+    """Seconds of `45`, `30s`, `10m`, `1.5h`, `2d`. Raises typer.BadParameter."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", str(text).strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no duration; write it as 30s, 10m, 2h or 1d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+Target = Annotated[
+    str, typer.Argument(help="A job, or a slice's name; left out: the only ready slice.")
+]
+Duration = Annotated[float, typer.Option(parser=duration, metavar="DURATION")]
+OneHost = Annotated[int, typer.Option(min=0, metavar="K", help="Its number in the slice.")]
+AnyHost = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="K", help="Its number in the slice; left out: every host."),
+]
+
+
+def slice_or_id(target: str) -> str:
+    """What the emulator knows: slices and job ids. A job's name is the backend's to resolve."""
+    if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+", target):
+        return target
+    from tpujob.cli.backend import connect
+
+    return connect().get(target)["id"]
+
+
+def client() -> EmulatorClient:
+    """The emulator of the local stack. Raises BackendGone if it does not run."""
+    from tpujob import settings as configuration
+    from tpujob.emulator.client import EmulatorClient
+
+    return EmulatorClient.from_ready(configuration.load().emulator_ready)

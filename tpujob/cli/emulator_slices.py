@@ -1,0 +1,108 @@
+"""The commands of `tpujob emulator` that are done to a slice, to one of its hosts, or to a physical machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tpujob.cli import emulator_options as given
+from tpujob.cli.emulator_options import AnyHost, Duration, OneHost, Target
+from tpujob.cli.output import say
+
+
+def preempt(target: Target = "", notice: Duration = 30.0) -> None:
+    """Preempt a slice: SIGTERM now, everything gone after the notice."""
+    done = given.client().preempt(given.slice_or_id(target), notice_s=notice)
+    say(f"{done['slice']} is being preempted: its hosts are gone in {notice:g} s")
+
+
+def maintain(
+    target: Target = "",
+    window: Duration = 60.0,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="The hosts are off for the window, then back.")
+    ] = False,
+    notice: Annotated[
+        float,
+        typer.Option(
+            parser=given.duration, metavar="DURATION", help="How long before a restart it is said."
+        ),
+    ] = 0.0,
+) -> None:
+    """Announce maintenance to the hosts of a slice, for a while, or carry it out."""
+    slice = given.slice_or_id(target)
+    done = given.client().maintain(slice, window_s=window, restart=restart, notice_s=notice)
+    if restart:
+        when = f"in {notice:g} s" if notice else "now"
+        say(f"{done['slice']}: its hosts go off {when}, for {window:g} s")
+    else:
+        say(f"{done['slice']}: maintenance is announced for {window:g} s")
+
+
+def slow(
+    target: Target = "",
+    host: OneHost = 0,
+    factor: Annotated[float, typer.Option(min=1, help="1: as fast as before.")] = 10.0,
+) -> None:
+    """Make one host of a slice slower."""
+    done = given.client().slow(given.slice_or_id(target), host=host, factor=factor)
+    how = "as fast as before" if factor == 1 else f"{factor:g} times slower"
+    say(f"{done['slice']}: host {host} is {how}")
+
+
+def silence(target: Target = "", host: AnyHost = None) -> None:
+    """Let hosts die without a word, while the API says READY: no process, no SSH, no metadata server."""
+    done = given.client().silence(given.slice_or_id(target), host=host)
+    say(f"{done['slice']}: {_which(host)} has fallen silent; the API says READY")
+
+
+def hang(
+    target: Target = "",
+    host: AnyHost = None,
+    off: Annotated[bool, typer.Option("--off", help="Let it go on.")] = False,
+) -> None:
+    """Stop the program that runs on a host where it is, as one that waits for ever; its agent runs on."""
+    done = given.client().hang(given.slice_or_id(target), host=host, off=off)
+    say(f"{done['slice']}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
+
+
+def oom(target: Target = "", host: OneHost = 0) -> None:
+    """Kill the program's biggest process on a host, as the kernel does when memory is short."""
+    done = given.client().oom(given.slice_or_id(target), host=host)
+    say(f"{done['slice']}: host {host} is out of memory; its biggest process is killed")
+
+
+def delete(target: Target = "") -> None:
+    """Delete a slice behind tpujob's back: its node and its queued resource."""
+    done = given.client().delete(given.slice_or_id(target))
+    say(f"{done['slice']} is being deleted")
+
+
+def suspend(target: Target = "") -> None:
+    """Delete a slice's node alone: its queued resource becomes SUSPENDED, by the user."""
+    done = given.client().suspend(given.slice_or_id(target))
+    say(f"{done['slice']} is being suspended by the user")
+
+
+def break_host(
+    physical: Annotated[str, typer.Argument(help="Such as us-central2-b-h003; see status.")],
+    fault: Annotated[
+        str,
+        typer.Option(
+            help="What a program that starts there gets as TPUJOB_FAULT: nan:step=20 (with device=0, transient=1, "
+            "where=device|data|model), hang:step=20, oom:step=20 or exit:step=20,code=1."
+        ),
+    ] = "nan:step=20,device=0",
+    mend: Annotated[bool, typer.Option("--mend", help="Make it good again.")] = False,
+) -> None:
+    """Make a physical host bad, for programs that start there from now on."""
+    given.client().break_host(physical, "" if mend else fault)
+    say(f"{physical} is {'good again' if mend else 'bad'}")
+
+
+def _which(host: int | None) -> str:
+    return "every host" if host is None else f"host {host}"
+
+
+COMMANDS = (preempt, maintain, slow, silence, hang, oom, delete, suspend, break_host)

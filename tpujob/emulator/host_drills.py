@@ -1,0 +1,84 @@
+"""Faults by command that are done to hosts: of a slice, or physical ones."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from tpujob.emulator import drills, host_faults
+from tpujob.emulator.records import ApiError, Disturb, Node, NodeState
+from tpujob.emulator.world import World
+
+
+def slow(world: World, wanted: str, host: int, factor: float) -> Node:
+    """Give one host's processes 1/factor of their time; 1 ends it."""
+    node = _with_host(world, wanted, host)
+    if factor < 1:
+        raise ApiError("INVALID_ARGUMENT", "the factor must be 1 or more")
+    node.slowed[host] = factor
+    if factor == 1:
+        del node.slowed[host]
+    world.tell(f"{node.id}: host {host} is {factor:g} times slower")
+    return _disturb(world, node, "slow", host=host, factor=factor)
+
+
+def silence(world: World, wanted: str, host: int | None) -> Node:
+    """One host or all die without a word: no process, no SSH, no metadata server; the API goes on to say READY."""
+    node = _with_host(world, wanted, host)
+    node.silent |= set(range(len(node.physical))) if host is None else {host}
+    world.tell(f"{node.id}: {_which(host)} fell silent")
+    return _disturb(world, node, "off", host=host)
+
+
+def hang(world: World, wanted: str, host: int | None, *, off: bool) -> Node:
+    """Stop the processes of the program that runs there now, not its agent; `off` lets them go on."""
+    node = _with_host(world, wanted, host)
+    world.tell(f"{node.id}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
+    if host is None:
+        node.slowed.clear()
+    else:
+        node.slowed.pop(host, None)
+    return _disturb(world, node, "hang", host=host, off=off)
+
+
+def oom(world: World, wanted: str, host: int) -> Node:
+    """Kill the biggest process of the program there, and count it as the kernel does."""
+    node = _with_host(world, wanted, host)
+    world.tell(f"{node.id}: host {host} is out of memory")
+    return _disturb(world, node, "oom", host=host)
+
+
+def break_host(world: World, physical: str, fault: str) -> None:
+    """Programs that start there from now on get the fault, on a slice that is there already too; an empty one mends
+    the host. Raises ApiError for a host that there is not, and for a fault that is none."""
+    host = world.stock.find(physical)
+    if host is None:
+        raise ApiError("NOT_FOUND", f"there is no physical host {physical!r}")
+    if fault:
+        host_faults.check(fault)
+    host.fault = fault
+    world.tell(f"{physical}: {fault or 'mended'}")
+    node = world.nodes.get(host.used_by)
+    if node is not None and node.addresses:
+        number = node.physical.index(physical)
+        _disturb(world, node, "env", host=number, set={host_faults.VARIABLE: fault})
+
+
+def _with_host(world: World, wanted: str, host: int | None) -> Node:
+    node = drills.target(world, wanted)
+    if node.state is not NodeState.READY:
+        raise ApiError("FAILED_PRECONDITION", f"{node.id} is {node.state}, not READY")
+    last = len(node.physical) - 1
+    if host is not None and not 0 <= host <= last:
+        raise ApiError("NOT_FOUND", f"{node.id} has hosts 0 to {last}, not {host}")
+    return node
+
+
+def _disturb(
+    world: World, node: Node, what: Literal["slow", "off", "hang", "oom", "env"], **how: Any
+) -> Node:
+    world.ask_hosts(Disturb(node.farm_name, what, how))
+    return node
+
+
+def _which(host: int | None) -> str:
+    return "every host" if host is None else f"host {host}"
