@@ -13,7 +13,7 @@ from tests.simulation.world import Cloud, Hosts
 from tpujob import reconciler as reconciler_module
 from tpujob.adapters import sqlite
 from tpujob.domain import decide as decide_module
-from tpujob.domain import endings, launch, lifecycle, triage
+from tpujob.domain import endings, interrupts, launch, lifecycle, stall, triage
 from tpujob.domain.model import (
     Absent,
     DeleteSlice,
@@ -96,7 +96,7 @@ def unknown_is_gone() -> Patch:
 
 def gone_at_first_sight() -> Patch:
     return mock.patch.object(
-        decide_module, "_missing", lambda job, now: f"{endings.slice_name(job)} is gone"
+        interrupts, "missing", lambda job, now: f"{endings.slice_name(job)} is gone"
     )
 
 
@@ -271,11 +271,11 @@ def success_on_one_host() -> Patch:
 
 def ready_is_trusted() -> Patch:
     """A slice that the cloud calls ready runs, whatever its hosts do not say."""
-    return mock.patch.object(decide_module, "_silent", return_value=None)
+    return mock.patch.object(stall, "silent", return_value=None)
 
 
 def impatient_with_silence() -> Patch:
-    return mock.patch.object(decide_module, "SILENCE", 60.0)
+    return mock.patch.object(stall, "SILENCE", 60.0)
 
 
 def slice_number_is_reused() -> Patch:

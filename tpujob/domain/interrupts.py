@@ -1,0 +1,126 @@
+"""What interrupts an attempt, or ends it: the user's wish, the state of its slice, the program itself.
+
+Pure. Each function gives a decision, or None while the attempt goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpujob.domain import endings, stall, triage
+from tpujob.domain.condemned import LOST
+from tpujob.domain.lifecycle import event
+from tpujob.domain.looks import host_count, reports_of, serving
+from tpujob.domain.model import (
+    Absent,
+    Cause,
+    Decision,
+    Event,
+    EventKind,
+    Job,
+    Outcome,
+    Present,
+    Report,
+    Seen,
+    SliceState,
+    StopProgram,
+    Unknown,
+    Wish,
+)
+from tpujob.domain.spec import parse
+
+#: an absent slice is believed gone only when a second look, this many seconds later, agrees
+SECOND_LOOK = 60.0
+#: a report this young, in seconds, comes from a host that still lives
+ALIVE = 20.0
+
+_E = EventKind
+
+
+def interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
+    """What the user's wish or the slice's state asks for, whatever the program does."""
+    if job.wish is not Wish.RUN:
+        return Decision(endings.hold(job, now, reports_of(seen)), StopProgram(), wake_in=1)
+    slice_seen = serving(job, seen)
+    slice = job.slice
+    match slice_seen:
+        case Present(state) if state in LOST:
+            if _still_saving(seen.reports):
+                return Decision(wake_in=1)
+            reports = reports_of(seen)
+            lost = _lost_slice(job, slice_seen, reports)
+            return Decision(endings.end_attempt(job, lost, reports, now), wake_in=0)
+        case Absent():
+            gone = missing(job, now)
+            if not gone:
+                return Decision(note_missing(job, now), wake_in=15)
+            cause = Cause.PREEMPTED if slice and slice.pricing == "spot" else Cause.LOST_CONTACT
+            lost = triage.End(Outcome.INTERRUPTED, cause, None, gone)
+            return Decision(endings.end_attempt(job, lost, reports_of(seen), now), wake_in=0)
+        case Present() if slice and slice.missing_since is not None:
+            return Decision(
+                event(job, _E.SLICE_FOUND, now, f"{slice.name} is there again"), wake_in=1
+            )
+        case _:
+            return None
+
+
+def ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
+    end = triage.ended(reports, host_count(job))
+    if end is None:
+        return None
+    happened = endings.end_attempt(job, end, reports, now)
+    condemns = happened.kind is _E.ATTEMPT_CONDEMNED and job.slice is not None
+    stop = StopProgram(job.slice.name) if condemns and job.slice else None
+    return Decision(happened, stop, wake_in=0)
+
+
+def stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision | None:
+    """A program that neither ends nor goes on. After an outage of the storage every report is old: the hosts get the
+    time to write anew. Nothing is concluded while the cloud itself cannot be asked: it may be us who are cut off."""
+    if seen.readable_for < SECOND_LOOK or not isinstance(serving(job, seen), Present):
+        return None
+    end = (
+        stall.silent(reports, seen.silent)
+        or stall.left_behind(reports, host_count(job))
+        or stall.hung(parse(job.spec).recovery.stall, reports)
+    )
+    return Decision(endings.end_attempt(job, end, reports, now), wake_in=0) if end else None
+
+
+def missing(job: Job, now: float) -> str:
+    """Why an absent slice is believed gone; empty: look again."""
+    since = job.slice.missing_since if job.slice else None
+    if since is None or now - since < SECOND_LOOK:
+        return ""
+    return f"{endings.slice_name(job)} is gone, deleted outside tpujob or lost"
+
+
+def note_missing(job: Job, now: float) -> Event | None:
+    if job.slice and job.slice.missing_since is not None:
+        return None
+    return event(
+        job,
+        _E.SLICE_MISSING,
+        now,
+        f"{endings.slice_name(job)} is not to be seen; looking again in a minute",
+    )
+
+
+def _lost_slice(job: Job, lost: Present, reports: Sequence[Report]) -> triage.End:
+    says = (f"the cloud says of {endings.slice_name(job)}: {lost.detail or lost.state}",)
+    if lost.state is SliceState.PREEMPTED:
+        saved = triage.saved_words(reports)
+        message = f"{endings.slice_name(job)} was preempted" + (f"; {saved}" if saved else "")
+        return triage.End(Outcome.INTERRUPTED, Cause.PREEMPTED, None, message, says)
+    detail = f": {lost.detail}" if lost.detail else ""
+    cause = lost.cause or Cause.LOST_CONTACT
+    message = f"{endings.slice_name(job)} is {lost.state}{detail}"
+    return triage.End(Outcome.INTERRUPTED, cause, None, message, says)
+
+
+def _still_saving(reports: Sequence[Report] | Unknown) -> bool:
+    """A preempted host that still reports is still saving: it is not cut off."""
+    if isinstance(reports, Unknown):
+        return False
+    return any(r.phase != "exited" and r.age < ALIVE for r in reports)
