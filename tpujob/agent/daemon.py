@@ -28,20 +28,24 @@ from tpujob.agent.base import (
     write_json,
 )
 from tpujob.agent.bundles import fetch
-from tpujob.agent.evidence import evidence
+from tpujob.agent.evidence import evidence, first_lines
 from tpujob.agent.log import Log
 from tpujob.agent.processes import KILL_PATIENCE, end_all, family, free_devices, kernel_kills, send
-from tpujob.agent.reports import Progress, Reporter
+from tpujob.agent.reports import Progress, Reporter, number
 from tpujob.agent.storage import Metadata, Storage, StorageError
+from tpujob.agent.supervision import Supervision
 
 FINAL_PATIENCE = 600.0  #: seconds that the last report and the rest of the log are tried
 FLUSH = 60.0  #: seconds that the last report waits for the log
 FLUSH_DOOMED = 5.0  #: the same when the host is about to be taken away
 MAX_EVENTS = 16 * 1024 * 1024  #: bytes of `events.jsonl` that are kept, its end
+JUDGED = (65, 71)  #: the exit codes of a program that found a non-finite number and judged it
 INTERRUPTED = 75  #: the exit code of a program that was told to stop, and saved
 PIPE = 1024 * 1024  #: bytes that wait in the program's output while the agent is busy
 #: what a report takes from a state
-SAID = ("job", "attempt", "phase", "exit_code", "error", "cause", "notice")
+SAID = (
+    "job", "attempt", "phase", "exit_code", "error", "cause", "notice", "physical", "saved_in", "verdict",
+)  # fmt: skip
 #: those that a daemon hears; SIGCHLD and SIGUSR1 only wake it, the last two are no reason to end
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
@@ -50,10 +54,15 @@ class Wake:
     """Something happened: a signal, the end of a child."""
 
     def __init__(self) -> None:
-        self._reader, writer = os.pipe()
+        self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
-        os.set_blocking(writer, False)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        os.set_blocking(self._writer, False)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+
+    def up(self) -> None:
+        """End a wait, from any thread."""
+        with contextlib.suppress(OSError):
+            os.write(self._writer, b".")
 
     def wait(self, seconds: float) -> None:
         if select.select([self._reader], [], [], seconds)[0]:
@@ -69,14 +78,17 @@ class Daemon:
         self.out, self.work = os.path.join(folder, "out"), os.path.join(folder, "work")
         self.state: Record = {"job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid()}
         self.state.update(phase="fetching", exit_code=None, error="", cause=None, notice="")
-        self.state.update(program=False, stopped=False)
+        self.state.update(program=False, stopped=False, physical="", saved_in=None, verdict=None)
         self.grace: Optional[float] = None  #: set when `stop` has been called
         self.warned = False  #: SIGTERM came, or a notice
         self.host_lock: Optional[int] = None
         self._noticed = ""  #: by the metadata thread
+        self._notice_at = 0.0  #: monotonic; when the program was told of it
+        self._saved_before: Any = None  #: the step of the newest checkpoint then
+        self.supervision: Optional[Supervision] = None  #: while the program runs, and after
         self.wake = Wake()
-        for number in SIGNALS:
-            signal.signal(number, self._on_signal)
+        for each in SIGNALS:
+            signal.signal(each, self._on_signal)
 
     def save(self) -> None:
         write_json(os.path.join(self.folder, "state.json"), self.state)
@@ -92,7 +104,8 @@ class Daemon:
         self.log = Log(self.storage, self.shipped_to + "/log-", spool, self.plan["log_bytes"])
         base = dict({"v": 1, "host": host}, **{key: self.state[key] for key in SAID})
         report = "%s/reports/host-%d" % (where, host)
-        self.reporter = Reporter(self.storage, report, self.plan["report_every"], base)
+        every = self.plan["report_every"]
+        self.reporter = Reporter(self.storage, report, every, base, self._vitals)
         self.progress = Progress(os.path.join(self.out, "events.jsonl"))
         threading.Thread(target=self._watch_metadata, name="metadata", daemon=True).start()
         kills = kernel_kills()
@@ -120,6 +133,7 @@ class Daemon:
     def _live(self) -> int:
         """Every step up to the program's end; returns its exit code."""
         os.makedirs(self.out, exist_ok=True)
+        self._aside(self._meet_machine)
         self._aside(self._take_over, whole=True)
         bundles = self._aside(lambda: [fetch(self.storage, b) for b in self.plan["bundles"]])
         self._prepare(bundles)
@@ -128,7 +142,18 @@ class Daemon:
         self._phase("running")
         self.state["program"] = True
         self.save()
-        return self._run(self.plan["argv"], b"")
+        parts = (self.plan, self.log, self.reporter, self.progress, self.wake.up)
+        self.supervision = Supervision(*parts)
+        return self._run(self.plan["argv"], b"", self.supervision)
+
+    def _meet_machine(self) -> None:
+        """On which physical machine this host is. Raises Failure when programs are kept off it."""
+        physical = self.metadata.get("attributes/physical-host") or ""
+        self.state["physical"] = physical[:100]
+        self.reporter.update({"physical": self.state["physical"]})
+        if physical and physical in (self.plan.get("avoid") or ()):
+            text = "the physical machine %s is suspected of wrong numbers" % physical
+            raise Failure(text, "PREFLIGHT")
 
     def _take_over(self) -> None:
         """This daemon alone may own processes on this host afterwards: every other attempt's have ended."""
@@ -204,9 +229,15 @@ class Daemon:
 
     # The program
 
-    def _run(self, argv: List[str], tag: bytes) -> int:
+    def _run(
+        self,
+        argv: List[str],
+        tag: bytes,
+        supervision: Optional[Supervision] = None,
+        patience: float = float("inf"),
+    ) -> int:
         """Start a command, follow it to its end, end what is left of it. Exit codes of a shell for one that cannot
-        be started."""
+        be started; after `patience` seconds it is killed."""
         environment = self._environment()
         search = environment.get("PATH")
         if argv[0] == "bash" and not shutil.which("bash", path=search):
@@ -231,8 +262,13 @@ class Daemon:
             return 127 if isinstance(error, FileNotFoundError) else 126
         finally:
             os.close(writer)
-        pump = self.log.follow(reader, tag)
-        code = self._attend(child)
+        hear = None
+        if supervision is not None:
+            path = environment.get("PATH", os.defpath)
+            supervision.follow(lambda: family(self.folder, child.pid), path)
+            hear = supervision.hear
+        pump = self.log.follow(reader, tag, hear)
+        code = self._attend(child, time.monotonic() + patience)
         end_all(lambda: family(self.folder, child.pid), 2)
         pump.join(5)
         return code
@@ -249,24 +285,40 @@ class Daemon:
         environment["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
         return environment
 
-    def _attend(self, child: subprocess.Popen[bytes]) -> int:
+    def _attend(self, child: subprocess.Popen[bytes], deadline: float) -> int:
         """Wait for the child, and pass on what it must hear."""
         told, kill_at = False, 0.0
         while child.poll() is None:
             self._listen()
-            if self.grace is not None and not kill_at:
-                kill_at = time.monotonic() + self.grace
+            grace = self._allowed()
+            if grace is not None and not kill_at:
+                kill_at = time.monotonic() + grace
                 self._phase("stopping")
                 send(family(self.folder, child.pid), signal.SIGTERM)
             elif self.warned and not told and not kill_at:
                 told = True
                 self.log.note("passing SIGTERM on: %s" % (self._noticed or "told by the host"))
                 send(family(self.folder, child.pid), signal.SIGTERM)
-            if kill_at and time.monotonic() >= kill_at:
+            if time.monotonic() >= min(kill_at or deadline, deadline):
                 send(family(self.folder, child.pid), signal.SIGKILL)
-            self.wake.wait(0.1 if kill_at else 1.0)
+            self.wake.wait(
+                0.1 if kill_at or told else min(1.0, max(0, deadline - time.monotonic()))
+            )
         self._listen()
         return child.returncode
+
+    def _allowed(self) -> Optional[float]:
+        """Seconds that the child has to end by itself; None: it may go on."""
+        if self.grace is not None:
+            return self.grace
+        verdict = self.supervision.nonfinite() if self.supervision else None
+        if verdict is None:
+            return None
+        if not self.state["verdict"]:
+            self.state.update(verdict=verdict, cause="NONFINITE", error=verdict["text"])
+            self.log.note("watch.nonfinite matches this output: stopping the program")
+            self.reporter.update({"verdict": verdict})
+        return float(self.plan["grace"])
 
     # What comes from outside
 
@@ -280,11 +332,33 @@ class Daemon:
             asked = read_json(os.path.join(self.folder, "stop.json"))
             if asked:
                 self.grace, self.state["stopped"] = float(asked["grace"]), True
+        urgent = self.progress.look()
         if self._noticed and self.state["notice"] != self._noticed:
+            if not self._notice_at:
+                self._notice_at = time.monotonic()
+                self._saved_before = self.progress.facts.get("checkpoint")
             self.state["notice"], self.warned = self._noticed, True
             self.reporter.update({"notice": self._noticed})
-        urgent = self.progress.look()
+        self._see_saved()
+        if self.supervision is not None:
+            self.supervision.look()
         self.reporter.update(self.progress.facts, urgent)
+
+    def _see_saved(self) -> None:
+        """Whether what was asked for by a notice has been saved."""
+        saved, before = self.progress.facts.get("checkpoint"), self._saved_before
+        if not self._notice_at or self.state["saved_in"] is not None or saved is None:
+            return
+        if before is None or saved > before:
+            self.state["saved_in"] = round(time.monotonic() - self._notice_at, 1)
+            self.log.note(
+                "step %s was saved %.1f s after the notice" % (saved, self.state["saved_in"])
+            )
+            self.reporter.update({"saved_in": self.state["saved_in"]}, urgent=True)
+
+    def _vitals(self) -> Record:
+        running = self.supervision is not None and self.state["phase"] != "exited"
+        return self.supervision.vitals() if self.supervision and running else {}
 
     def _watch_metadata(self) -> None:
         """Once a second while the server answers, seldom while it does not."""
@@ -306,6 +380,8 @@ class Daemon:
     def _finish(self, code: Optional[int]) -> None:
         self.state["exit_code"] = code
         self._phase("exited", said=False)
+        if code in JUDGED:  # what a replay says weighs more than a line of output
+            self.state.update(cause=None, error="", verdict=self._verdict())
         if self.host_lock is not None:
             os.close(self.host_lock)  # the next attempt need not wait for the rest
         if code != 0 and not self._noticed:
@@ -315,6 +391,8 @@ class Daemon:
         if self.state["error"]:
             self.log.note(self.state["error"])
         last_words = b"" if code in (0, INTERRUPTED) else evidence(self.log.tail())
+        if last_words and self.supervision and self.supervision.stacks:
+            last_words = first_lines(self.supervision.stacks)  # it was ended as it hung
         said = {key: self.state[key] for key in SAID}
         if self.state["notice"]:
             self.reporter.hurry(said, last_words)
@@ -324,6 +402,15 @@ class Daemon:
             self._ship_file(name)
         if not flushed:
             self.log.finish(FINAL_PATIENCE)
+
+    def _verdict(self) -> Optional[Record]:
+        """Where the program says that a non-finite number came from; None: it does not say."""
+        said = read_json(os.path.join(self.out, "verdict.json"))
+        if not said:
+            return None
+        numbers = {key: number(said.get(key)) for key in ("step", "host")}
+        texts = {key: str(said.get(key, ""))[:300] for key in ("device", "blame", "text")}
+        return dict(numbers, **texts)
 
     def _ship_file(self, name: str) -> None:
         path = os.path.join(self.out, name)

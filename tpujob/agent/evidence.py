@@ -8,6 +8,7 @@ from typing import Dict, List
 
 TAIL, TAIL_WIDTH = 2000, 400  #: lines of output that are kept for evidence, and bytes of each
 LAST_WORDS = 15  #: lines of evidence of a program that ended without a traceback
+MOST_LINES = 60  #: of stacks; whoever reads them takes no more than 80
 MAX_EVIDENCE = 8 * 1024  #: bytes of a report's body
 
 #: lines that may name the cause of an end; `domain/triage.py` says which one
@@ -41,5 +42,20 @@ def evidence(lines: List[bytes]) -> bytes:
         size = len(json.dumps(text)) + 1
         if i not in kept and size <= room:
             kept[i], room = text, room - size
-    said = {"v": 1, "lines": [kept[i] for i in sorted(kept)]}
-    return json.dumps(said, separators=(",", ":")).encode()
+    return _body([kept[i] for i in sorted(kept)])
+
+
+def first_lines(lines: List[str]) -> bytes:
+    """As many of these as fit into a report's body."""
+    room = MAX_EVIDENCE - 64
+    kept: List[str] = []
+    for line in lines[:MOST_LINES]:
+        room -= len(json.dumps(line[:TAIL_WIDTH])) + 1
+        if room < 0:
+            break
+        kept.append(line[:TAIL_WIDTH])
+    return _body(kept)
+
+
+def _body(lines: List[str]) -> bytes:
+    return json.dumps({"v": 1, "lines": lines}, separators=(",", ":")).encode()

@@ -19,6 +19,8 @@ SHIP_EVERY = 2.0  #: seconds that a line waits, at most
 IN_MEMORY = 4  #: chunks that wait for the storage in memory; more wait on disk
 LAST_SEGMENT = 99_999  #: five digits, so that names sort as numbers do
 
+Hear = Callable[[List[bytes]], None]
+
 
 class Chunk:
     """Whole lines that wait to be shipped, in memory or in a file."""
@@ -52,6 +54,7 @@ class Log:
         os.makedirs(folder, exist_ok=True)
         self._change = threading.Condition()
         self._tail: Deque[bytes] = collections.deque(maxlen=TAIL)
+        self.count = 0  #: lines so far
         self._buffer: List[bytes] = []
         self._buffered = self._buffered_lines = self._spilled = 0
         self._last_cut = time.monotonic()
@@ -68,18 +71,26 @@ class Log:
         self._done = threading.Event()
         threading.Thread(target=self._ship, name="ship", daemon=True).start()
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, tag: str = "[tpujob] ") -> None:
         """A line of the agent's own."""
-        self._add([("[tpujob] " + text).encode()], b"")
+        self._add([(tag + text).encode("utf-8", "replace")], b"")
 
     def tail(self) -> List[bytes]:
         """The newest lines, cut short."""
         with self._change:
             return list(self._tail)
 
-    def follow(self, descriptor: int, tag: bytes = b"") -> threading.Thread:
-        """Take what comes out of a pipe until its end, on a thread of its own."""
-        thread = threading.Thread(target=self._pump, args=(descriptor, tag), daemon=True)
+    def since(self, count: int) -> List[bytes]:
+        """What came after the line of that number, as far as it is kept, cut short."""
+        with self._change:
+            fresh = min(self.count - count, len(self._tail))
+            return list(self._tail)[len(self._tail) - fresh :]
+
+    def follow(
+        self, descriptor: int, tag: bytes = b"", hear: Optional[Hear] = None
+    ) -> threading.Thread:
+        """Take what comes out of a pipe until its end, on a thread of its own; `hear` gets the lines, too."""
+        thread = threading.Thread(target=self._pump, args=(descriptor, tag, hear), daemon=True)
         thread.start()
         return thread
 
@@ -90,7 +101,12 @@ class Log:
             self._change.notify_all()
         return self._done.wait(patience)
 
-    def _pump(self, descriptor: int, tag: bytes) -> None:
+    def _pump(self, descriptor: int, tag: bytes, hear: Optional[Hear]) -> None:
+        def take(lines: List[bytes]) -> None:
+            lines = self._add(lines, tag)
+            if hear is not None:
+                hear(lines)
+
         rest, drawn = b"", time.monotonic()
         while True:
             data = os.read(descriptor, 64 * 1024)
@@ -108,24 +124,27 @@ class Log:
                 lines.append(rest[:LONGEST_LINE])
                 rest = rest[LONGEST_LINE:]
             if lines:
-                self._add(lines, tag)
+                take(lines)
         if rest:
-            self._add([rest], tag)
+            take([rest])
         os.close(descriptor)
 
-    def _add(self, lines: List[bytes], tag: bytes) -> None:
+    def _add(self, lines: List[bytes], tag: bytes) -> List[bytes]:
+        """Returns the lines as a person would see them."""
         lines = [_visible(line) if b"\r" in line else line for line in lines]
         if max(map(len, lines)) > LONGEST_LINE:
             lines = [piece for line in lines for piece in _pieces(line)]
         with self._change:
             self._time = max(self._time, time.time())
             stamp = b"%.3f " % self._time + tag
+            self.count += len(lines)
             self._tail.extend([tag + line[:TAIL_WIDTH] for line in lines[-TAIL:]])
             self._buffer.append(stamp + (b"\n" + stamp).join(lines) + b"\n")
             self._buffered += len(self._buffer[-1])
             self._buffered_lines += len(lines)
             if self._buffered >= CHUNK:
                 self._cut()
+        return lines
 
     def _cut(self) -> None:
         """The buffer becomes a chunk in the queue; beyond the limit the oldest of the tail goes."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import os
 import re
+import shutil
 import signal
+import subprocess
 import tempfile
 import time
-from typing import Callable, Dict, Set
+from typing import Callable, Dict, List, Optional, Set
 
 from tpujob.agent.base import Failure
 
@@ -47,9 +50,55 @@ def family(folder: str, session: int = 0) -> Set[int]:
         found |= born
 
 
-def holders(devices: str) -> Set[int]:
-    """The processes that hold a device file open. `devices`: patterns with `:` between them."""
-    files = {os.path.realpath(f) for pattern in devices.split(":") for f in glob.glob(pattern)}
+def send(pids: Set[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def end_all(
+    find: Callable[[], Set[int]],
+    grace: float,
+    tell: Callable[[Set[int], int], None] = send,
+    pause: float = 0.05,
+) -> Set[int]:
+    """SIGTERM, up to `grace` seconds, SIGKILL until none is left; returns those that stay, which is seldom."""
+    left = find()
+    tell(left, signal.SIGTERM)
+    kill_at = time.monotonic() + grace
+    while left and time.monotonic() < kill_at + KILL_PATIENCE:
+        if time.monotonic() >= kill_at:
+            tell(left, signal.SIGKILL)
+        time.sleep(pause)
+        left = find()
+    return left
+
+
+# Devices -------------------------------------------------------------------------------------------------------------
+
+
+def free_devices(grace: float) -> None:
+    """Nothing holds the TPU afterwards; only then its lock file is removed. Raises Failure TPU_BUSY."""
+    left = end_all(lambda: holders(device_files()), grace)
+    left |= end_all(lambda: hidden_holders(device_files()), grace, send_as_root, pause=0.5)
+    if left:
+        names = [
+            "%d (%s)" % (pid, read_proc(pid, "comm").decode("utf-8", "replace").strip())
+            for pid in left
+        ]
+        raise Failure("the TPU is still held by process %s" % ", ".join(sorted(names)), "TPU_BUSY")
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(tempfile.gettempdir(), "libtpu_lockfile"))
+
+
+def device_files() -> Set[str]:
+    """Those of the TPU. They are named by patterns with `:` between them."""
+    patterns = os.environ.get("TPUJOB_DEVICES", "/dev/accel*:/dev/vfio/*").split(":")
+    return {os.path.realpath(name) for pattern in patterns for name in glob.glob(pattern)}
+
+
+def holders(files: Set[str]) -> Set[int]:
+    """The processes that hold one of these files open, as far as this user can see."""
     found: Set[int] = set()
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()) if files else ():
         with contextlib.suppress(OSError):
@@ -60,37 +109,47 @@ def holders(devices: str) -> Set[int]:
     return found - {os.getpid()}
 
 
-def send(pids: Set[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+def hidden_holders(files: Set[str]) -> Set[int]:
+    """The same of other users' processes, where `sudo` lets us see them."""
+    named = [word for name in sorted(files) for word in ("-o", "-lname", name)][1:]
+    look = sudo(["find", "/proc", "-mindepth", "3", "-maxdepth", "3", *named]) if named else []
+    said = output_of(look, 20) or b""  # it fails whenever a process ends meanwhile
+    return {int(pid) for pid in re.findall(rb"^/proc/(\d+)/fd/", said, re.M)}
 
 
-def end_all(find: Callable[[], Set[int]], grace: float) -> Set[int]:
-    """SIGTERM, up to `grace` seconds, SIGKILL until none is left; returns those that stay, which is seldom."""
-    left = find()
-    send(left, signal.SIGTERM)
-    kill_at = time.monotonic() + grace
-    while left and time.monotonic() < kill_at + KILL_PATIENCE:
-        if time.monotonic() >= kill_at:
-            send(left, signal.SIGKILL)
-        time.sleep(0.05)
-        left = find()
-    return left
+def send_as_root(pids: Set[int], number: int) -> None:
+    if pids:
+        output_of(sudo(["kill", "-%d" % number, *map(str, sorted(pids))]), 10)
 
 
-def free_devices(grace: float) -> None:
-    """Nothing holds the TPU afterwards; only then its lock file is removed. Raises Failure TPU_BUSY."""
-    devices = os.environ.get("TPUJOB_DEVICES", "/dev/accel*:/dev/vfio/*")
-    left = end_all(lambda: holders(devices), grace)
-    if left:
-        names = [
-            "%d (%s)" % (pid, read_proc(pid, "comm").decode("utf-8", "replace").strip())
-            for pid in left
-        ]
-        raise Failure("the TPU is still held by process %s" % ", ".join(sorted(names)), "TPU_BUSY")
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(tempfile.gettempdir(), "libtpu_lockfile"))
+def sudo(argv: List[str]) -> List[str]:
+    """The command as the superuser's, who must not be asked for a password; empty where that cannot be, or need not."""
+    return ["sudo", "-n", "--", *argv] if os.geteuid() != 0 and _may_sudo() else []
+
+
+@functools.lru_cache(maxsize=None)
+def _may_sudo() -> bool:
+    return (
+        bool(shutil.which("sudo")) and output_of(["sudo", "-n", "--", "echo", "yes"], 5) == b"yes\n"
+    )
+
+
+def output_of(argv: List[str], patience: float) -> Optional[bytes]:
+    """What a command prints, however it ends. None: it could not be run, or took too long."""
+    if not argv:
+        return None
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # without a terminal nobody can be asked for a password
+            timeout=patience,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout
 
 
 def kernel_kills() -> int:

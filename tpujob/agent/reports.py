@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from typing import Any
+from typing import Any, Callable
 
 from tpujob.agent.base import Record
 from tpujob.agent.storage import Storage, StorageError
@@ -21,6 +21,7 @@ class Progress:
     def __init__(self, path: str) -> None:
         self._path, self._offset, self._rest = path, 0, b""
         self.facts: Record = {"metrics": {}}
+        self.signs = 0  #: phases, steps and checkpoints so far
 
     def look(self) -> bool:
         """Read what is new. Whether a phase, a checkpoint or a resume is among it."""
@@ -46,11 +47,11 @@ class Progress:
         except (ValueError, KeyError, TypeError, RecursionError):
             return False
         facts = self.facts
-        step = _number(event.get("step"))
+        step = number(event.get("step"))
         if "steps" in event:
-            facts["steps"] = _number(event["steps"])
+            facts["steps"] = number(event["steps"])
         if kind == "step":
-            facts.update(step=step, loss=_number(event.get("loss")))
+            facts.update(step=step, loss=number(event.get("loss")))
         elif kind == "checkpoint":
             facts["checkpoint"] = step
         elif kind == "resume":
@@ -60,11 +61,12 @@ class Progress:
         elif kind == "metric":
             name, metrics = str(event.get("name"))[:60], facts["metrics"]
             if name in metrics or len(metrics) < 32:
-                facts["metrics"] = dict(metrics, **{name: _number(event.get("value"))})
+                facts["metrics"] = dict(metrics, **{name: number(event.get("value"))})
+        self.signs += kind in ("phase", "step", "checkpoint")
         return kind in ("phase", "checkpoint", "resume", "verdict")
 
 
-def _number(value: Any) -> Any:
+def number(value: Any) -> Any:
     """A number of a size that fits a report, or None."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
     return value if fits else None
@@ -73,7 +75,16 @@ def _number(value: Any) -> Any:
 class Reporter:
     """Keeps the host's report in the bucket up to date: every so often, and soon after each change."""
 
-    def __init__(self, storage: Storage, path: str, every: float, base: Record) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        every: float,
+        base: Record,
+        vitals: Callable[[], Record],
+    ) -> None:
+        """`vitals`: what changes all the time, and is asked for when a report is written."""
+        self._vitals = vitals
         self._storage, self._path, self._every = storage, path, max(1.0, every)
         self._record = dict(base)
         self._change = threading.Condition()
@@ -92,6 +103,12 @@ class Reporter:
             if urgent:
                 self._urgent = True
                 self._change.notify_all()
+
+    def attach(self, body: bytes) -> None:
+        """Put lines into the report, and write it soon."""
+        with self._change:
+            self._body, self._urgent = body, True
+            self._change.notify_all()
 
     def hurry(self, facts: Record, body: bytes) -> None:
         """A report at once, however young the one before is: this host may be gone in a moment."""
@@ -115,7 +132,7 @@ class Reporter:
             with self._change:
                 self._change.wait_for(lambda: self._urgent or self._last, timeout=self._every)
                 last, self._urgent = self._last, False
-                text, body, record = self._text(), self._body, dict(self._record)
+                text, body, record = self._text(), self._body, dict(self._record, body=self._body)
             try:
                 if not last or record != self._kept:  # the same again would only look younger
                     self._storage.put(self._path, body, {"report": text})
@@ -131,7 +148,7 @@ class Reporter:
                 self._hurry = False
 
     def _text(self) -> str:
-        record = dict(self._record, at=round(time.time(), 3))
+        record = dict(self._record, at=round(time.time(), 3), **self._vitals())
         text = json.dumps(record, separators=(",", ":"))
         if len(text) > MAX_METADATA:
             text = json.dumps(dict(record, metrics={}), separators=(",", ":"))

@@ -1,0 +1,135 @@
+"""What the patterns of `watch:` find in the program's output. They are a user's, so one may take forever on a line: the
+search is done by the main thread, where a timer can end it, and never by the one that takes the output in.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import signal
+import threading
+from typing import Any, Callable, Deque, Dict, List, Optional, Pattern, Tuple
+
+from tpujob.agent.base import Record
+
+WIDTH = 1000  #: bytes of a line that are searched
+WAITING = 4 * 1024 * 1024  #: bytes of output that wait to be searched; beyond, the oldest are not
+PATIENCE = (
+    0.25  #: seconds of CPU time for `BATCH` lines; a usual pattern takes a microsecond for one
+)
+BATCH = 100
+STRIKES = 3  #: lines on which a pattern may take too long before it is given up
+
+
+class _TooSlow(Exception):
+    pass
+
+
+class Watch:
+    """`lines` counts the lines of output, `signs` those that the progress pattern matched."""
+
+    def __init__(
+        self, patterns: Record, note: Callable[[str], None], wake: Callable[[], None]
+    ) -> None:
+        """From the main thread. `note` takes a line for the log, `wake` makes `look` be called soon."""
+        self.lines = self.signs = 0
+        self.step: Optional[int] = None  #: the newest that the progress pattern named
+        self.nonfinite: Optional[Tuple[str, Optional[int]]] = None  #: the first such line, its step
+        self._note, self._wake = note, wake
+        self._patterns: Dict[str, Pattern[str]] = {}
+        self._strikes: Dict[str, int] = collections.Counter()
+        self._waiting: Deque[bytes] = collections.deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._armed = False
+        for name in ("nonfinite", "progress"):
+            try:
+                if patterns.get(name):
+                    self._patterns[name] = re.compile(patterns[name])
+            except (re.error, TypeError, RecursionError, OverflowError) as error:
+                note("watch.%s is not watched for: %s" % (name, error))
+        if self._patterns:
+            signal.signal(signal.SIGVTALRM, self._on_alarm)
+
+    @property
+    def progress(self) -> bool:
+        """Whether a pattern tells progress."""
+        return "progress" in self._patterns
+
+    def hear(self, lines: List[bytes]) -> None:
+        """Take lines in. Quick, from any thread."""
+        self.lines += len(lines)
+        if not self._patterns:
+            return
+        with self._lock:
+            before = self._bytes
+            for line in lines:
+                self._waiting.append(line[:WIDTH])
+                self._bytes += min(len(line), WIDTH) + 64
+            while self._bytes > WAITING:
+                self._bytes -= len(self._waiting.popleft()) + 64
+        if before < WAITING // 4 <= self._bytes:
+            self._wake()
+
+    def look(self) -> None:
+        """Search what has come. From the main thread only."""
+        while self._patterns:
+            with self._lock:
+                count = min(BATCH, len(self._waiting))
+                batch = [self._waiting.popleft() for _ in range(count)]
+                self._bytes -= sum(len(line) + 64 for line in batch)
+            if not batch:
+                return
+            lines = [line.decode("utf-8", "replace") for line in batch]
+            for name in list(self._patterns):
+                self._search(name, lines)
+
+    def _search(self, name: str, lines: List[str]) -> None:
+        pattern, done = self._patterns[name], [0]
+        while done[0] < len(lines):
+            try:
+                self._limited(lambda: self._scan(name, pattern, lines, done))
+            except _TooSlow:
+                done[0] += 1
+                self._strikes[name] += 1
+                if self._strikes[name] >= STRIKES:
+                    del self._patterns[name]
+                    said = "watch.%s takes too long on this output: it is not watched for any more"
+                    self._note(said % name)
+                    return
+
+    def _scan(self, name: str, pattern: Pattern[str], lines: List[str], done: List[int]) -> None:
+        while done[0] < len(lines):
+            line = lines[done[0]]
+            match = pattern.search(line)
+            if match and name == "nonfinite":
+                self.nonfinite = (line.strip(), _step(match))
+                del self._patterns[name]  # once is enough
+                done[0] = len(lines)
+                return
+            if match:
+                self.signs += 1
+                self.step = self.step if _step(match) is None else _step(match)
+            done[0] += 1
+
+    def _limited(self, work: Callable[[], None]) -> None:
+        """By CPU time: on a busy host a good pattern waits for its turn, too."""
+        self._armed = True
+        signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+        try:
+            work()
+        finally:
+            self._armed = False
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def _on_alarm(self, _number: int, _frame: Any) -> None:
+        if self._armed:
+            self._armed = False
+            raise _TooSlow
+
+
+def _step(match: Any) -> Optional[int]:
+    try:
+        return int(match.group("step").replace(",", "").replace("_", ""))
+    except (IndexError, AttributeError, ValueError):
+        return None
