@@ -7,18 +7,14 @@ dies leaves at most one job waiting for at most one lease. When ticks happen is 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
 
-from tpujob.domain import capacity, launch, nonfinite, suspects, triage
+from tpujob.domain import launch, nonfinite, suspects
 from tpujob.domain.decide import decide, follow_up
-from tpujob.domain.endings import best_progress
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import (
     Action,
     Cause,
-    Circuit,
     CreateSlice,
     DeleteSlice,
     Denied,
@@ -27,21 +23,18 @@ from tpujob.domain.model import (
     EventKind,
     Job,
     NotYet,
-    Progress,
-    Report,
     Result,
     Seen,
-    Silence,
     Slice,
-    SliceSeen,
     StartProgram,
-    State,
     StopProgram,
     Unknown,
 )
 from tpujob.domain.retry import POLICIES
 from tpujob.domain.spec import parse
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
+from tpujob.observer import LOOK, Live, Observer
+from tpujob.offers import Offers
 from tpujob.ports import Blobs, Clock, Hosts, Lease, Owned, Slices, Store
 
 log = logging.getLogger(__name__)
@@ -50,55 +43,15 @@ log = logging.getLogger(__name__)
 LEASE = 60.0
 #: seconds kept free at the end of a lease for the commit
 MARGIN = 5.0
-#: seconds for one look at the world
-LOOK = 10.0
 #: decisions in one tick; the next tick goes on from there
 ROUNDS = 12
 #: a started program gets this many seconds to report before it is started again (which is safe, but not free)
 PATIENCE = 10.0
-#: seconds, at most, for reading what the failed hosts kept of their end, and how many of them are read
-EVIDENCE, WITNESSES = 5.0, 8
-#: a report this old, in seconds, makes us ask its host over SSH, so often, and for so long
-PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 60.0, 30.0, 10.0
 #: seconds that an unclaimed slice may be old before it is deleted: its job may just be being written
 GRACE = 300.0
 
-
-@dataclass(slots=True)
-class Live:
-    """What is known of a job beyond its record: read from its reports, lost with the process, read again."""
-
-    progress: Progress = field(default_factory=Progress)
-    attempt: int = 0
-    moved_at: float | None = None  #: when the step was last seen to change
-    readable_since: float | None = None  #: since when reports can be read without a break
-    trouble: str = ""  #: what is being retried, in one line
-    trouble_since: float | None = None
-    looking: bool = False  #: the trouble is with a look at the world, not with an action
-    probed_at: float = 0.0
-    #: hosts that do not answer over SSH: since when, and how often they were asked
-    dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
-
-    def meet(self, trouble: str, now: float, *, looking: bool) -> None:
-        """Remember what is in the way, and since when. Empty: nothing of that kind is any more."""
-        if trouble:
-            self.trouble_since = self.trouble_since if self.trouble else now
-            self.trouble, self.looking = trouble, looking
-        elif self.looking is looking:
-            self.trouble = ""
-
-
-#: states in which the newest attempt's reports say something
-_REPORTING = frozenset({State.PREPARING, State.RUNNING, State.HOLDING})
-#: states in which it matters what the cloud has refused lately
-_ASKING = frozenset({State.QUEUED, State.PROVISIONING, State.RELEASING})
-
 #: the events that give an attempt its cause
 _ENDS = frozenset({EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED, EventKind.ATTEMPT_CONDEMNED})
-
-
-#: the events that tell whether an offer can be had
-_OFFERS = frozenset({EventKind.SLICE_REQUESTED, EventKind.SLICE_READY, EventKind.RELEASE_STARTED})
 _PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
 
 
@@ -125,10 +78,10 @@ class Reconciler:
         self.owner = owner  #: unique among all backends, ever
         self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again
-        self.live: dict[str, Live] = {}
+        self.offers = Offers(store)
+        self.observer = Observer(slices, hosts, blobs, clock, self.offers.circuits)
+        self.live = self.observer.live
         self._started: dict[str, tuple[int, float]] = {}
-        self._circuits: Mapping[str, Circuit] | None = None  #: None: not yet recalled
-        self._circuits_lock = threading.Lock()
         self._accused: set[str] = set()  #: what this process has stored already
 
     # One tick --------------------------------------------------------------------------------------------------------
@@ -143,10 +96,10 @@ class Reconciler:
             except NotFound:
                 self._forget(job_id)
                 return None
-            seen = self._observe(job)
+            seen = self.observer.look(job)
             decision = decide(job, seen, self.clock.now())
             if decision.event and decision.event.kind in _ENDS:
-                seen = self._with_evidence(job, seen)
+                seen = self.observer.with_evidence(job, seen)
                 decision = decide(job, seen, self.clock.now())
             wake_in = decision.wake_in
             action = self._worth_doing(job, decision.action)
@@ -211,34 +164,11 @@ class Reconciler:
             lease=lease,
         )
         log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
-        self._note_capacity(job, stored, happened)
+        self.offers.note(job, stored, happened)
         self.changed()
         return stored
 
-    # Capacity and suspects -------------------------------------------------------------------------------------------
-
-    def circuits(self) -> Mapping[str, Circuit]:
-        """The offers that were refused lately, for all jobs; a backend that was just started recalls them."""
-        if self._circuits is None:
-            recalled = capacity.recalled(self.store.list(live=True))
-            with self._circuits_lock:
-                self._circuits = recalled if self._circuits is None else self._circuits
-        return self._circuits
-
-    def _note_capacity(self, before: Job, after: Job, happened: Event) -> None:
-        """What an event tells about an offer, for the jobs that want the same."""
-        now, slice = happened.at, after.slice or before.slice
-        if slice is None or happened.kind not in _OFFERS:
-            return
-        known = self.circuits()
-        with self._circuits_lock:
-            known = self._circuits or known
-            if happened.kind is EventKind.SLICE_REQUESTED:
-                self._circuits = capacity.asked(known, slice, now)
-            elif happened.kind is EventKind.SLICE_READY:
-                self._circuits = capacity.granted(known, slice)
-            else:
-                self._circuits = capacity.refused(known, slice, happened.text, now)
+    # Suspects -------------------------------------------------------------------------------------------
 
     def _accuse(self, job: Job, seen: Seen) -> None:
         """Store what the record, as it is about to be written, shows against machines. Before it is written, and the
@@ -268,85 +198,6 @@ class Reconciler:
         live = self.live.setdefault(job_id, Live())
         trouble = result.error if isinstance(result, NotYet) else ""
         live.meet(trouble, self.clock.now(), looking=False)
-
-    # Observe ---------------------------------------------------------------------------------------------------------
-
-    def _observe(self, job: Job) -> Seen:
-        held = [s for s in job.slices if s.gone_at is None]
-        slices: dict[str, SliceSeen] = {s.name: self.slices.look(s, timeout=LOOK) for s in held}
-        reports = self._reports(job) if job.state in _REPORTING and job.attempt else ()
-        unseen = [s.error for s in (*slices.values(), reports) if isinstance(s, Unknown)]
-        live = self.live.setdefault(job.id, Live())
-        now = self.clock.now()
-        live.meet(unseen[0] if unseen else "", now, looking=True)
-        since = now if live.readable_since is None else live.readable_since
-        silent = self._probe(job, reports, live) if reports and job.slice else {}
-        return Seen(
-            slices=slices,
-            reports=reports,
-            readable_for=now - since,
-            silent=silent,
-            circuits=self.circuits() if job.state in _ASKING else {},
-        )
-
-    def _probe(
-        self, job: Job, reports: Sequence[Report] | Unknown, live: Live
-    ) -> dict[int, Silence]:
-        """The hosts that have not reported for a while, asked over SSH from time to time: those that are dead there
-        too, and for how long."""
-        if isinstance(reports, Unknown) or job.slice is None:
-            return {}
-        now = self.clock.now()
-        quiet = {r.host for r in reports if r.age > PROBE_AFTER and r.phase != "exited"}
-        if quiet and now - live.probed_at >= PROBE_EVERY:
-            answered = self.hosts.alive(job.slice, timeout=PROBE_TIME)
-            live.probed_at = now
-            dead = {host: live.dead.get(host, (now, 0)) for host in quiet - answered}
-            live.dead = {host: (since, n + 1) for host, (since, n) in dead.items()}
-        found = {host: live.dead[host] for host in quiet & set(live.dead)}
-        return {host: Silence(now - since, n) for host, (since, n) in found.items()}
-
-    def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:
-        """Every host's report of the newest attempt, by one list call; also remembers how far it has come."""
-        try:
-            blobs = self.blobs.list(launch.reports_prefix(job), timeout=LOOK)
-            storage_now = self.blobs.clock(timeout=LOOK)
-        except (Transient, Refused) as error:
-            self.live.setdefault(job.id, Live()).readable_since = None
-            return Unknown(str(error))
-        live = self.live.setdefault(job.id, Live())
-        if live.readable_since is None:
-            live.readable_since = self.clock.now()
-        found = launch.read_reports(job, blobs, now=storage_now)
-        if found and job.attempt:
-            progress = best_progress(found)
-            if live.attempt != job.attempt.number:
-                live.moved_at = None
-            elif progress.step != live.progress.step:
-                live.moved_at = self.clock.now()
-            live.progress, live.attempt = progress, job.attempt.number
-        return found
-
-    def _with_evidence(self, job: Job, seen: Seen) -> Seen:
-        """What the failed hosts kept of their end, as far as it can be read in time: it may name a cause better, and
-        nothing waits for it."""
-        if isinstance(seen.reports, Unknown) or job.attempt is None:
-            return seen
-        until = self.clock.now() + EVIDENCE
-        kept: dict[int, tuple[str, ...]] = {}
-        for report in triage.witnesses(seen.reports)[:WITNESSES]:
-            left = until - self.clock.now()
-            if left <= 0:
-                break
-            path = launch.report_path(job.workdir, report.attempt, report.host)
-            try:
-                body = self.blobs.get(path, end=launch.MAX_EVIDENCE, timeout=left)
-            except (Transient, Refused, NotFound) as error:
-                log.info("job %s: no evidence of host %d: %s", job.id, report.host, error)
-                continue
-            kept[report.host] = launch.read_evidence(body)
-        reports = tuple(replace(r, evidence=kept.get(r.host, ())) for r in seen.reports)
-        return replace(seen, reports=reports)
 
     # Act -------------------------------------------------------------------------------------------------------------
 

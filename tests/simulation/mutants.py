@@ -38,14 +38,14 @@ def _replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
 
 def create_before_intent() -> Patch:
     def make(real: Any) -> Any:
-        def carry_out(self: Reconciler, job: Any, happened: Any, action: Any) -> Any:
+        def carry_out(self: Reconciler, job: Any, seen: Any, happened: Any, action: Any) -> Any:
             if happened and happened.kind is EventKind.SLICE_REQUESTED:
                 wanted = lifecycle.apply(job, happened).slice
                 try:
                     self.slices.create(wanted, job_id=job.id, public_key="", timeout=50)
                 except Transient:
                     return None
-            return real(self, job, happened, action)
+            return real(self, job, seen, happened, action)
 
         return carry_out
 

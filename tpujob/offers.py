@@ -1,0 +1,46 @@
+"""The circuits of all offers, in the memory of one backend: what was refused lately, for every job that wants the same.
+
+The rules are in `domain/capacity.py`. A backend that was just started recalls them from the records.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from tpujob.domain import capacity
+from tpujob.domain.model import Circuit, Event, EventKind, Job
+from tpujob.ports import Store
+
+#: the events that tell whether an offer can be had
+_OFFERS = frozenset({EventKind.SLICE_REQUESTED, EventKind.SLICE_READY, EventKind.RELEASE_STARTED})
+
+
+class Offers:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._circuits: Mapping[str, Circuit] | None = None  #: None: not yet recalled
+        self._lock = threading.Lock()
+
+    def circuits(self) -> Mapping[str, Circuit]:
+        """The offers that were refused lately, for all jobs; a backend that was just started recalls them."""
+        if self._circuits is None:
+            recalled = capacity.recalled(self._store.list(live=True))
+            with self._lock:
+                self._circuits = recalled if self._circuits is None else self._circuits
+        return self._circuits
+
+    def note(self, before: Job, after: Job, happened: Event) -> None:
+        """What an event tells about an offer, for the jobs that want the same."""
+        now, slice = happened.at, after.slice or before.slice
+        if slice is None or happened.kind not in _OFFERS:
+            return
+        known = self.circuits()
+        with self._lock:
+            known = self._circuits or known
+            if happened.kind is EventKind.SLICE_REQUESTED:
+                self._circuits = capacity.asked(known, slice, now)
+            elif happened.kind is EventKind.SLICE_READY:
+                self._circuits = capacity.granted(known, slice)
+            else:
+                self._circuits = capacity.refused(known, slice, happened.text, now)
