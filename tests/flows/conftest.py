@@ -59,11 +59,13 @@ class Stage:
             self.store,
             self.bucket,
             self.clock,
+            slices=self.cloud,
             bucket=lambda region: f"gs://tpujob-{region}",
             access=access,
             loop=NoLoop(),
             watch=Watch(self.store),
             live=self.reconciler.live,
+            circuits=self.reconciler.circuits,
         )
 
     def create(self, **changes: object) -> str:
