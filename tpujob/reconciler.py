@@ -80,7 +80,7 @@ class Reconciler:
         self.changed = changed  #: called after every commit, so that whoever follows looks again
         self.offers = Offers(store)
         self.observer = Observer(slices, hosts, blobs, clock, self.offers.circuits)
-        self.live = self.observer.live
+        self.live, self.circuits = self.observer.live, self.offers.circuits
         self._started: dict[str, tuple[int, float]] = {}
         self._accused: set[str] = set()  #: what this process has stored already
 

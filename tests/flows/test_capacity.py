@@ -68,8 +68,8 @@ def test_a_backend_that_was_just_started_recalls_what_was_refused(stage: Stage) 
     stage.cloud.full = set(ZONES)
     job_id = stage.create(tpu=V6E)
     stage.until(job_id, lambda j: j.spent.get("stockouts") == 9, limit=2000)
-    known = dict(stage.reconciler.offers.circuits())
-    again = dict(stage.new_backend().offers.circuits())
+    known = dict(stage.reconciler.circuits())
+    again = dict(stage.new_backend().circuits())
     assert {k: c.refusals for k, c in again.items()} == {k: c.refusals for k, c in known.items()}
 
 
