@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tpujob.cli import emulator_options as given
-from tpujob.cli import emulator_slices
+from tpujob.cli import emulator_plans, emulator_slices
 from tpujob.cli.emulator_options import Duration, duration
 from tpujob.cli.output import say
 
@@ -36,7 +36,7 @@ def status(
     say(status_page(found, shutil.get_terminal_size().columns))
 
 
-for command in emulator_slices.COMMANDS:
+for command in (*emulator_slices.COMMANDS, *emulator_plans.COMMANDS):
     app.command()(command)
 
 
@@ -91,6 +91,35 @@ def api_error(
     when = "post" if after else "pre"
     given.client().api_error(method, code, count=count, when=when, delay_s=hang)
     say(f"{method}: the next {count} calls answer {code.upper()}")
+
+
+@app.command()
+def storage_error(
+    count: Annotated[int, typer.Option(min=1, help="How many requests.")] = 1,
+    status: Annotated[
+        int, typer.Option(help="503, 429, 403 or 404; 200: it only hangs.", metavar="CODE")
+    ] = 503,
+    method: Annotated[
+        str, typer.Option(help="GET, LIST, POST, PUT, PATCH or DELETE; *: any.")
+    ] = "*",
+    hang: Annotated[
+        float, typer.Option(parser=duration, metavar="DURATION", help="Answer only after this.")
+    ] = 0.0,
+    path: Annotated[
+        str, typer.Option(help="Only where bucket and name contain this text.", metavar="TEXT")
+    ] = "",
+    after: Annotated[
+        bool, typer.Option("--after", help="Fail after the request took effect, not before.")
+    ] = False,
+    off: Annotated[bool, typer.Option("--off", help="Take all of these faults back.")] = False,
+) -> None:
+    """Let the next requests of Cloud Storage fail, or hang."""
+    when = "post" if after else "pre"
+    given.client().storage_error(
+        status, method=method, count=count, when=when, hang_s=hang, path=path, off=off
+    )
+    answers = f"the next {count} requests ({method.upper()}) answer {status}"
+    say(f"Cloud Storage: {'nothing is set to fail any more' if off else answers}")
 
 
 @app.command()

@@ -35,7 +35,7 @@ _STOCK = (
 
 
 def status_page(found: Mapping[str, Any], columns: int) -> str:
-    """Slices and their hosts, the stock of the zones where something is, and the faults in force."""
+    """Slices and their hosts, the stock of the zones where something is, the faults in force and what comes next."""
     slices, faults = found["slices"], found["faults"]
     touched = {s["zone"] for s in slices} | {s["zone"] for s in faults["stockouts"]}
     stock = [row for zone in found["zones"] for row in _stock_rows(zone, touched)]
@@ -50,6 +50,8 @@ def status_page(found: Mapping[str, Any], columns: int) -> str:
     if stock:
         parts.append(table(_STOCK, stock, columns, color=False))
     parts.append("\n".join(fault_lines(faults)) or "no faults are set")
+    if found["script"]:
+        parts.append("\n".join(plan_lines(found["script"])))
     return "\n\n".join(parts)
 
 
@@ -66,9 +68,24 @@ def fault_lines(faults: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         hang = f" after {span(c['delay_s'])}" if c["delay_s"] else ""
         effect = "before it takes effect" if c["when"] == "pre" else "after it took effect"
         lines.append(f"api-error   {c['method']} {c['code']}{hang} {effect}, {c['count']} times")
+    for f in faults["storage"]:
+        hang = f" after {span(f['hang_s'])}" if f["hang_s"] else ""
+        effect = "before it takes effect" if f["when"] == "pre" else "after it took effect"
+        where = f" {clean(f['path'])}" if f["path"] else ""
+        said = f"{f['method']}{where} {f['status']}{hang} {effect}, {f['count']} times"
+        lines.append(f"storage     {said}")
     for b in faults["bad_hosts"]:
         lines.append(f"bad host    {b['physical']} {clean(b['fault'])}")
     return lines
+
+
+def plan_lines(script: Mapping[str, Any]) -> list[str]:
+    """What comes by itself: its name, how much has come, and the next of it."""
+    lines = [f"{script['name']}: {script['done']} done, next:"]
+    return [
+        *lines,
+        *(f"  in {span(max(0, s['in_s']))}  {s['do']} {clean(s['what'])}" for s in script["next"]),
+    ]
 
 
 def _slice_row(s: Mapping[str, Any]) -> list[str]:

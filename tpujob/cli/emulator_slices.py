@@ -9,6 +9,7 @@ import typer
 from tpujob.cli import emulator_options as given
 from tpujob.cli.emulator_options import AnyHost, Duration, OneHost, Target
 from tpujob.cli.output import say
+from tpujob.emulator import host_faults
 
 
 def preempt(target: Target = "", notice: Duration = 30.0) -> None:
@@ -93,7 +94,7 @@ def break_host(
             help="What a program that starts there gets as TPUJOB_FAULT: nan:step=20 (with device=0, transient=1, "
             "where=device|data|model), hang:step=20, oom:step=20 or exit:step=20,code=1."
         ),
-    ] = "nan:step=20,device=0",
+    ] = host_faults.USUAL,
     mend: Annotated[bool, typer.Option("--mend", help="Make it good again.")] = False,
 ) -> None:
     """Make a physical host bad, for programs that start there from now on."""

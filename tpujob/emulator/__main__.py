@@ -20,6 +20,7 @@ from tpujob.emulator import ready as ready_file
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
 from tpujob.emulator.farm_client import Farm, FarmClient, FarmError, NoFarm
+from tpujob.emulator.faults import Faults
 from tpujob.emulator.serve import TpuServer
 from tpujob.emulator.storage import start_storage
 from tpujob.emulator.world import World
@@ -45,9 +46,10 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
     """Everything is up inside; yields the addresses for the ready file."""
     args.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        storage = start_storage(args.state, args.storage_port)
+        faults = Faults()
+        storage = start_storage(args.state, args.storage_port, faults.storage)
         stack.callback(storage.stop)
-        world = World(time.time, host_env=_host_env(storage.url))
+        world = World(time.time, faults=faults, host_env=_host_env(storage.url))
         driver = Driver(world, _farm(args.farm_ready))
         driver.start()
         stack.callback(driver.stop)

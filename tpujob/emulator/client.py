@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -121,10 +122,43 @@ class EmulatorClient:
         parameters = {"count": count, "when": when, "delay_s": delay_s, "message": message}
         self._call("POST", "/api-error", method=method, code=code, **parameters)
 
+    def storage_error(
+        self,
+        status: int = 503,
+        *,
+        method: str = "*",
+        count: int = 1,
+        when: str = "pre",
+        hang_s: float = 0.0,
+        path: str = "",
+        off: bool = False,
+    ) -> None:
+        """The next `count` requests of Cloud Storage (GET, LIST, POST, PUT, PATCH or DELETE) whose bucket and name
+        contain `path` hang for `hang_s` and answer `status`, before (`pre`) or after (`post`) taking effect. A status
+        of 200 only hangs. `off` takes all of it back."""
+        values = {"status": status, "method": method, "count": count, "when": when}
+        self._call("POST", "/storage-error", **values, hang_s=hang_s, path=path, off=off)
+
     def break_host(self, physical: str, fault: str) -> None:
         """What programs that start there get as TPUJOB_FAULT from now on; empty mends the host. BadRequest for a fault
         that programs would not understand."""
         self._call("POST", "/break-host", physical=physical, fault=fault)
+
+    def chaos(
+        self, seed: int, *, rate: float = 1.0, for_s: float | None = None, only: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Faults at random, the same ones at the same times for the same seed, rate and kinds; `rate` is a multiple of
+        the usual one. Ends what came by plan before. Returns the first of what comes."""
+        return self._call("POST", "/chaos", seed=seed, rate=rate, for_s=for_s, only=list(only))
+
+    def schedule(self, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Drills at their times: `{"at": "30s", "do": "preempt", "target": "42"}`. Ends what came by plan before.
+        Returns the first of what comes. BadRequest for a step that makes no sense: then nothing changes."""
+        return self._call("POST", "/schedule", steps=list(steps))
+
+    def end_plan(self) -> None:
+        """Neither chaos nor a schedule goes on. What they did stays."""
+        self._call("POST", "/chaos", off=True)
 
     def settings(self, **seconds: float) -> dict[str, Any]:
         """Change latencies (`create`, `delete`, `accept`, `suspend`, `stop`, `list_lag`); returns all of them."""

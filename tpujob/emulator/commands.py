@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
-from typing import Any
+from typing import Any, Literal, cast
 
-from tpujob.emulator import drills, host_drills, serve
+from tpujob.emulator import chaos, drills, host_drills, schedule, script, serve
 from tpujob.emulator.faults import CallFault
 from tpujob.emulator.records import ApiError, Latencies, Node, Pricing, Queued
 from tpujob.emulator.status import status
+from tpujob.emulator.storage_faults import StorageFault
 from tpujob.emulator.world import World
+
+_FASTEST = 1000.0  #: times the usual rate of chaos
 
 Answer = dict[str, Any]
 Command = Callable[[World, "Body"], Answer]
@@ -37,6 +40,15 @@ class Body:
     def host(self) -> int | None:
         """The number of a host; None: all of them."""
         return int(self.number("host")) if self.has("host") else None
+
+    def texts(self, key: str) -> list[str]:
+        value: Any = self._values.get(key) or []
+        if not isinstance(value, list):
+            raise _bad(f"{key} must be a list")
+        return [str(item) for item in cast(list[Any], value)]
+
+    def raw(self, key: str) -> Any:
+        return self._values.get(key)
 
     def flag(self, key: str) -> bool:
         return self._values.get(key, False) is True
@@ -104,14 +116,11 @@ def _quota(world: World, body: Body) -> Answer:
 
 
 def _api_error(world: World, body: Body) -> Answer:
-    when = body.text("when", "pre")
-    if when not in ("pre", "post"):
-        raise _bad("when must be pre or post")
     fault = CallFault(
         method=serve.method_name(world, body.text("method")),
         code=body.text("code", "UNAVAILABLE").upper(),
         count=int(body.number("count", 1)),
-        when=when,
+        when=_when(body),
         delay=body.number("delay_s", 0),
         message=body.text("message", ""),
     )
@@ -119,9 +128,58 @@ def _api_error(world: World, body: Body) -> Answer:
     return {}
 
 
+def _storage_error(world: World, body: Body) -> Answer:
+    if body.flag("off"):
+        drills.mend_storage(world)
+        return {}
+    fault = StorageFault(
+        method=body.text("method", "*").upper(),
+        status=int(body.number("status", 503)),
+        count=int(body.number("count", 1)),
+        when=_when(body),
+        hang=body.number("hang_s", 0),
+        path=body.text("path", ""),
+    )
+    drills.fail_storage(world, fault)
+    return {}
+
+
 def _break_host(world: World, body: Body) -> Answer:
     host_drills.break_host(world, body.text("physical"), body.text("fault", ""))
     return {}
+
+
+def _chaos(world: World, body: Body) -> Answer:
+    """Answers with the first faults that will come."""
+    if body.flag("off"):
+        script.begin(world, None)
+        return {}
+    seed, rate = int(body.number("seed")), body.number("rate", 1)
+    only = body.texts("only")
+    unknown = [kind for kind in only if kind not in chaos.PER_HOUR]
+    if unknown:
+        raise _bad(f"{unknown[0]!r} is none of {', '.join(chaos.PER_HOUR)}")
+    if not 0 < rate <= _FASTEST:
+        raise _bad(f"the rate must be above 0, and at most {_FASTEST:g}")
+    lasts = body.number("for_s") if body.has("for_s") else None
+    planned = chaos.until(chaos.plan(seed, rate, only), lasts)
+    script.begin(world, script.of_chaos(planned, f"chaos {seed}", _perform))
+    return _coming(world)
+
+
+def _schedule(world: World, body: Body) -> Answer:
+    """Answers with the first steps."""
+    steps = None if body.flag("off") else schedule.parse(body.raw("steps"))
+    script.begin(world, script.of_schedule(steps, _perform) if steps else None)
+    return _coming(world)
+
+
+def _coming(world: World) -> Answer:
+    return (world.script.view(world.clock()) if world.script else None) or {"next": []}
+
+
+def _perform(world: World, do: str, values: Mapping[str, Any]) -> Answer:
+    return COMMANDS["POST", f"/{do}"](world, Body(dict(values)))
 
 
 def _settings(world: World, body: Body) -> Answer:
@@ -145,13 +203,23 @@ COMMANDS: dict[tuple[str, str], Command] = {
     ("POST", "/stockout"): _stockout,
     ("POST", "/quota"): _quota,
     ("POST", "/api-error"): _api_error,
+    ("POST", "/storage-error"): _storage_error,
     ("POST", "/break-host"): _break_host,
+    ("POST", "/chaos"): _chaos,
+    ("POST", "/schedule"): _schedule,
     ("POST", "/settings"): _settings,
 }
 
 
 def _which(node: Node | Queued) -> Answer:
     return {"slice": node.id, "zone": node.zone, "state": str(node.state)}
+
+
+def _when(body: Body) -> Literal["pre", "post"]:
+    when = body.text("when", "pre")
+    if when not in ("pre", "post"):
+        raise _bad("when must be pre or post")
+    return when
 
 
 def _bad(said: str) -> ApiError:

@@ -18,6 +18,7 @@ from tpujob.emulator.records import (
     Pricing,
     Queued,
 )
+from tpujob.emulator.storage_faults import METHODS, STATUSES, StorageFault
 from tpujob.emulator.world import World
 
 JOB_LABEL = "tpujob-job"
@@ -139,6 +140,25 @@ def fail_calls(world: World, fault: CallFault) -> None:
     else:
         calls.append(fault)
     world.tell(f"{fault.method}: the next {fault.count} calls answer {fault.code} ({fault.when})")
+
+
+def fail_storage(world: World, fault: StorageFault) -> None:
+    """The next requests of Cloud Storage fail, or hang."""
+    if fault.method not in (*METHODS, "*"):
+        raise ApiError("INVALID_ARGUMENT", f"{fault.method!r} is none of {', '.join(METHODS)}, *")
+    if fault.status not in STATUSES:
+        known = ", ".join(map(str, STATUSES))
+        raise ApiError("INVALID_ARGUMENT", f"{fault.status} is none of {known}")
+    if fault.count > 0:
+        world.faults.storage.add(fault)
+        where = f" for {fault.path}" if fault.path else ""
+        said = f"the next {fault.count} {fault.method} requests{where} answer {fault.status}"
+        world.tell(f"Cloud Storage: {said} ({fault.when})")
+
+
+def mend_storage(world: World) -> None:
+    world.faults.storage.clear()
+    world.tell("Cloud Storage: mended")
 
 
 def _is_meant(id: str, spec: NodeSpec, wanted: str) -> bool:

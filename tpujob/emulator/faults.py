@@ -7,6 +7,7 @@ from typing import Literal
 
 from tpujob.domain import accelerators
 from tpujob.emulator.records import Pricing
+from tpujob.emulator.storage_faults import StorageFaults
 
 #: How the API spells a generation inside the name of a quota.
 _QUOTA_FAMILY = {
@@ -64,6 +65,7 @@ class Faults:
         default_factory=dict[tuple[str, str, Pricing], Quota]
     )
     calls: list[CallFault] = field(default_factory=list[CallFault])
+    storage: StorageFaults = field(default_factory=StorageFaults)
 
     def stockout(self, zone: str, generation: str, now: float) -> Stockout | None:
         """The one in force there, if any."""

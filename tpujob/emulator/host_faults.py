@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from tpujob.emulator.records import ApiError
 
 VARIABLE = "TPUJOB_FAULT"
+USUAL = "nan:step=20,device=0"  #: where none is named
 
 _Check = Callable[[str], bool]
 

@@ -20,6 +20,7 @@ def status(world: World) -> dict[str, Any]:
         "zones": [_zone_view(world, zone) for zone in sorted(world.stock.hosts)],
         "slices": sorted(slices, key=lambda s: s["name"]),
         "faults": _faults_view(world, now),
+        "script": world.script.view(now) if world.script else None,
         "recent": [{"at": round(at, 3), "text": text} for at, text in world.history],
     }
 
@@ -119,6 +120,17 @@ def _faults_view(world: World, now: float) -> dict[str, Any]:
                 "delay_s": c.delay,
             }
             for c in faults.calls
+        ],
+        "storage": [
+            {
+                "method": f.method,
+                "status": f.status,
+                "count": f.count,
+                "when": f.when,
+                "hang_s": f.hang,
+                "path": f.path,
+            }
+            for f in faults.storage.all()
         ],
         "bad_hosts": [{"physical": h.name, "fault": h.fault} for h in world.stock.bad()],
     }

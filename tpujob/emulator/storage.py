@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tpujob.emulator.storage_batch import handle_batch
 from tpujob.emulator.storage_disk import Disk
+from tpujob.emulator.storage_faults import StorageFaults, failing
 from tpujob.emulator.storage_http import serve
 from tpujob.emulator.storage_json import JsonApi
 from tpujob.emulator.storage_messages import Cut, Handler, Request, Response, TooLarge
@@ -31,7 +32,8 @@ _LOOPBACK = re.compile(r"(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?")
 class StorageServer:
     """A running server. `url` is what the official clients take as STORAGE_EMULATOR_HOST or `api_endpoint`."""
 
-    def __init__(self, state: Path, port: int) -> None:
+    def __init__(self, state: Path, port: int, faults: StorageFaults) -> None:
+        self._faults = faults
         self._disk = Disk(state)
         try:
             self._socket = socket.create_server(("127.0.0.1", port), backlog=1024)
@@ -56,7 +58,7 @@ class StorageServer:
 
     async def _main(self) -> None:
         uploads, xml = Uploads(self._disk), XmlApi(self._disk)
-        handler = make_handler(JsonApi(self._disk), uploads, xml)
+        handler = make_handler(JsonApi(self._disk), uploads, xml, self._faults)
         try:
             server, connections = await serve(self._socket, handler)
             await self._end.wait()
@@ -70,17 +72,17 @@ class StorageServer:
             self._disk.close()
 
 
-def start_storage(state: Path, port: int = 0) -> StorageServer:
+def start_storage(state: Path, port: int = 0, faults: StorageFaults | None = None) -> StorageServer:
     """Serve what the folder `state` holds, on loopback; returns when connections are accepted.
 
-    Buckets are made by clients, as in the cloud. Raises TpujobError when another server uses the folder, OSError when
-    the port is taken.
+    Buckets are made by clients, as in the cloud. A fault is met by the requests that come after it is set. Raises
+    TpujobError when another server uses the folder, OSError when the port is taken.
     """
-    return StorageServer(state, port)
+    return StorageServer(state, port, faults or StorageFaults())
 
 
-def make_handler(api: JsonApi, uploads: Uploads, xml: XmlApi) -> Handler:
-    async def one(request: Request) -> Response:
+def make_handler(api: JsonApi, uploads: Uploads, xml: XmlApi, faults: StorageFaults) -> Handler:
+    async def answer(request: Request) -> Response:
         try:
             found = await uploads.handle(request) or await api.handle(request)
             return found or await xml.handle(request)
@@ -99,6 +101,8 @@ def make_handler(api: JsonApi, uploads: Uploads, xml: XmlApi) -> Handler:
         except Exception:
             _log.exception("%s %s", request.method, request.path)
             return _error(ApiError(500, "backendError", "The emulator failed; see its log."))
+
+    one = failing(answer, faults, _error)
 
     async def handle(request: Request) -> Response:
         # A web page that a person has open can reach loopback too: by a name that it points there, or across origins.

@@ -58,9 +58,13 @@ class Body:
                 raise Cut
             if self._done:
                 return
-            self._wanted()
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
+            await self._more()
+
+    async def peek(self, size: int = 8192) -> bytes:
+        """What has arrived, once that is `size` bytes or all of it; `chunks` still gives it."""
+        while self.size < size and not self._done:
+            await self._more()
+        return b"".join(self._chunks)
 
     async def read(self, limit: int = 4 << 20) -> bytes:
         """All of it. Raises TooLarge, Cut."""
@@ -72,6 +76,11 @@ class Body:
                 raise TooLarge
             parts.append(chunk)
         return b"".join(parts)
+
+    async def _more(self) -> None:
+        self._wanted()
+        self._waiting = asyncio.get_running_loop().create_future()
+        await self._waiting
 
     def _wake(self) -> None:
         if self._waiting and not self._waiting.done():

@@ -13,7 +13,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tpujob.emulator.faults import Faults
 from tpujob.emulator.records import (
@@ -25,6 +25,9 @@ from tpujob.emulator.records import (
     Queued,
 )
 from tpujob.emulator.stock import HOSTS_PER_GENERATION, Stock
+
+if TYPE_CHECKING:
+    from tpujob.emulator.script import Script
 
 _KEPT_OPERATIONS = 1000
 _Record = TypeVar("_Record", Node, Queued)
@@ -39,6 +42,7 @@ class World:
         hosts_per_generation: int = HOSTS_PER_GENERATION,
         page_size: int = 500,
         host_env: Mapping[str, str] | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self.lock = threading.Condition()  #: notified when a timer or an effect is added
         self.clock = clock
@@ -46,11 +50,12 @@ class World:
         self.page_size = page_size  #: the most that one page of a list holds
         self.host_env = dict(host_env or {})  #: what every host's environment has
         self.stock = Stock.of_all_zones(hosts_per_generation)
-        self.faults = Faults()
+        self.faults = faults or Faults()
         self.nodes: dict[str, Node] = {}  #: by full name, as are the next two
         self.queued: dict[str, Queued] = {}
         self.operations: dict[str, Operation] = {}
         self.requests: dict[str, str] = {}  #: operation by request id
+        self.script: Script | None = None  #: drills that come by themselves
         self.history: deque[tuple[float, str]] = deque(maxlen=50)
         self._waiting: list[Callable[[], None]] = []
         self._removed: list[Node | Queued] = []

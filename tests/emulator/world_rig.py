@@ -1,0 +1,62 @@
+"""The model of the emulated cloud alone, with a clock turned by hand."""
+
+from __future__ import annotations
+
+from tpujob.emulator import mishaps, nodes, queue
+from tpujob.emulator.farm_client import NoFarm
+from tpujob.emulator.records import BringUp, Effect, Latencies, NodeSpec, SwitchOn, TakeDown
+from tpujob.emulator.world import World
+
+ZONE = "us-central2-b"
+SPEC = NodeSpec("v4-16", "tpu-ubuntu2204-base", "spot", {"tpujob-job": "000007"}, {}, True, b"")
+
+
+class Model:
+    """A world whose hosts answer at once."""
+
+    def __init__(self, hosts: int = 64) -> None:
+        self.now = 1000.0
+        latencies = Latencies(accept=1, create=10, delete=5, suspend=2)
+        self.world = World(lambda: self.now, latencies, hosts_per_generation=hosts)
+        self.done: list[Effect] = []
+        self.broken = False  #: hosts do not come up
+        self._farm = NoFarm()
+
+    def ask(self, id: str) -> None:
+        with self.world.lock:
+            queue.create(self.world, "p", ZONE, id, [(id, SPEC)], api="v2")
+
+    def go(self, seconds: float) -> None:
+        """Let that much time pass, each thing in its turn."""
+        end = self.now + seconds
+        with self.world.lock:
+            while True:
+                due = self.world.advance()
+                if self._answer():
+                    continue
+                if due is None or due > end:
+                    break
+                self.now = due
+        self.now = end
+
+    def _answer(self) -> bool:
+        effects = self.world.take_effects()
+        for effect in effects:
+            self.done.append(effect)
+            if isinstance(effect, BringUp) and self.broken:
+                nodes.hosts_not_up(self.world, effect.node, effect.number, "no room")
+            elif isinstance(effect, BringUp):
+                addresses = self._farm.bring_up(effect)
+                nodes.hosts_up(self.world, effect.node, effect.number, addresses)
+            elif isinstance(effect, TakeDown):
+                nodes.hosts_down(self.world, effect.node, effect.number)
+            elif isinstance(effect, SwitchOn):
+                mishaps.hosts_back(self.world, effect.node, effect.number)
+        return bool(effects)
+
+    def state(self, id: str) -> tuple[str, str]:
+        """Of the queued resource and of its node."""
+        place = f"projects/p/locations/{ZONE}"
+        asked = self.world.queued.get(f"{place}/queuedResources/{id}")
+        node = self.world.nodes.get(f"{place}/nodes/{id}")
+        return (str(asked.state) if asked else "", str(node.state) if node else "")
