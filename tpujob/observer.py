@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 LOOK = 10.0
 #: seconds, at most, for reading what the failed hosts kept of their end, and how many of them are read
 EVIDENCE, WITNESSES = 5.0, 8
-#: a report this old, in seconds, makes us ask its host over SSH, so often, and for so long
-PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 60.0, 30.0, 10.0
+#: so many reports that stay away make us ask the host over SSH, once in so many reports' time, and wait so many seconds
+PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 4, 2, 10.0
 
 
 @dataclass(slots=True)
@@ -75,9 +75,11 @@ class Observer:
         blobs: Blobs,
         clock: Clock,
         circuits: Callable[[], Mapping[str, Circuit]],
+        report_every: float,
     ) -> None:
         self.slices, self.hosts, self.blobs, self.clock = slices, hosts, blobs, clock
         self.circuits = circuits
+        self.report_every = report_every
         self.live: dict[str, Live] = {}
 
     def look(self, job: Job) -> Seen:
@@ -96,6 +98,7 @@ class Observer:
             reports=reports,
             readable_for=now - since,
             silent=silent,
+            report_every=self.report_every,
             circuits=self.circuits() if job.state in _ASKING else {},
         )
 
@@ -106,9 +109,9 @@ class Observer:
         too, and for how long."""
         if isinstance(reports, Unknown) or job.slice is None:
             return {}
-        now = self.clock.now()
-        quiet = {r.host for r in reports if r.age > PROBE_AFTER and r.phase != "exited"}
-        if quiet and now - live.probed_at >= PROBE_EVERY:
+        now, every = self.clock.now(), self.report_every
+        quiet = {r.host for r in reports if r.age > PROBE_AFTER * every and r.phase != "exited"}
+        if quiet and now - live.probed_at >= PROBE_EVERY * every:
             answered = self.hosts.alive(job.slice, timeout=PROBE_TIME)
             live.probed_at = now
             dead = {host: live.dead.get(host, (now, 0)) for host in quiet - answered}

@@ -79,7 +79,7 @@ class Reconciler:
         self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again
         self.offers = Offers(store)
-        self.observer = Observer(slices, hosts, blobs, clock, self.offers.circuits)
+        self.observer = Observer(slices, hosts, blobs, clock, self.offers.circuits, report_every)
         self.live, self.circuits = self.observer.live, self.offers.circuits
         self._started: dict[str, tuple[int, float]] = {}
         self._accused: set[str] = set()  #: what this process has stored already

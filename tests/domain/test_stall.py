@@ -96,17 +96,17 @@ def silent(age: float) -> tuple[Report, ...]:
 
 
 def test_silence_alone_is_not_enough_a_second_signal_is() -> None:
-    assert stall.silent(silent(400), {}) is None, "SSH was not asked, or answers"
-    assert stall.silent(silent(400), {1: Silence(60, 2)}) is None, "asked too seldom"
-    assert stall.silent(silent(100), {1: Silence(400, 9)}) is None, "it has just reported"
-    end = stall.silent(silent(400), {1: Silence(200, 5)})
+    assert stall.silent(silent(400), {}, 15) is None, "SSH was not asked, or answers"
+    assert stall.silent(silent(400), {1: Silence(60, 2)}, 15) is None, "asked too seldom"
+    assert stall.silent(silent(100), {1: Silence(400, 9)}, 15) is None, "it has just reported"
+    end = stall.silent(silent(400), {1: Silence(200, 5)}, 15)
     assert end is not None
     assert (end.outcome, end.cause, end.host) == (Outcome.INTERRUPTED, Cause.LOST_CONTACT, 1)
     assert end.message == "host 1 has not reported for 7 min and does not answer over SSH"
 
 
 def test_a_host_that_answers_but_never_reports_has_lost_its_agent() -> None:
-    end = stall.silent(silent(1000), {})
+    end = stall.silent(silent(1000), {}, 15)
     assert end is not None
     assert (end.cause, end.host) == (Cause.CRASH, 1), "the slice is not to blame"
     assert "its agent is gone" in end.message

@@ -275,7 +275,7 @@ def ready_is_trusted() -> Patch:
 
 
 def impatient_with_silence() -> Patch:
-    return mock.patch.object(stall, "SILENCE", 60.0)
+    return mock.patch.object(stall, "SILENCE", 4)
 
 
 def slice_number_is_reused() -> Patch:

@@ -81,7 +81,7 @@ def stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Deci
     if seen.readable_for < SECOND_LOOK or not isinstance(serving(job, seen), Present):
         return None
     end = (
-        stall.silent(reports, seen.silent)
+        stall.silent(reports, seen.silent, seen.report_every)
         or stall.left_behind(reports, host_count(job))
         or stall.hung(parse(job.spec).recovery.stall, reports)
     )

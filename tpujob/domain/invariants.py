@@ -6,13 +6,14 @@ name is the one under which it is listed in the documentation of the simulation 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from tpujob.domain.lifecycle import TABLE, apply
-from tpujob.domain.model import Event, EventKind, Job, Role, State
-from tpujob.domain.retry import POLICIES
-from tpujob.errors import TpujobError
+from tpujob.domain.lifecycle import REFUSALS, TABLE, apply
+from tpujob.domain.model import Event, EventKind, Job, Json, Role, Slice, State, Wish
+from tpujob.domain.retry import POLICIES, Policy
+from tpujob.domain.spec import Recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +38,47 @@ def of_step(before: Job, after: Job) -> list[Broken]:
     for name in ("id", "name", "user", "spec", "created_at", "bucket", "bundles"):
         if getattr(after, name) != getattr(before, name):
             found.append(("I6", f"{name} was changed after creation"))
-    if len(after.attempts) < len(before.attempts) or len(after.slices) < len(before.slices):
-        found.append(("I6", "an attempt or a slice was taken out of the record"))
+    if len(after.attempts) < len(before.attempts):
+        found.append(("I6", "an attempt was taken out of the record"))
     for old, new in zip(before.attempts, after.attempts, strict=False):
         if old.outcome is not None and (old.outcome, old.cause) != (new.outcome, new.cause):
             found.append(("I6", f"the outcome of attempt {old.number} was overwritten"))
         if (old.number, old.slice) != (new.number, new.slice):
             found.append(("I6", f"attempt {old.number} became attempt {new.number}"))
-    for one, other in zip(before.slices, after.slices, strict=False):
-        if one.gone_at is not None and one.gone_at != other.gone_at:
-            found.append(("I6", f"{one.name} was gone and is there again"))
+    found += _slices_kept(before.slices, after.slices)
     return [Broken(rule, after.id, text) for rule, text in found]
+
+
+def _slices_kept(before: Sequence[Slice], after: Sequence[Slice]) -> Iterable[tuple[str, str]]:
+    """Only requests that came to nothing, and are seen to be gone, may be forgotten, the oldest first."""
+    still = {s.name: s for s in after}
+    refusals = [s.name for s in before if s.refused and s.gone_at is not None]
+    for one in before:
+        other = still.get(one.name)
+        if other is None:
+            if one.name not in refusals[:-REFUSALS]:
+                yield "I6", f"{one.name} was taken out of the record"
+        elif one.gone_at is not None and one.gone_at != other.gone_at:
+            yield "I6", f"{one.name} was gone and is there again"
+        elif one.role is Role.CONDEMNED and other.role is not Role.CONDEMNED:
+            yield "I6", f"{one.name} was condemned and serves again"
+
+
+def first_record(job: Job) -> Job:
+    """The record with which a job began, as far as its events build on it."""
+    return Job(
+        id=job.id,
+        name=job.name,
+        user=job.user,
+        spec=job.spec,
+        state=State.QUEUED,
+        wish=Wish.RUN,
+        created_at=job.created_at,
+        state_since=job.created_at,
+        wake=job.created_at,
+        bucket=job.bucket,
+        bundles=job.bundles,
+    )
 
 
 def of_history(first: Job, events: Sequence[Event], job: Job) -> list[Broken]:
@@ -85,9 +116,14 @@ def _slices(job: Job) -> Iterable[tuple[str, str]]:
         yield "I1", f"{', '.join(s.name for s in live)} are served at once"
     if (job.state is State.QUEUED or job.state.final) and any(s.role is Role.SERVING for s in live):
         yield "I2", f"it is {job.state} and owns {live[-1].name}"
-    if [s.k for s in job.slices] != list(range(1, len(job.slices) + 1)):
+    if job.state.final and any(s.role is Role.CONDEMNED for s in live):
+        names = ", ".join(s.name for s in live if s.role is Role.CONDEMNED)
+        yield "I2", f"it is {job.state}, and {names} was condemned and is not gone"
+    if any(k >= next_k for k, next_k in pairwise(s.k for s in job.slices)):
         yield "I1", f"its slices are numbered {[s.k for s in job.slices]}"
     for one in job.slices:
+        if one.role is Role.CONDEMNED and not one.delete_reason:
+            yield "I5", f"{one.name} was condemned without a reason"
         if one.delete_asked_at is not None and not one.delete_reason:
             yield "I5", f"{one.name} was deleted without a reason"
         if one.gone_at is not None and one.delete_asked_at is None:
@@ -108,16 +144,18 @@ def _attempts(job: Job) -> Iterable[tuple[str, str]]:
     if job.state.final != (job.finished_at is not None):
         yield "I6", f"it is {job.state}, and its end is {job.finished_at}"
     for policy in POLICIES.values():
-        spent = job.spent.get(policy.budget, 0)
-        if policy.limit and spent > _limit(job, policy.limit):
-            yield "I8", f"{spent} {policy.budget} were spent of {_limit(job, policy.limit)}"
+        spent, most = job.spent.get(policy.budget, 0), _limit(job, policy)
+        if most is not None and spent > most:
+            yield "I8", f"{spent} {policy.budget} were spent of {most}"
 
 
 _WITH_PROGRAM = (State.PREPARING, State.RUNNING)
 
 
-def _limit(job: Job, name: str) -> int:
-    try:
-        return int(job.spec["recovery"][name])
-    except (KeyError, TypeError, ValueError) as error:
-        raise TpujobError(f"job {job.id} has no recovery.{name} in its spec") from error
+def _limit(job: Job, policy: Policy) -> int | None:
+    """How often a budget may be spent; None: there is no bound."""
+    if not policy.limit:
+        return policy.most_often
+    recovery: Mapping[str, Json] = job.spec.get("recovery") or {}
+    usual: int = Recovery.model_fields[policy.limit].default  # of a record older than the field
+    return int(recovery.get(policy.limit, usual))

@@ -352,6 +352,7 @@ class Seen:
     reports: tuple[Report, ...] | Unknown = ()  #: of the newest attempt only
     readable_for: float = 0.0  #: seconds for which reports could be read without a break
     silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
+    report_every: float = 15.0  #: seconds between two reports of a host
     circuits: Mapping[str, Circuit] = field(
         default_factory=dict[str, Circuit]
     )  #: by `capacity.key`

@@ -20,11 +20,12 @@ LOOKS = 5
 FIRST_STEP = 30 * 60.0
 #: seconds for which the rest neither ends nor goes on after a host has ended with success
 LEFT_BEHIND = 40.0
-#: reports that stay away this long, in seconds, and a host that does not answer over SSH: lost contact
-QUIET = 5 * 60.0
-UNREACHABLE, PROBES = 3 * 60.0, 3
-#: reports that stay away this long, in seconds, from a host that answers over SSH: its agent is gone
-SILENCE = 15 * 60.0
+#: the next three count in the time between two reports, which is 15 s
+#: so many reports that stay away (5 min), from a host that does not answer over SSH for so long (3 min) and so many
+#: times: lost contact
+QUIET, UNREACHABLE, PROBES = 20, 12, 3
+#: so many reports that stay away (15 min), from a host that answers over SSH: its agent is gone
+SILENCE = 60
 
 
 def limit(stall: float, running: Sequence[Report]) -> float:
@@ -63,19 +64,22 @@ def left_behind(reports: Sequence[Report], hosts: int) -> End | None:
     return End(Outcome.FAILED, Cause.HANG, rest[0].host, message, _stacks(rest, rest[0].host))
 
 
-def silent(reports: Sequence[Report], unreachable: Mapping[int, Silence]) -> End | None:
+def silent(
+    reports: Sequence[Report], unreachable: Mapping[int, Silence], every: float
+) -> End | None:
     """A host that reported once and no more. Two signals are asked for before it is given up: its reports stay away,
-    and it does not answer over SSH. One that answers has lost its agent, and the slice is not to blame."""
-    for report in (r for r in reports if r.phase != "exited" and r.age > QUIET):
+    and it does not answer over SSH. One that answers has lost its agent, and the slice is not to blame. `every`: the
+    seconds between two reports."""
+    for report in (r for r in reports if r.phase != "exited" and r.age > QUIET * every):
         quiet = f"host {report.host} has not reported for {_span(report.age)}"
         dead = unreachable.get(report.host)
-        if dead and dead.seconds >= UNREACHABLE and dead.probes >= PROBES:
+        if dead and dead.seconds >= UNREACHABLE * every and dead.probes >= PROBES:
             message = f"{quiet} and does not answer over SSH"
             proof = f"host {report.host}: {dead.probes} tries over SSH in {_span(dead.seconds)}"
             return End(
                 Outcome.INTERRUPTED, Cause.LOST_CONTACT, report.host, message, (proof, quiet)
             )
-        if dead is None and report.age > SILENCE:
+        if dead is None and report.age > SILENCE * every:
             message = f"{quiet}, but answers over SSH: its agent is gone"
             return End(Outcome.FAILED, Cause.CRASH, report.host, message, (quiet,))
     return None
