@@ -81,6 +81,14 @@ def test_a_command_that_makes_no_sense_is_refused(control: EmulatorClient) -> No
         control.break_host("nowhere-h001", "nan:step=3")
     with pytest.raises(NotFound, match="hosts 0 to 1, not 9"):
         control.slow("7", host=9, factor=2)
+    with pytest.raises(BadRequest, match="nan needs step"):
+        control.break_host(f"{ZONE}-h003", "nan")
+    with pytest.raises(BadRequest, match="418 is none of 200, 403"):
+        control.storage_error(418)
+    with pytest.raises(BadRequest, match="'TEA' is none of GET"):
+        control.storage_error(method="tea")
+    with pytest.raises(NotFound, match="no slice or job '8'"):
+        control.delete("8")
     with pytest.raises(NotFound, match="there is no call 'MakeTea'"):
         control.api_error("MakeTea", "UNAVAILABLE")
     with pytest.raises(BadRequest, match="'TEAPOT' is none of"):
@@ -143,10 +151,35 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
     assert "every host goes on" in run("hang", "7", "--off")
     assert "host 1 has fallen silent" in run("silence", "7", "--host", "1")
     assert "silent" in run("status")
+    assert "the next 2 requests (POST) answer 429" in run(
+        *(
+            "storage-error",
+            "--count",
+            "2",
+            "--status",
+            "429",
+            "--method",
+            "post",
+            "--path",
+            "jobs/7",
+        )
+    )
+    assert "POST jobs/7 429 before it takes effect, 2 times" in run("status")
+    assert "nothing is set" in run("storage-error", "--off")
     assert json.loads(run("settings", "--create", "0.03s"))["create"] == 0.03
     assert "gone in 30 s" in run("preempt", "tj-000007-1")
     assert "gone in" in run("status")
     assert json.loads(run("status", "--json"))["slices"][0]["name"] == "tj-000007-1"
+
+
+def test_commands_that_take_the_slice_away(cloud: Cloud, run: Run) -> None:
+    said = run("maintain", "7", "--restart", "--notice", "1m", "--window", "5m")
+    assert "tj-000007-1: its hosts go off in 60 s, for 300 s" in said
+    assert "maintenance" in run("status")
+    assert "suspended by the user" in run("suspend", "7")
+    until(lambda: "SUSPENDED by USER" in run("status"), "suspended")
+    assert "is being deleted" in run("delete", "7")
+    until(lambda: "no slices" in run("status"), "deleted")
 
 
 def test_status_of_a_request_without_hosts(cloud: Cloud, run: Run) -> None:

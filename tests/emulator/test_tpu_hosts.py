@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.emulator.farm_rig import FarmProcess
+from tests.emulator.storage_rig import ask
 from tests.emulator.tpu_rig import QUICK, ZONE, Cloud, node_state, queued, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.model import Absent, Present, Slice, SliceState
@@ -81,6 +82,11 @@ def test_a_slice_lives_on_its_hosts_and_dies_with_them(
     assert farm.run(second, "echo $TPUJOB_FAULT")[1] == b"nan:step=3\n", "it landed on a bad host"
     shown = emulator.client.status()["slices"][0]["hosts"]
     assert [h["physical"] for h in shown] == [f"{ZONE}-h000", f"{ZONE}-h001"]
+
+    emulator.client.storage_error(429, method="LIST")
+    storage = emulator.ready["storage"]
+    asked = [ask(storage, "GET", "/storage/v1/b?project=p")[0] for _ in range(2)]
+    assert asked == [429, 200], "the control interface and the storage do not share their faults"
 
     emulator.client.preempt("1", notice_s=0.2)
     until(lambda: "PREEMPTED" in str(slices.look(SLICE, timeout=20)).upper(), "PREEMPTED")
