@@ -111,9 +111,9 @@ class Bucket:
         text = b"".join(self.read(o["name"]) for o in self.list(prefix)).decode(errors="replace")
         return [line.partition(" ")[2] for line in text.splitlines()]
 
-    def report(self, attempt: int = 1) -> dict[str, Any]:
+    def report(self, attempt: int = 1, host: int = 0) -> dict[str, Any]:
         """What the agent says; empty: nothing yet."""
-        path = launch.report_path(f"jobs/{JOB}", attempt, 0)
+        path = launch.report_path(f"jobs/{JOB}", attempt, host)
         found = self.list(path)
         return json.loads(found[0]["metadata"]["report"]) if found else {}
 

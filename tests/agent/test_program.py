@@ -26,7 +26,8 @@ def test_the_agent_is_one_archive_for_python_3_8() -> None:
         found = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
         found |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
         top = {module.partition(".")[0] for module in found}
-        assert top <= allowed, f"{name} imports {top - allowed}"
+        more = {"jax", "numpy"} if name.endswith("/devices.py") else set()
+        assert top <= allowed | more, f"{name} imports {top - allowed}"
 
 
 def test_output_and_exit_code_arrive(host: Host) -> None:

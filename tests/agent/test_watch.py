@@ -54,7 +54,7 @@ def test_a_pattern_that_takes_for_ever_is_given_up_and_the_log_goes_on(host: Hos
     (note,) = [text for text in log if text.startswith("[tpujob]")]
     assert "watch.nonfinite takes too long" in note
     assert log.count(line) == 4
-    assert log[-1] == "end"
+    assert "end" in log
 
 
 @pytest.mark.parametrize("code", [65, 71])

@@ -30,6 +30,7 @@ from tpujob.agent.base import (
 from tpujob.agent.bundles import fetch
 from tpujob.agent.evidence import evidence, first_lines
 from tpujob.agent.log import Log
+from tpujob.agent.preflight import Lie, Preflight, doubt
 from tpujob.agent.processes import KILL_PATIENCE, end_all, family, free_devices, kernel_kills, send
 from tpujob.agent.reports import Progress, Reporter, number
 from tpujob.agent.storage import Metadata, Storage, StorageError
@@ -139,6 +140,9 @@ class Daemon:
         self._prepare(bundles)
         self._phase("clearing")
         self._aside(lambda: free_devices(self.plan["grace"]), whole=True)
+        if self.plan.get("preflight"):
+            self._phase("preflight")
+            self._preflight()
         self._phase("running")
         self.state["program"] = True
         self.save()
@@ -199,6 +203,22 @@ class Daemon:
             if code != 0:
                 raise Failure("set-up ended with exit code %d; its log says why" % code)
             write_json(done, {"attempt": self.plan["attempt"]})
+
+    def _preflight(self) -> None:
+        def run(argv: List[str], tag: bytes, patience: float) -> int:
+            code = self._run(argv, tag, patience=patience)
+            if self._told():
+                raise Stopped
+            return code
+
+        means = (self.log.note, run, self._aside, self._told)
+        try:
+            Preflight(self.plan, self.folder, self.storage, *means).go()
+        except Lie as lie:
+            # nobody knows whose fault it is when a device of any host may be to blame
+            where = {"host": self.plan["host"] if lie.device else None, "device": lie.device}
+            self.state["verdict"] = dict(where, step=None, blame="device", text=str(lie))
+            raise
 
     def _aside(self, work: Callable[[], Any], whole: bool = False) -> Any:
         """What `work` returns. It runs beside, so that a word to stop is heard; it is abandoned then, unless it must
@@ -280,6 +300,8 @@ class Daemon:
             os.makedirs(context["cache"], exist_ok=True)
         environment = dict(os.environ, PYTHONUNBUFFERED="1")
         environment.update(self.plan["env"])
+        # a drill belongs to a host, or to one run: what says nothing of one takes none away
+        context["fault"] = context.get("fault") or environment.get("TPUJOB_FAULT", "")
         environment.update({"TPUJOB_" + k.upper(): v for k, v in context.items()})
         path = (self.work, environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
@@ -388,6 +410,9 @@ class Daemon:
             self._noticed = self.metadata.notice() or ""
         self._listen()
         self.save()
+        stalled = self.supervision is not None and self.supervision.has_stalled
+        if stalled or (code not in (0, INTERRUPTED) and not self._told()):
+            doubt()
         if self.state["error"]:
             self.log.note(self.state["error"])
         last_words = b"" if code in (0, INTERRUPTED) else evidence(self.log.tail())

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from email.utils import parsedate_to_datetime
 from typing import Any, Callable, Dict, Optional, Tuple
 
 PIECE = 1024 * 1024  #: bytes that are read at once
@@ -65,6 +66,9 @@ class Storage:
         self._metadata = None if emulated else metadata
         self._token, self._token_until = "", 0.0
         self._lock = threading.Lock()
+        self.skew: Optional[float] = (
+            None  #: seconds that this host's clock is ahead of the storage's
+        )
 
     def put(self, path: str, data: bytes, metadata: Optional[Dict[str, str]] = None) -> None:
         """Write whole or not at all. Raises StorageError."""
@@ -105,7 +109,9 @@ class Storage:
             self._base + where, body, headers, method=method
         )
         try:
-            return self._opener.open(request, timeout=15)
+            response = self._opener.open(request, timeout=15)
+            self._compare_clocks(response.headers.get("Date"))
+            return response
         except urllib.error.HTTPError as error:
             said = ""
             with contextlib.suppress(OSError, http.client.HTTPException), error:
@@ -115,6 +121,10 @@ class Storage:
             raise StorageError("HTTP %d: %s" % (error.code, said), error.code) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise StorageError("no answer from the storage: %s" % error) from error
+
+    def _compare_clocks(self, date: Optional[str]) -> None:
+        with contextlib.suppress(TypeError, ValueError, IndexError):
+            self.skew = time.time() - parsedate_to_datetime(date or "").timestamp()
 
     def _bearer(self) -> str:
         """Empty for an emulator, and when the metadata server has none."""

@@ -1,0 +1,191 @@
+"""The check before a program starts: what it finds, what it lets pass, and that hosts wait for each other in vain only
+for so long.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.host import JOB, Host, until
+from tpujob.agent import preflight
+from tpujob.domain import launch
+
+
+def asked(**changes: Any) -> dict[str, Any]:
+    """What a plan says of the check, for one host of four chips."""
+    default = {"slice": "tj-000042-1", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 40}
+    return {**default, "required": True, **changes}
+
+
+def emulated(host: Host) -> Host:
+    """JAX works on it, with four devices."""
+    host.env.update(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4")
+    return host
+
+
+def said(host: Host, attempt: int = 1) -> dict[str, str]:
+    """The lines of the check in the log, by what was checked."""
+    lines = [line.split(": ", 2) for line in host.bucket.log(attempt)]
+    return {
+        line[1]: line[2] for line in lines if line[0] == "[tpujob] pre-flight" and len(line) > 2
+    }
+
+
+@pytest.fixture
+def pair(host: Host, tmp_path: Path) -> Iterator[tuple[Host, Host]]:
+    """Two hosts of a slice."""
+    other = Host(tmp_path / "other", host.bucket, host.metadata)
+    yield host, other
+    other.close()
+
+
+def together(pair: tuple[Host, Host], attempt: int = 1, **changes: Any) -> list[dict[str, Any]]:
+    """The last reports of a pair that is started at once."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    check = asked(**{"hosts": 2, "chips": 8, "coordinator": address, **changes})
+    for number, host in enumerate(pair):
+        host.start("echo ran", host=number, hosts=2, attempt=attempt, preflight=check)
+    bucket = pair[0].bucket
+
+    def ended() -> list[dict[str, Any]] | None:
+        reports = [bucket.report(attempt, number) for number in (0, 1)]
+        return reports if all(r.get("phase") == "exited" for r in reports) else None
+
+    return until(ended, f"both ends; {[bucket.report(attempt, n) for n in (0, 1)]}", 90)
+
+
+# One host ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_check_is_one_line_and_the_result_is_kept(host: Host) -> None:
+    report = host.run("echo ran", preflight=asked(required=False))
+    assert (report["exit_code"], report["cause"]) == (0, None)
+    lines = said(host)
+    assert [*lines] == ["disk", "workdir", "clock", "device", "versions", "devices"]
+    assert "were not checked" in lines["devices"]
+    assert host.bucket.list(f"jobs/{JOB}/attempts/1/preflight") == [], "it left something behind"
+    kept = json.loads((host.home / ".tpujob" / "preflight.json").read_text())
+    assert kept["checks"] == lines
+    assert host.bucket.log()[-1] == "ran"
+
+
+def test_without_a_wish_for_it_nothing_is_checked(host: Host) -> None:
+    host.run("echo ran", preflight=None)
+    assert host.bucket.log() == ["ran"]
+
+
+def test_a_program_that_needs_jax_is_not_started_without(host: Host) -> None:
+    report = host.run(["python3", "-c", "print('ran')"], preflight=asked())
+    assert (report["cause"], report["exit_code"]) == ("PREFLIGHT", None)
+    assert report["error"] == "jax has no libtpu to reach a TPU on host 0"
+    assert "ran" not in host.bucket.log()
+
+
+def test_a_stop_ends_the_check(host: Host) -> None:
+    check = asked(hosts=2, coordinator="127.0.0.1:9", seconds=100)
+    host.start("echo never", host=0, hosts=2, preflight=check)
+    host.phase("preflight")
+    host.agent("stop", "--grace", 1)
+    assert host.ended()["exit_code"] == -15
+    assert "never" not in host.bucket.log()
+
+
+@pytest.mark.slow
+def test_devices_that_are_right_are_asked_once_an_hour(host: Host) -> None:
+    emulated(host)
+    assert host.run("echo ran; exit 75", preflight=asked())["exit_code"] == 75
+    assert said(host)["devices"] == "4 of cpu, 4 in all, gave right answers"
+    host.run("exit 70", preflight=asked(), attempt=2)
+    assert said(host, 2)["devices"] == "checked on all hosts less than an hour ago"
+    # a bad end casts doubt on them
+    report = host.run("echo never", preflight=asked(chips=8), attempt=3)
+    assert report["cause"] == "PREFLIGHT"
+    assert report["error"].startswith("jax finds 4 chips on this host, and 8 were expected")
+    assert "never" not in host.bucket.log(3)
+
+
+@pytest.mark.slow
+def test_a_device_that_lies_is_named_and_the_program_is_not_started(host: Host) -> None:
+    emulated(host).env["TPUJOB_FAULT"] = "preflight:device=2"
+    report = host.run("echo never", preflight=asked())
+    assert report["cause"] == "BAD_HOST"
+    verdict = launch.read_report(0, json.dumps(report), age=0)
+    assert verdict is not None
+    assert verdict.verdict is not None
+    assert (verdict.verdict.blame, verdict.verdict.host) == ("device", 0)
+    assert verdict.verdict.device == "cpu:2"
+    assert report["error"].startswith("cpu:2 multiplies wrongly: 1 of ")
+    assert "never" not in host.bucket.log()
+    kept = json.loads((host.home / ".tpujob" / "preflight.json").read_text())
+    assert kept["passed"] is False
+
+
+# Two hosts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_two_hosts_check_together_and_agree_to_skip_it(pair: tuple[Host, Host]) -> None:
+    for host in pair:
+        emulated(host)
+    assert [r["exit_code"] for r in together(pair)] == [0, 0]
+    assert said(pair[0])["devices"] == "4 of cpu, 8 in all, gave right answers"
+    assert [r["exit_code"] for r in together(pair, attempt=2)] == [0, 0]
+    assert "less than an hour ago" in said(pair[0], 2)["devices"]
+    (pair[1].home / ".tpujob" / "preflight.json").unlink()
+    # one that has no earlier result is enough for both to check again
+    assert [r["exit_code"] for r in together(pair, attempt=3)] == [0, 0]
+    assert "right answers" in said(pair[0], 3)["devices"]
+
+
+def test_a_host_that_does_not_come_is_named(host: Host) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    check = asked(hosts=2, coordinator=address, seconds=0.5)
+    report = host.run("echo never", host=0, hosts=2, preflight=check)
+    assert report["cause"] == "PREFLIGHT"
+    assert report["error"].startswith("host 1 did not come to the pre-flight within ")
+    host.start("echo never", host=1, hosts=2, preflight=check, attempt=2)
+    report = until(
+        lambda: host.bucket.report(2, 1).get("cause") and host.bucket.report(2, 1), "end"
+    )
+    assert report["error"].startswith("host 0 did not come to the pre-flight within ")
+
+
+def test_hosts_with_other_versions_are_told_apart(pair: tuple[Host, Host]) -> None:
+    old = pair[1].home / "old" / "jax-0.4.1.dist-info"
+    old.mkdir(parents=True)
+    (old / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.4.1\n")
+    pair[1].env["PYTHONPATH"] = str(old.parent)
+    reports = together(pair)
+    assert [r["cause"] for r in reports] == ["PREFLIGHT", "PREFLIGHT"]
+    assert {r["error"] for r in reports} == {reports[0]["error"]}, "all say the same"
+    assert reports[0]["error"].startswith("host 1 has jax 0.4.1, and ")
+
+
+# Parts ---------------------------------------------------------------------------------------------------------------
+
+
+def word(host: int, jax: str = "1", code: str = "a") -> dict[str, Any]:
+    return {"host": host, "versions": {"jax": jax}, "bundles": [code]}
+
+
+@pytest.mark.parametrize(
+    ("words", "odd"),
+    [
+        ([word(0), word(1), word(2)], ""),
+        ([word(0), word(1, "2"), word(2)], "host 1 has jax 2, and 1 is expected"),
+        ([word(0, "2"), word(1), word(2)], "host 0 has jax 2, and 1 is expected"),
+        ([word(0, "2"), word(1)], "host 1 has jax 1, and 2 is expected"),
+        ([word(0), word(1, "")], "host 1 has jax none, and 1 is expected"),
+        ([word(0), word(1, code="b")], "host 1 has code b, and a is expected"),
+    ],
+)
+def test_the_odd_host_is_named(words: list[dict[str, Any]], odd: str) -> None:
+    assert preflight.difference(words) == odd

@@ -1,0 +1,286 @@
+"""The check before a program starts: that this host, and all hosts together, are what they should be. What it found
+is kept in `~/.tpujob/preflight.json`, so that an attempt soon after need not ask the devices again.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import pkgutil
+import secrets
+import shutil
+import time
+from typing import Any, Callable, Dict, List, Tuple
+
+from tpujob.agent.base import ROOT, Failure, Record, read_json, write_json
+from tpujob.agent.meeting import meet
+from tpujob.agent.processes import device_files, free_devices, hidden_holders, holders, read_proc
+from tpujob.agent.storage import Storage, StorageError
+
+KEPT = os.path.join(ROOT, "preflight.json")
+FRESH = 3600.0  #: seconds for which a check of the devices holds
+ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: of the disk that must be free: bytes, and part of the whole
+SKEW_WARNS, SKEW_FAILS = 60.0, 600.0  #: seconds between this host's clock and the storage's
+ARRIVAL = 3  #: times the budget, for hosts whose set-up takes longer than others'
+TRIES = 10.0  #: seconds that the storage may be away
+COMPARED = ("jax", "jaxlib", "libtpu")
+
+Run = Callable[[List[str], bytes, float], int]
+Aside = Callable[..., Any]
+
+
+class Preflight:
+    def __init__(
+        self,
+        plan: Record,
+        folder: str,
+        storage: Storage,
+        note: Callable[[str], None],
+        run: Run,
+        aside: Aside,
+        told: Callable[[], bool],
+    ) -> None:
+        """`run` runs a command as the program would be run, and returns its exit code; `aside` does what it is given
+        while a word to stop is heard; both raise Stopped then."""
+        self._plan, self._asked, self._storage = plan, plan["preflight"], storage
+        self._folder = os.path.join(folder, "preflight")
+        self._run, self._aside, self._told = run, aside, told
+        self._started = time.monotonic()
+        self._said: Dict[str, str] = {}
+        self._key: Record = {}
+        self._skipped = False
+        self._log = note
+
+    def go(self) -> None:
+        """Every check, in the order of what it costs. Raises Failure."""
+        passed = False
+        try:
+            self._aside(self._quick)
+            facts = self._facts()
+            self._key = self._key_of(facts)
+            words = self._meeting(facts, is_fresh(self._key))
+            if self._may_skip(words):
+                passed = is_fresh(self._key)
+            else:
+                self._devices()
+                passed = True
+        finally:
+            self._keep(passed)
+
+    # On this host
+
+    def _quick(self) -> None:
+        self._disk()
+        self._workdir()
+        self._clock()
+        files = device_files()
+        left = holders(files) | hidden_holders(files)
+        if left:
+            names = [read_proc(pid, "comm").decode("utf-8", "replace").strip() for pid in left]
+            raise Failure("the TPU is held by %s" % ", ".join(sorted(names)), "PREFLIGHT")
+        self._note("device", "nothing holds it" if files else "there are no device files")
+
+    def _disk(self) -> None:
+        usage = shutil.disk_usage(ROOT)
+        free, share = usage.free / 1024**3, usage.free / usage.total
+        self._note("disk", "%.1f GiB are free (%.0f %%)" % (free, 100 * share))
+        if usage.free < ROOM or share < ROOM_SHARE:
+            text = "%.1f GiB (%.0f %%) of the disk are free, and %.0f GiB and %.0f %% are needed"
+            needed = (ROOM / 1024**3, 100 * ROOM_SHARE)
+            raise Failure(text % (free, 100 * share, *needed), "PREFLIGHT")
+
+    def _workdir(self) -> None:
+        where = (self._plan["workdir"], self._plan["attempt"], self._plan["host"])
+        path = "%s/attempts/%d/preflight/host-%d" % where
+        until = time.monotonic() + TRIES
+        while True:
+            data = secrets.token_hex(32).encode()
+            try:
+                began = time.monotonic()
+                self._storage.put(path, data)
+                read: List[bytes] = []
+                self._storage.read(path, read.append)
+                self._storage.delete(path)
+                break
+            except StorageError as error:
+                if time.monotonic() > until or error.status in (400, 401, 403, 404):
+                    text = "the workdir cannot be written, read and deleted in: %s" % error
+                    raise Failure(text[:400], "PREFLIGHT") from error
+            time.sleep(0.5)
+        if b"".join(read) != data:
+            raise Failure("the workdir gives back something else than was written", "PREFLIGHT")
+        took = time.monotonic() - began
+        self._note("workdir", "written, read and deleted in %.2f s" % took)
+
+    def _clock(self) -> None:
+        skew = self._storage.skew
+        if skew is None:
+            return self._note("clock", "the storage does not tell the time")
+        text = "%.0f s off the storage's" % abs(skew)
+        self._note("clock", text + (", which is much" if abs(skew) > SKEW_WARNS else ""))
+        if abs(skew) > SKEW_FAILS:
+            limit = "at most %.0f s are expected" % SKEW_FAILS
+            raise Failure("the clock of this host is %s, and %s" % (text, limit), "PREFLIGHT")
+        return None
+
+    # Of all hosts
+
+    def _facts(self) -> Record:
+        """What is installed where the program runs; empty: its Python does not start."""
+        code, said = self._script("facts", min(20.0, self._left()))
+        return said if code == 0 else {}
+
+    def _key_of(self, facts: Record) -> Record:
+        """What must be the same for an earlier check to hold."""
+        boot = ""
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                boot = file.read().strip()
+        except OSError:
+            pass
+        asked = {name: self._asked[name] for name in ("slice", "chips", "hosts")}
+        bundles = [os.path.basename(path) for path in self._plan["bundles"]]
+        versions: Record = facts.get("versions") or {}
+        return {**asked, "versions": versions, "bundles": bundles, "boot": boot}
+
+    def _meeting(self, facts: Record, fresh: bool) -> List[Record]:
+        """The words of all hosts, which agree. Raises Failure."""
+        plan = self._plan
+        word = {name: plan[name] for name in ("job", "attempt", "host")}
+        bundles = [os.path.basename(path)[:12] for path in plan["bundles"]]
+        usable = bool(facts.get("usable"))
+        versions: Record = facts.get("versions") or {}
+        word.update(versions=versions, bundles=bundles, usable=usable, fresh=fresh)
+        words = [word]
+        if plan["hosts"] > 1:
+            before = time.monotonic()
+            patience = ARRIVAL * float(self._asked["seconds"])
+            address, hosts = self._asked["coordinator"], plan["hosts"]
+            words = self._aside(lambda: meet(address, word, hosts, patience, self._told))
+            self._started += time.monotonic() - before  # to wait for others is no check
+            self._note("hosts", "all %d have come" % hosts)
+        odd = difference(words)
+        if odd:
+            raise Failure(odd, "PREFLIGHT")
+        named = ["%s %s" % (name, versions[name]) for name in COMPARED if versions.get(name)]
+        self._note("versions", ", ".join(named) or "nothing of JAX is installed")
+        return words
+
+    def _may_skip(self, words: List[Record]) -> bool:
+        """Whether the devices need not be asked: decided by the words of all hosts alone, so that none waits for
+        another that does not ask. Raises Failure."""
+        if all(word["fresh"] for word in words):
+            self._skipped = True
+            self._note("devices", "checked on all hosts less than an hour ago")
+            return True
+        useless = [word["host"] for word in words if not word["usable"]]
+        if not useless:
+            return False
+        lacking = not words[0]["versions"].get("jax")
+        what = "jax is not installed" if lacking else "jax has no libtpu to reach a TPU"
+        if self._asked["required"]:
+            raise Failure("%s on host %d" % (what, useless[0]), "PREFLIGHT")
+        self._note("devices", "%s: devices were not checked" % what)
+        return True
+
+    def _devices(self) -> None:
+        seconds = max(5.0, self._left())
+        names = ("coordinator", "hosts", "chips")
+        order = {name: self._asked[name] for name in names}
+        order.update(host=self._plan["host"], seconds=seconds)
+        before = time.monotonic()
+        code, said = self._script("check", seconds, json.dumps(order))
+        self._aside(lambda: free_devices(0), whole=True)
+        if said.get("lies"):
+            raise Lie(str(said["error"])[:400], str(said.get("device", "")))
+        if said.get("error"):
+            raise Failure("%s, at %s" % (said["error"], said["stage"]), "PREFLIGHT")
+        if not said.get("ok"):
+            took = time.monotonic() - before
+            stage = said.get("stage", "its start")
+            ended = "was not done within %.0f s" % seconds if took >= seconds else "broke off"
+            how = "" if took >= seconds else " (exit code %d)" % code
+            text = "the check of the devices %s%s, at %s" % (ended, how, stage)
+            raise Failure(text, "PREFLIGHT")
+        counts = (said.get("devices"), said.get("kind"), said.get("total"))
+        took = time.monotonic() - before
+        self._note("devices", "%s of %s, %s in all, gave right answers" % counts)
+        self._log("pre-flight: the devices took %.1f s" % took)
+
+    # Helpers
+
+    def _script(self, what: str, patience: float, *more: str) -> Tuple[int, Record]:
+        """Exit code and result of `devices.py`, run as the program will be."""
+        os.makedirs(self._folder, exist_ok=True)
+        script = os.path.join(self._folder, "devices.py")
+        result = os.path.join(self._folder, what + ".json")
+        with open(script, "wb") as file:
+            file.write(pkgutil.get_data("tpujob.agent", "devices.py") or b"")
+        if os.path.exists(result):
+            os.unlink(result)
+        first = self._plan["argv"][0]
+        python = first if os.path.basename(first).startswith("python") else "python3"
+        code = self._run([python, script, what, result, *more], b"[pre-flight] ", patience)
+        return code, read_json(result)
+
+    def _left(self) -> float:
+        return self._started + float(self._asked["seconds"]) - time.monotonic()
+
+    def _note(self, check: str, text: str) -> None:
+        self._said[check] = text
+        self._log("pre-flight: %s: %s" % (check, text))
+
+    def _keep(self, passed: bool) -> None:
+        """An earlier check that still holds does so from its own time on."""
+        before = read_json(KEPT)
+        at = before.get("at") if passed and self._skipped else time.time()
+        record = {"v": 1, "at": at, "passed": passed, "key": self._key, "checks": self._said}
+        write_json(KEPT, dict(record, attempt=self._plan["attempt"]))
+
+
+class Lie(Failure):
+    """A device gave a wrong answer; `device` is empty when it may be any one."""
+
+    def __init__(self, text: str, device: str) -> None:
+        super().__init__(text, "BAD_HOST")
+        self.device = device
+
+
+def is_fresh(key: Record) -> bool:
+    """Whether a check of the same devices with the same code passed on this host a short while ago."""
+    kept = read_json(KEPT)
+    at = kept.get("at")
+    recent = isinstance(at, (int, float)) and 0 <= time.time() - at < FRESH
+    return recent and kept.get("passed") is True and kept.get("key") == key
+
+
+def doubt() -> None:
+    """What was found no longer holds: an attempt has ended in a way that the devices may be to blame for."""
+    kept = read_json(KEPT)
+    if kept.get("passed"):
+        write_json(KEPT, dict(kept, passed=False))
+
+
+def difference(words: List[Record]) -> str:
+    """Which host has something else than the others; empty: all have the same."""
+    for name in (*COMPARED, "code"):
+        found = [_shown(word, name) for word in words]
+        (usual, times), *others = collections.Counter(found).most_common()
+        if others:
+            odd = next(i for i, value in enumerate(found) if value != usual)
+            if (
+                times * 2 == len(found) and odd == 0
+            ):  # no majority: host 0 is what others are held to
+                odd, usual = next(i for i, v in enumerate(found) if v != found[0]), found[0]
+            return "host %d has %s %s, and %s is expected" % (
+                words[odd]["host"], name, found[odd], usual,
+            )  # fmt: skip
+    return ""
+
+
+def _shown(word: Record, name: str) -> str:
+    if name == "code":
+        return " ".join(word.get("bundles") or []) or "none"
+    versions: Record = word.get("versions") or {}
+    return str(versions.get(name) or "none")
