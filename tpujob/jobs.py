@@ -11,14 +11,28 @@ from typing import Any, Protocol
 
 from tpujob import logs as log_reader
 from tpujob.bundle import workloads_bundle
-from tpujob.domain import accelerators, launch
+from tpujob.domain import accelerators, capacity, launch
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import Event, EventKind, Job, Slice, State, Wish
+from tpujob.domain.model import Circuit, Event, EventKind, Job, Slice, State, Wish
 from tpujob.domain.placement import Option, options, region_of
 from tpujob.domain.spec import JobSpec, dump, parse
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
-from tpujob.ports import Blobs, Clock, EventView, HostAccess, JobView, LogPage, PlanView, Store
+from tpujob.ports import (
+    Blobs,
+    BrokenView,
+    Clock,
+    EventView,
+    HostAccess,
+    JobView,
+    LeakView,
+    LogPage,
+    PlanView,
+    Slices,
+    Store,
+    SuspectView,
+)
 from tpujob.reconciler import Live
+from tpujob.upkeep import Upkeep
 from tpujob.views import event_view, job_view
 
 #: seconds to write a bundle to the bucket
@@ -56,11 +70,13 @@ class Jobs:
         blobs: Blobs,
         clock: Clock,
         *,
+        slices: Slices,
         bucket: Callable[[str], str],
         access: Callable[[Slice, int], HostAccess],
         loop: Attention,
         watch: Changes,
         live: Mapping[str, Live],
+        circuits: Callable[[], Mapping[str, Circuit]] = dict,
     ) -> None:
         self._store, self._blobs, self._clock = store, blobs, clock
         self._bucket = bucket  #: region -> `gs://…`
@@ -68,6 +84,8 @@ class Jobs:
         self._loop = loop
         self._watch = watch
         self._live = live
+        self._circuits = circuits  #: the offers that were refused lately, for all jobs
+        self._upkeep = Upkeep(store, slices, clock)
 
     # Submit ----------------------------------------------------------------------------------------------------------
 
@@ -287,6 +305,23 @@ class Jobs:
         self._watch.poke()
         self._loop.poke(job_id)
 
+    # Upkeep ----------------------------------------------------------------------------------------------------------
+
+    def hosts(self) -> list[SuspectView]:
+        return self._upkeep.hosts()
+
+    def pin_host(self, physical: str, verdict: str) -> SuspectView:
+        return self._upkeep.pin_host(physical, verdict)
+
+    def clear_host(self, physical: str) -> None:
+        self._upkeep.clear_host(physical)
+
+    def leaks(self) -> list[LeakView]:
+        return self._upkeep.leaks()
+
+    def fsck(self) -> list[BrokenView]:
+        return self._upkeep.fsck()
+
     # Find ------------------------------------------------------------------------------------------------------------
 
     def _find(self, job: str) -> Job:
@@ -320,8 +355,19 @@ class Jobs:
             moved_at=live.moved_at if live and use else None,
             trouble=live.trouble if live else "",
             trouble_since=live.trouble_since if live else None,
+            waiting=self._waiting(job) if full else "",
             full=full,
         )
+
+    def _waiting(self, job: Job) -> str:
+        if job.state not in _ASKING or not capacity.refusals(job):
+            return ""
+        offers = options(parse(job.spec))
+        return capacity.waiting(job, offers, self._circuits(), self._clock.now())
+
+
+#: states in which a job waits for a slice
+_ASKING = (State.QUEUED, State.PROVISIONING, State.RELEASING)
 
 
 def _keep_final(job: Job) -> bool:

@@ -44,11 +44,13 @@ class Store(Protocol):
         ...
 
     def get(self, job_id: str) -> Job:
-        """Raises NotFound."""
+        """Raises NotFound; StoreError when its record is damaged."""
         ...
 
     def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
-        """Jobs, newest first. `live`: True: not in a final state; False: in one; None: both."""
+        """Jobs, newest first. `live`: True: not in a final state; False: in one; None: both.
+        Those whose record is damaged are left out: whoever concludes something from a job's absence asks
+        `damaged()` too."""
         ...
 
     def commit(
@@ -93,6 +95,14 @@ class Store(Protocol):
         """The newest change number, and the ids of jobs changed after `after` (removed ones included). Cheap."""
         ...
 
+    def damaged(self) -> list[tuple[str, str]]:
+        """Ids of the jobs whose record cannot be read, each with the reason. `list` and `due` leave them out."""
+        ...
+
+    def zones(self) -> list[str]:
+        """Every zone in which a slice was ever asked for, also by jobs that are removed by now."""
+        ...
+
     def accuse(
         self,
         physicals: Sequence[str],
@@ -132,6 +142,8 @@ class Owned:
     job_id: str
     created_at: float
     detail: str = ""
+    type: str = ""  #: empty: not told
+    pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: not told
 
 
 class Slices(Protocol):
@@ -257,6 +269,16 @@ class SliceView(TypedDict):
     hosts: list[str]  #: addresses, by host number
 
 
+class VerdictView(TypedDict):
+    """Where a number that is not finite came from."""
+
+    step: int | None
+    host: int | None
+    device: str
+    blame: str  #: `device`, `data` or `model`; empty: nobody knows
+    text: str
+
+
 class AttemptView(TypedDict):
     number: int
     slice: str
@@ -268,6 +290,8 @@ class AttemptView(TypedDict):
     host: int | None
     message: str
     evidence: list[str]  #: the lines that prove the cause, each with its host
+    physical: list[str]  #: the machines below its hosts, by host; empty where they are not known
+    verdict: VerdictView | None  #: of numbers that are not finite
     step: int | None
     checkpoint: int | None
     resumed_from: int | None
@@ -282,6 +306,7 @@ class JobView(TypedDict):
     message: str  #: why it stands where it stands
     trouble: str  #: what is in the way just now and is tried again, in one line; empty: nothing
     trouble_since: str | None
+    waiting: str  #: for capacity: how often refused, where, since when, what is tried next; empty: it is not
     outcome: str | None
     cause: str | None
     type: str

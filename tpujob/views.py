@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tpujob.domain import accelerators, cost
-from tpujob.domain.model import Attempt, Event, Job, Progress, Slice, State
-from tpujob.ports import AttemptView, EventView, JobView, SliceView
+from tpujob.domain import accelerators, cost, suspects
+from tpujob.domain.model import Attempt, Event, Job, Progress, Slice, State, Suspect, Verdict
+from tpujob.errors import BadSpec
+from tpujob.ports import (
+    AttemptView,
+    EventView,
+    JobView,
+    LeakView,
+    Owned,
+    SliceView,
+    SuspectView,
+    VerdictView,
+)
 
 
 def job_view(
@@ -17,10 +27,12 @@ def job_view(
     moved_at: float | None = None,
     trouble: str = "",
     trouble_since: float | None = None,
+    waiting: str = "",
     full: bool = True,
 ) -> JobView:
     """`job` at `now`. `progress` is what its reports say just now, `moved_at` when its step last changed, `trouble`
-    what is being retried. Without `full`, `slices`, `attempts` and `spec` stay empty."""
+    what is being retried, `waiting` what it waits for that the cloud refused. Without `full`, `slices`, `attempts`
+    and `spec` stay empty."""
     trouble = "" if job.state.final else trouble
     serving, attempt = job.slice, job.attempt
     shown = serving or (job.slices[-1] if job.slices else None)
@@ -36,6 +48,7 @@ def job_view(
         message=f"{job.message}; {trouble}" if trouble else job.message,
         trouble=trouble,
         trouble_since=_maybe(trouble_since) if trouble else None,
+        waiting=waiting,
         outcome=job.outcome,
         cause=job.cause,
         type=facts.type,
@@ -102,9 +115,21 @@ def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptVi
         host=attempt.host,
         message=attempt.message,
         evidence=list(attempt.evidence),
+        physical=list(attempt.physical),
+        verdict=verdict_view(attempt.verdict) if attempt.verdict else None,
         step=done.step,
         checkpoint=done.checkpoint,
         resumed_from=done.resumed_from,
+    )
+
+
+def verdict_view(verdict: Verdict) -> VerdictView:
+    return VerdictView(
+        step=verdict.step,
+        host=verdict.host,
+        device=verdict.device,
+        blame=verdict.blame,
+        text=verdict.text,
     )
 
 
@@ -112,6 +137,38 @@ def event_view(event: Event) -> EventView:
     return EventView(
         seq=event.seq, kind=event.kind, at=_time(event.at), state=event.state, text=event.text
     )
+
+
+def suspect_view(suspect: Suspect, *, now: float) -> SuspectView:
+    return SuspectView(
+        physical=suspect.physical,
+        zone=suspect.zone,
+        score=round(suspects.score(suspect, now), 3),
+        refused=suspects.refused(suspect, now),
+        pinned=suspect.pinned,
+        reasons=list(suspect.reasons),
+        updated_at=_time(suspect.updated_at),
+    )
+
+
+def leak_view(owned: Owned, *, now: float) -> LeakView:
+    return LeakView(
+        name=owned.name,
+        zone=owned.zone,
+        job=owned.job_id,
+        age_s=max(0.0, round(now - owned.created_at, 3)),
+        usd_per_hour=_list_price(owned),
+        detail=owned.detail,
+    )
+
+
+def _list_price(owned: Owned) -> float | None:
+    if owned.pricing not in ("spot", "on-demand", "reserved"):
+        return None
+    try:
+        return cost.usd_per_hour(owned.type, owned.zone, owned.pricing)
+    except BadSpec:  # no type of ours, or one that the tables do not know any more
+        return None
 
 
 _WAITING = (State.QUEUED, State.PREPARING)

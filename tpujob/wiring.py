@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from tpujob.adapters.remote import RemoteJobs
     from tpujob.jobs import Jobs
     from tpujob.loop import Loop
+    from tpujob.ports import Store
     from tpujob.stack import Access
     from tpujob.watch import Watch
+
+log = logging.getLogger(__name__)
 
 
 def client(settings: Settings) -> RemoteJobs:
@@ -80,23 +84,33 @@ def backend(settings: Settings) -> Backend:
         report_every=settings.report_every,
         changed=watch.poke,
     )
-    loop = Loop(reconciler, store, clock, zones=lambda: _zones(store))
+    loop = Loop(reconciler, store, clock, zones=lambda: _swept_zones(store))
     api = Jobs(
         store,
         blobs,
         clock,
+        slices=slices,
         bucket=lambda region: f"gs://tpujob-{region}",
         access=hosts.access,
         loop=loop,
         watch=watch,
         live=reconciler.live,
+        circuits=reconciler.circuits,
     )
     return Backend(api, loop, watch)
 
 
-def _zones(store: Any) -> Iterable[str]:
-    """Every zone in which a job of ours ever asked for a slice."""
-    return {s.zone for job in store.list() for s in job.slices}
+def _swept_zones(store: Store) -> Iterable[str]:
+    """Where the sweep looks for slices that no job claims: nowhere while a record cannot be read, as nobody knows
+    what its job claims."""
+    from tpujob.upkeep import zones
+
+    damaged = store.damaged()
+    if damaged:
+        ids = ", ".join(job_id for job_id, _ in damaged)
+        log.error("nothing is swept while records are damaged (%s): see `tpujob fsck`", ids)
+        return ()
+    return zones(store)
 
 
 def _ready(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,18 @@ from tpujob.ports import Store
 ADAPTERS: dict[str, Callable[[str], Store]] = {
     "sqlite": lambda place: SqliteStore(Path(place) / "jobs.db"),
 }
+
+
+def _damage_sqlite(place: str, job_id: str) -> None:
+    db = sqlite3.connect(Path(place) / "jobs.db")
+    with db:
+        change = "UPDATE jobs SET document = '{', version = version + 1 WHERE id = ?"
+        db.execute(change, (job_id,))
+    db.close()
+
+
+#: name of the adapter -> how a record is damaged behind its back
+DAMAGE: dict[str, Callable[[str, str], None]] = {"sqlite": _damage_sqlite}
 
 
 def a_job(name: str = "mlp", **fields: object) -> Job:

@@ -274,6 +274,33 @@ def test_everything_of_ours_is_listed(cloud: Cloud) -> None:
     paged.stop()
 
 
+@pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
+def test_what_is_listed_says_its_type_and_pricing(
+    cloud: Cloud, slices: CloudTpuSlices, pricing: str
+) -> None:
+    """While it is asked for, when the node is there, and when only a node is left."""
+    slice = replace(SLICE, pricing=pricing)
+
+    def listed() -> tuple[str, str]:
+        (owned,) = slices.list_all([ZONE], timeout=10)
+        return owned.type, owned.pricing
+
+    ask(slices, slice)
+    assert listed() == ("v4-16", pricing)
+    wait_for(slices, SliceState.READY, slice)
+    assert listed() == ("v4-16", pricing)
+    with cloud.world.lock:
+        cloud.world.queued.clear()
+    assert listed() == ("v4-16", pricing)
+
+
+def test_one_zone_that_cannot_be_listed_makes_no_list(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    ask(slices)
+    fail(cloud, "ListNodes", "UNAVAILABLE")
+    with pytest.raises(Transient):
+        slices.list_all([f"us-east{n}-a" for n in range(20)] + [ZONE], timeout=10)
+
+
 # Not knowing ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -15,10 +16,14 @@ import pytest
 
 from tests.contracts.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
-from tpujob.adapters.sqlite_file import APPLICATION
+from tpujob.adapters.sqlite_file import APPLICATION, SqliteFile
+from tpujob.adapters.sqlite_tables import SCRIPTS
+from tpujob.domain.codec import to_json
+from tpujob.domain.model import EventKind, Slice
 from tpujob.errors import StoreError
 
 ROOT = Path(__file__).parents[2]
+A_SLICE = Slice("tj-000001-1", 1, "v4-16", "", "spot", "tpu-ubuntu2204-base", None, 1000.0)
 
 
 def modes(folder: Path) -> set[int]:
@@ -87,6 +92,49 @@ def test_the_tables_of_a_newer_version_are_left_alone(tmp_path: Path) -> None:
     assert "upgrade" in raised.value.hint
 
 
+OLDER = [*range(1, len(SCRIPTS))]
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
+    tmp_path: Path, version: int
+) -> None:
+    """As an older tpujob left it: its tables, its jobs, and zones that only its records and events name."""
+    path = tmp_path / "jobs.db"
+    old = SqliteFile(path, SCRIPTS[:version])
+    with old.writing() as db:
+        for number, zone in ((1, "us-east5-b"), (2, "us-west4-a"), (3, "")):
+            slices = (replace(A_SLICE, zone=zone),) if zone else ()
+            job = a_job(id=f"{number:06d}", slices=slices)
+            text = json.dumps(to_json(job)) if number != 2 else "{"
+            row = (number, job.id, job.user, job.name, True, 0.0, 1, text)
+            db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            asked = replace(an_event(), kind=EventKind.SLICE_REQUESTED, data={"zone": zone or None})
+            event = (job.id, 1, json.dumps(to_json(asked)))
+            db.execute("INSERT INTO events VALUES (?, ?, ?)", event)
+        db.execute("INSERT INTO events VALUES ('000003', 2, 'not JSON')")
+        db.execute("INSERT INTO changes VALUES ('000001', 3)")
+    old.close()
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(lambda _: SqliteStore(path), range(4)))
+    for store in stores:
+        assert [job.id for job in store.list()] == ["000003", "000001"]
+        assert [job_id for job_id, _ in store.damaged()] == ["000002"]
+        assert store.zones() == ["us-east5-b", "us-west4-a"], "of the damaged one by its events"
+        assert store.suspects() == []
+    stores[0].accuse(["h1"], zone="z", weight=1.0, reason="r", op_id="a", at=1.0)
+    assert [s.physical for s in SqliteStore(path).suspects()] == ["h1"]
+    assert stores[0].create(a_job(), an_event()).id == "000004"
+
+
+def test_an_upgrade_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    SqliteFile(path, SCRIPTS[:1]).close()
+    with pytest.raises(StoreError):
+        SqliteFile(path, (*SCRIPTS, "CREATE TABLE half (a); CREATE TABLE half (a)"))
+    assert SqliteStore(path).list() == []
+
+
 def test_the_file_says_whose_it_is(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "jobs.db").close()
     assert (tmp_path / "jobs.db").read_bytes()[68:72] == APPLICATION.to_bytes(4, "big")
@@ -111,9 +159,11 @@ def test_a_damaged_record_is_named_and_the_others_are_served(
         with pytest.raises(StoreError, match=said):
             each.get("000001")
         assert each.get("000002").id == "000002"
-        assert each.due(9) == ["000001", "000002"]
-        with pytest.raises(StoreError, match=said):
-            each.list()  # a list without it would tell the sweep that nobody claims its slice
+        assert each.due(9) == ["000002"]
+        assert [job.id for job in each.list()] == ["000002"]
+        ((job_id, reason),) = each.damaged()
+        assert job_id == "000001"
+        assert said in reason
 
 
 UNPRIVILEGED = """
@@ -171,7 +221,7 @@ from tpujob.adapters.sqlite import SqliteStore
 from tpujob.errors import StoreError
 path = Path(sys.argv[1])
 store = SqliteStore(path)
-limit = 400_000  # of every file that is written here: a small disk
+limit = 600_000  # of every file that is written here: a small disk
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:
     while True:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.stores import ADAPTERS, a_job, an_event, count_up
-from tpujob.domain.model import Job, State, Wish
-from tpujob.errors import Conflict, Fenced, NotFound
+from tests.contracts.stores import ADAPTERS, DAMAGE, a_job, an_event, count_up
+from tpujob.domain.model import Job, Slice, State, Suspect, Wish
+from tpujob.domain.suspects import HALF_LIFE, REASONS
+from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import Store
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,10 @@ class Place:
 
     def open(self) -> Store:
         return ADAPTERS[self.adapter](self.where)
+
+    def damage(self, job_id: str) -> None:
+        """Its record is no record any more."""
+        DAMAGE[self.adapter](self.where, job_id)
 
     def process(self, deed: str, *arguments: str) -> subprocess.Popen[str]:
         """Another process, with the store open, that waits for `go`."""
@@ -387,6 +392,158 @@ def test_change_numbers_never_go_back(store: Store, job: Job) -> None:
     assert after > before
     store.create(a_job(), an_event())
     assert store.changes(after)[0] > after
+
+
+# Damage --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_record_is_named_and_keeps_nobody_from_the_others(
+    place: Place, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    for wake in (1.0, 2.0):
+        store.create(a_job(wake=wake), an_event())
+    assert store.damaged() == []
+    place.damage("000001")
+    for each in (store, place.open()):
+        caplog.clear()
+        assert [job.id for job in each.list()] == ["000002"]
+        assert [job.id for job in each.list(live=True, name="mlp")] == ["000002"]
+        assert each.due(9) == ["000002"]
+        said = [r.getMessage() for r in caplog.records if "000001" in r.getMessage()]
+        assert len(said) == 1, f"the log names it once: {said}"
+        ((job_id, reason),) = each.damaged()
+        assert job_id == "000001"
+        assert "damaged" in reason
+        with pytest.raises(StoreError, match="job 000001 is damaged"):
+            each.get("000001")
+    assert len(store.events("000001")) == 1, "what can be read of it is still there"
+
+
+# Zones ---------------------------------------------------------------------------------------------------------------
+
+
+def a_slice(zone: str, k: int = 1) -> Slice:
+    return Slice(
+        name=f"tj-000001-{k}",
+        k=k,
+        type="v4-16",
+        zone=zone,
+        pricing="spot",
+        runtime_version="tpu-ubuntu2204-base",
+        usd_per_hour=None,
+        requested_at=1000.0,
+    )
+
+
+def test_every_zone_that_was_ever_asked_is_remembered(place: Place, store: Store, job: Job) -> None:
+    assert store.zones() == []
+    asked = moved(store, job, slices=(a_slice("us-east5-b"),))
+    both = (*asked.slices, a_slice("us-central2-b", 2))
+    newest = moved(store, asked, slices=both)
+    moved(store, newest, slices=both[1:])
+    store.remove(job.id, lease=None)
+    for each in (store, place.open()):
+        assert each.zones() == ["us-central2-b", "us-east5-b"], "also when the job is gone"
+
+
+# Suspects ------------------------------------------------------------------------------------------------------------
+
+
+def accuse(store: Store, *physicals: str, op: str, weight: float = 1.0, at: float = 1000.0) -> None:
+    store.accuse(physicals, zone="us-central2-b", weight=weight, reason=f"by {op}", op_id=op, at=at)
+
+
+def scores(store: Store) -> dict[str, float]:
+    return {s.physical: s.score for s in store.suspects()}
+
+
+def test_an_accusation_is_remembered_with_its_reason(place: Place, store: Store) -> None:
+    assert store.suspects() == []
+    accuse(store, "h1", "h2", op="a", weight=0.8)
+    accuse(store, "h2", op="b", weight=2.0)
+    for each in (store, place.open()):
+        worst, other = each.suspects()
+        assert worst == Suspect("h2", "us-central2-b", 2.8, 1000.0, reasons=("by a", "by b")), (
+            "the highest score first"
+        )
+        assert other == Suspect("h1", "us-central2-b", 0.8, 1000.0, reasons=("by a",))
+
+
+def test_a_score_has_faded_when_the_next_accusation_adds_to_it(store: Store) -> None:
+    accuse(store, "h1", op="a", weight=2.0, at=1000.0)
+    accuse(store, "h1", op="b", weight=1.0, at=1000.0 + HALF_LIFE)
+    accuse(store, "h2", op="c", weight=1.5, at=1000.0)
+    first, second = store.suspects()
+    assert first.physical == "h1"
+    assert first.score == pytest.approx(2.0)
+    assert first.updated_at == 1000.0 + HALF_LIFE
+    assert second.score == 1.5, "a score that nobody adds to stays as it was written"
+
+
+def test_the_order_of_suspects_is_that_of_their_scores_at_one_time(store: Store) -> None:
+    accuse(store, "old", op="a", weight=2.0, at=0.0)
+    accuse(store, "new", op="b", weight=1.0, at=3 * HALF_LIFE)
+    assert [s.physical for s in store.suspects()] == ["new", "old"]
+
+
+def test_a_repeated_accusation_changes_nothing(place: Place, store: Store) -> None:
+    accuse(store, "h1", "h1", op="a")
+    accuse(place.open(), "h1", op="a")
+    accuse(store, "h1", "h2", op="a", weight=9.0)
+    assert scores(store) == {"h1": 1.0}
+
+
+def test_what_was_forgotten_does_not_come_back_by_a_repeat(store: Store) -> None:
+    accuse(store, "h1", op="a")
+    store.remove_suspect("h1")
+    store.remove_suspect("h1")
+    accuse(store, "h1", op="a")
+    assert store.suspects() == []
+    accuse(store, "h1", op="b", weight=0.5)
+    assert scores(store) == {"h1": 0.5}, "a new accusation counts, and alone"
+
+
+def test_an_accusation_of_nobody_is_made_once_too(store: Store) -> None:
+    accuse(store, op="a")
+    accuse(store, "h1", op="a")
+    assert store.suspects() == []
+
+
+def test_only_the_newest_reasons_are_kept(store: Store) -> None:
+    for n in range(REASONS + 3):
+        accuse(store, "h1", op=str(n))
+    (suspect,) = store.suspects()
+    assert suspect.reasons == tuple(f"by {n}" for n in range(3, REASONS + 3))
+    assert suspect.score == REASONS + 3
+
+
+def test_a_record_of_a_suspect_is_written_over(store: Store) -> None:
+    accuse(store, "h1", op="a")
+    pinned = Suspect("h1", "us-east5-b", 0.25, 5.0, "bad", ("a person's word", "\u202e'; --"))
+    store.put_suspect(pinned)
+    assert store.suspects() == [pinned]
+    accuse(store, "h1", op="b", at=5.0)
+    (suspect,) = store.suspects()
+    assert suspect.pinned == "bad", "an accusation leaves a person's word alone"
+
+
+def test_accusers_at_once_lose_nothing_and_repeat_nothing(place: Place, store: Store) -> None:
+    """Two openers of each accusation, all at once: as when a backend takes over while the old one still works."""
+    ops = [f"op-{n}" for n in range(12)]
+    openers = [store, place.open()]
+
+    def work(n: int) -> None:
+        accuse(openers[n % 2], "h1", "h2", op=ops[n // 2])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(2 * len(ops))))
+    assert scores(store) == {"h1": len(ops), "h2": len(ops)}
+
+
+def test_a_change_of_suspects_is_no_change_of_jobs(store: Store, job: Job) -> None:
+    before, _ = store.changes(0)
+    accuse(store, "h1", op="a")
+    assert store.changes(before) == (before, [])
 
 
 # Many at once --------------------------------------------------------------------------------------------------------

@@ -14,14 +14,17 @@ from starlette.types import Receive, Scope, Send
 
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.ports import (
+    BrokenView,
     EventView,
     HostAccess,
     JobsApi,
     JobView,
+    LeakView,
     LogLine,
     LogPage,
     PlanView,
     SliceView,
+    SuspectView,
 )
 from tpujob.web.api import create_app
 
@@ -59,6 +62,8 @@ def attempt_view(number: int, **more: Any) -> dict[str, Any]:
         "host": None,
         "message": "",
         "evidence": [],
+        "physical": [],
+        "verdict": None,
         "step": None,
         "checkpoint": None,
         "resumed_from": None,
@@ -76,6 +81,7 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "message": "attempt 1 runs on 2 hosts",
         "trouble": "",
         "trouble_since": None,
+        "waiting": "",
         "outcome": None,
         "cause": None,
         "type": "v4-16",
@@ -119,6 +125,31 @@ def log_line(host: int, text: str) -> LogLine:
     return LogLine(host=host, at=AT, text=text)
 
 
+def suspect_view(physical: str, **more: Any) -> SuspectView:
+    view = {
+        "physical": physical,
+        "zone": "us-central2-b",
+        "score": 2.0,
+        "refused": True,
+        "pinned": "",
+        "reasons": ["job 000042, attempt 1: a replay names host 1"],
+        "updated_at": AT,
+    }
+    return cast(SuspectView, view | more)
+
+
+def leak_view(name: str, **more: Any) -> LeakView:
+    view = {
+        "name": name,
+        "zone": "us-central2-b",
+        "job": "000042",
+        "age_s": 7200.0,
+        "usd_per_hour": 7.37,
+        "detail": "queued resource ACTIVE, node READY",
+    }
+    return cast(LeakView, view | more)
+
+
 class ScriptedJobs:
     """Answers from what the test put in; remembers every call. `script` is a story: the views that `get` gives, the
     next one at each look of somebody who follows."""
@@ -136,6 +167,9 @@ class ScriptedJobs:
         self.changes = 0
         self.polling = threading.Semaphore(0)  #: released once for each poll that waits
         self.host_access: HostAccess | None = None
+        self.suspects: dict[str, SuspectView] = {}
+        self.leaked: list[LeakView] = []
+        self.broken: list[BrokenView] = []
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         self._call("plan", spec=spec)
@@ -233,6 +267,32 @@ class ScriptedJobs:
         if self.host_access is None:
             raise IllegalInState(f"job {job} has no host that can be reached")
         return self.host_access
+
+    def hosts(self) -> list[SuspectView]:
+        self._call("hosts")
+        return [*self.suspects.values()]
+
+    def pin_host(self, physical: str, verdict: str) -> SuspectView:
+        self._call("pin_host", physical=physical, verdict=verdict)
+        if verdict not in ("", "good", "bad"):
+            raise BadRequest(f"never as {verdict!r}")
+        known = self.suspects.get(physical) or suspect_view(physical, score=0.0, reasons=[])
+        pinned = {"pinned": verdict, "refused": verdict == "bad"}
+        self.suspects[physical] = cast(SuspectView, known | pinned)
+        return self.suspects[physical]
+
+    def clear_host(self, physical: str) -> None:
+        self._call("clear_host", physical=physical)
+        if self.suspects.pop(physical, None) is None:
+            raise NotFound(f"nothing is held against a machine {physical!r}")
+
+    def leaks(self) -> list[LeakView]:
+        self._call("leaks")
+        return self.leaked
+
+    def fsck(self) -> list[BrokenView]:
+        self._call("fsck")
+        return self.broken
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         if job is not None:

@@ -10,11 +10,21 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.web.scripted import TOKEN, Front, ScriptedJobs, event_view, job_view, log_line, served
+from tests.web.scripted import (
+    TOKEN,
+    Front,
+    ScriptedJobs,
+    event_view,
+    job_view,
+    leak_view,
+    log_line,
+    served,
+    suspect_view,
+)
 from tpujob import errors
 from tpujob.adapters.remote import RemoteJobs
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient, Unauthorized
-from tpujob.ports import HostAccess, JobsApi, LogPage
+from tpujob.ports import BrokenView, HostAccess, JobsApi, LogPage
 from tpujob.web import api as web_api
 
 
@@ -47,6 +57,28 @@ def test_every_call_arrives_and_its_answer_comes_back(
     assert api.named("clean") == [{"job": "42", "checkpoints": True}]
     assert api.named("cancel") == [{"job": "42", "release": True}]
     assert remote.version() == "0.0.test"
+
+
+def test_upkeep_arrives_and_its_answers_come_back(api: ScriptedJobs, remote: RemoteJobs) -> None:
+    checked: JobsApi = remote
+    api.suspects = {"rack-7/..": suspect_view("rack-7"), "h 1": suspect_view("h 1", pinned="bad")}
+    api.leaked = [leak_view("tj-000042-1"), leak_view("tj-000007-3", usd_per_hour=None)]
+    api.broken = [BrokenView(rule="I2", job="000042", text="tj-000042-1 is owned by nobody")]
+    assert checked.hosts() == api.hosts()
+    assert checked.leaks() == api.leaked
+    assert checked.fsck() == api.broken
+    assert checked.pin_host("h 1", "good")["pinned"] == "good"
+    assert checked.pin_host("ä?#%2F", "")["physical"] == "ä?#%2F"
+    assert api.named("pin_host")[0] == {"physical": "h 1", "verdict": "good"}
+    assert checked.clear_host("h 1") is None
+    assert "h 1" not in api.suspects
+    with pytest.raises(NotFound, match="nothing is held"):
+        checked.clear_host("h 1")
+    with pytest.raises(BadRequest):
+        checked.pin_host("h 1", "ugly")
+    for name in ("", "..", "a/b"):
+        with pytest.raises(BadRequest, match="no name of a machine"):
+            checked.pin_host(name, "bad")
 
 
 def test_the_same_key_makes_one_job(api: ScriptedJobs, remote: RemoteJobs) -> None:

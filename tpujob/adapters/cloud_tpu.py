@@ -15,6 +15,8 @@ import logging
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any
 
 from tpujob.adapters.cloud_tpu_calls import Deadline, Exists, Missing, connect, pages_of, translated
@@ -30,6 +32,9 @@ JOB_LABEL = "tpujob-job"
 OWNER_LABEL = "tpujob-owner"
 
 SSH_USER = "tpujob"
+LISTERS = (
+    8  #: zones that are listed at once: there are 40, and a list takes some tenths of a second
+)
 
 
 class CloudTpuSlices:
@@ -94,7 +99,9 @@ class CloudTpuSlices:
         """Everything in those zones that carries our label, whatever its state; node and queued resource of one name
         are one. A zone that is closed to the project holds nothing. Raises Transient, Refused."""
         deadline = Deadline(timeout)
-        return [owned for zone in zones for owned in self._list_zone(zone, deadline)]
+        with ThreadPoolExecutor(LISTERS, thread_name_prefix="list") as pool:
+            found = pool.map(self._list_zone, zones, repeat(deadline))
+            return [owned for of_zone in found for owned in of_zone]
 
     def close(self) -> None:
         """Close the connection, if there is one; a later call opens another."""
@@ -174,9 +181,11 @@ class CloudTpuSlices:
             job = seen.labels.get(JOB_LABEL, "")
             kind = "node" if isinstance(seen, NodeSeen) else "queued resource"
             detail = f"{kind} {seen.state}"
+            type, pricing = seen.type, seen.pricing
             if known := found.get(name):
                 detail = f"{known.detail}, {detail}"
-            found[name] = Owned(name, zone, job, seen.created_at, detail)
+                type, pricing = type or known.type, pricing or known.pricing
+            found[name] = Owned(name, zone, job, seen.created_at, detail, type, pricing)
 
     # Asking
 
@@ -278,6 +287,12 @@ def _queued_seen(queued: Any) -> QueuedSeen:
         error=error.message,
         labels=dict(specs[0].node.labels) if specs else {},
         created_at=raw.create_time.ToNanoseconds() / 1e9,
+        type=specs[0].node.accelerator_type if specs else "",
+        pricing=_pricing(
+            spot=raw.HasField("spot"),
+            reserved=bool(raw.reservation_name)
+            or any(one.node.scheduling_config.reserved for one in specs),
+        ),
     )
 
 
@@ -294,7 +309,16 @@ def _node_seen(node: Any) -> NodeSeen:
         detail="" if good else f"{health} {raw.health_description}".strip(),
         labels=dict(raw.labels),
         created_at=raw.create_time.ToNanoseconds() / 1e9,
+        type=raw.accelerator_type,
+        pricing=_pricing(
+            spot=raw.scheduling_config.spot or raw.scheduling_config.preemptible,
+            reserved=raw.scheduling_config.reserved,
+        ),
     )
+
+
+def _pricing(*, spot: bool, reserved: bool) -> str:
+    return "spot" if spot else "reserved" if reserved else "on-demand"
 
 
 def _word(message: Any, field: str) -> str:

@@ -17,6 +17,8 @@ class QueuedSeen:
     error: str = ""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: of the node it asks for
     created_at: float = 0.0
+    type: str = ""  #: of the node it asks for
+    pricing: str = ""  #: `spot`, `on-demand` or `reserved`
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class NodeSeen:
     detail: str = ""  #: health, where it is not good
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     created_at: float = 0.0
+    type: str = ""
+    pricing: str = ""
 
 
 def judge(queued: QueuedSeen | None, node: NodeSeen | None) -> Present | Unknown | None:

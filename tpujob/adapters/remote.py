@@ -16,11 +16,22 @@ from tpujob.errors import BackendGone, BadRequest, NotFound, TpujobError, Transi
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpujob.ports import EventView, HostAccess, JobView, LogPage, PlanView
+    from tpujob.ports import (
+        BrokenView,
+        EventView,
+        HostAccess,
+        JobView,
+        LeakView,
+        LogPage,
+        PlanView,
+        SuspectView,
+    )
 
 #: seconds that a short call may take; storing a bundle of 100 MiB is not one
 TIMEOUT = 60.0
 BUNDLE_TIMEOUT = 600.0
+#: seconds for what reads every record with its history
+LONG = 300.0
 #: the longest wait that the backend grants to one poll
 POLL = 30.0
 
@@ -106,6 +117,21 @@ class RemoteJobs:
 
     def access(self, job: str, *, host: int = 0) -> HostAccess:
         return self._get(_path(job, "access"), host=host)
+
+    def hosts(self) -> list[SuspectView]:
+        return self._get("/hosts")
+
+    def pin_host(self, physical: str, verdict: str) -> SuspectView:
+        return self._call("PUT", _machine(physical, "/pin"), body={"verdict": verdict}, repeat=True)
+
+    def clear_host(self, physical: str) -> None:
+        self._call("DELETE", _machine(physical))  # a repeat would say that there is nothing
+
+    def leaks(self) -> list[LeakView]:
+        return self._get("/leaks")
+
+    def fsck(self) -> list[BrokenView]:
+        return self._call("GET", "/fsck", repeat=True, timeout=LONG)
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         wait = min(timeout, POLL)
@@ -243,6 +269,12 @@ def _path(job: str, part: str = "") -> str:
     if not job or "/" in job or job in (".", ".."):
         raise NotFound(f"no job is called {job!r}", hint="`tpujob list --all` shows every job.")
     return f"/jobs/{quote(job, safe='')}" + (f"/{part}" if part else "")
+
+
+def _machine(physical: str, part: str = "") -> str:
+    if not physical or "/" in physical or physical in (".", ".."):
+        raise BadRequest(f"{physical!r} is no name of a machine")
+    return f"/hosts/{quote(physical, safe='')}{part}"
 
 
 def _error(told: Mapping[str, Any]) -> TpujobError:

@@ -2,20 +2,24 @@
 
 Any number of threads and processes may use one file at once. Each transaction is a few statements and takes the write
 lock at its start, so two writers queue up instead of failing halfway. Opening, pooling and errors are in
-`sqlite_file.py`.
+`sqlite_file.py`, the tables in `sqlite_tables.py`, the machines under suspicion in `sqlite_suspects.py`.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
+from tpujob.adapters import sqlite_suspects
 from tpujob.adapters.sqlite_file import SqliteFile
+from tpujob.adapters.sqlite_tables import SCRIPTS
 from tpujob.domain.codec import event_from_json, job_from_json, to_json
-from tpujob.domain.model import Event, Job, Wish
+from tpujob.domain.model import Event, Job, Suspect, Wish
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import Lease
 
@@ -24,25 +28,7 @@ REMEMBERED = 16
 #: decoded records kept; a job of 64 hosts takes about 30 kB
 CACHED = 4096
 
-SCHEMA = """
-CREATE TABLE jobs (                             -- AUTOINCREMENT: the number of a removed job never comes back
-    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, user TEXT, name TEXT, live INTEGER,
-    wake REAL,                                  -- NULL: nothing is left to do
-    version INTEGER, document TEXT);
-CREATE INDEX jobs_by_wake ON jobs (wake) WHERE wake IS NOT NULL;
-CREATE INDEX jobs_by_name ON jobs (name);
-CREATE INDEX jobs_live ON jobs (number) WHERE live;
-CREATE TABLE events (
-    job_id TEXT, seq INTEGER, document TEXT, PRIMARY KEY (job_id, seq)) WITHOUT ROWID;
-CREATE TABLE leases (
-    job_id TEXT PRIMARY KEY, owner TEXT, token INTEGER, until REAL) WITHOUT ROWID;
-CREATE TABLE ops (                              -- what the newest commits stored, for a caller who lost the reply
-    job_id TEXT, version INTEGER, op_id TEXT, document TEXT, PRIMARY KEY (job_id, version));
-CREATE TABLE keys (key TEXT PRIMARY KEY, job_id TEXT) WITHOUT ROWID;
-CREATE TABLE changes (                          -- removed jobs stay: those who follow must hear of it
-    job_id TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID;
-CREATE UNIQUE INDEX changes_by_number ON changes (number, job_id);
-"""
+log = logging.getLogger(__name__)
 
 
 class SqliteStore:
@@ -51,10 +37,11 @@ class SqliteStore:
 
     def __init__(self, path: Path) -> None:
         """Makes the file, and its folder, when they are not there; only their owner may read them."""
-        self._file = SqliteFile(path, SCHEMA)
+        self._file = SqliteFile(path, SCRIPTS)
         self._decoded: dict[
             str, Job
         ] = {}  #: records never change, so one of the same version is the same
+        self._told: set[tuple[str, int]] = set()  #: damaged records that the log has named
 
     def close(self) -> None:
         """Close the idle connections; the store still works afterwards."""
@@ -89,7 +76,7 @@ class SqliteStore:
         query = f"SELECT id, version, document FROM jobs {where} ORDER BY number DESC"  # noqa: S608
         with self._file.reading() as db:
             rows = db.execute(query, tuple(given.values())).fetchall()
-        return [self._decode(*row) for row in rows]
+        return self._readable(rows)
 
     def commit(
         self,
@@ -133,6 +120,21 @@ class SqliteStore:
                 _changed(db, job_id)
         self._decoded.pop(job_id, None)
 
+    def damaged(self) -> list[tuple[str, str]]:
+        with self._file.reading() as db:
+            rows = db.execute("SELECT id, version, document FROM jobs ORDER BY number").fetchall()
+        found: list[tuple[str, str]] = []
+        for row in rows:
+            try:
+                self._decode(*row)
+            except StoreError as error:
+                found.append((row[0], error.message))
+        return found
+
+    def zones(self) -> list[str]:
+        with self._file.reading() as db:
+            return [zone for (zone,) in db.execute("SELECT zone FROM zones ORDER BY zone")]
+
     # Leases ----------------------------------------------------------------------------------------------------------
 
     def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
@@ -159,10 +161,9 @@ class SqliteStore:
 
     def due(self, now: float) -> list[str]:
         with self._file.reading() as db:
-            rows = db.execute(
-                "SELECT id FROM jobs WHERE wake <= ? ORDER BY wake", (now,)
-            ).fetchall()
-        return [job_id for (job_id,) in rows]
+            query = "SELECT id, version, document FROM jobs WHERE wake <= ? ORDER BY wake"
+            rows = db.execute(query, (now,)).fetchall()
+        return [job.id for job in self._readable(rows)]
 
     def next_wake(self) -> float | None:
         with self._file.reading() as db:
@@ -175,7 +176,48 @@ class SqliteStore:
             newest = rows[-1][0] if rows else _newest(db)
         return newest, [job_id for _, job_id in rows]
 
+    # Suspects --------------------------------------------------------------------------------------------------------
+
+    def accuse(
+        self,
+        physicals: Sequence[str],
+        *,
+        zone: str,
+        weight: float,
+        reason: str,
+        op_id: str,
+        at: float,
+    ) -> None:
+        with self._file.writing() as db:
+            if sqlite_suspects.first_time(db, op_id):
+                for physical in dict.fromkeys(physicals):
+                    sqlite_suspects.accuse(db, physical, zone, weight, reason, at)
+
+    def suspects(self) -> list[Suspect]:
+        with self._file.reading() as db:
+            return sqlite_suspects.all_of(db)
+
+    def put_suspect(self, suspect: Suspect) -> None:
+        with self._file.writing() as db:
+            sqlite_suspects.put(db, suspect)
+
+    def remove_suspect(self, physical: str) -> None:
+        with self._file.writing() as db:
+            sqlite_suspects.remove(db, physical)
+
     # Decoding --------------------------------------------------------------------------------------------------------
+
+    def _readable(self, rows: Iterable[tuple[str, int, str]]) -> list[Job]:
+        """The jobs whose records can be read. One that cannot keeps nobody from the others; the log names it once."""
+        found: list[Job] = []
+        for job_id, version, text in rows:
+            try:
+                found.append(self._decode(job_id, version, text))
+            except StoreError as error:
+                if (job_id, version) not in self._told:
+                    log.error("%s; it is left out of every list", error.message)
+                    self._told.add((job_id, version))
+        return found
 
     def _decode(self, job_id: str, version: int, text: str) -> Job:
         """Outside any transaction where it can be: decoding takes longer than reading."""
@@ -231,6 +273,7 @@ def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> No
         db.execute(
             "DELETE FROM ops WHERE job_id = ? AND version <= ?", (job.id, job.version - REMEMBERED)
         )
+    db.executemany("INSERT OR IGNORE INTO zones VALUES (?)", {(s.zone,) for s in job.slices})
     _changed(db, job.id)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from tpujob.errors import StoreError, TpujobError, Transient
@@ -14,17 +14,18 @@ from tpujob.errors import StoreError, TpujobError, Transient
 APPLICATION = (
     0x74706A62  #: `tpjb` in the header of the file: another program's database is left alone
 )
-VERSION = 1  #: of the tables; in the header too
 BUSY = 10.0  #: seconds to wait for another writer; a transaction of ours takes milliseconds
 
 
 class SqliteFile:
     """Every transaction has a connection for itself while it runs; idle ones are kept for the next."""
 
-    def __init__(self, path: Path, schema: str) -> None:
+    def __init__(self, path: Path, scripts: Sequence[str]) -> None:
+        """`scripts`: each leads from one version of the tables to the next, the first from an empty file. The
+        version, which is how many of them the file has been through, is in its header."""
         self._idle: list[sqlite3.Connection] = []
         self.path = path
-        self._schema = schema
+        self._scripts = scripts
         with self._explained():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its companions get its mode
@@ -88,28 +89,35 @@ class SqliteFile:
         # FULL, as an intent must be on disk before its effect: after a power cut a slice that nobody knows of would
         # cost money, and commits are too few for the sync of a few milliseconds to matter.
         db.execute("PRAGMA synchronous = FULL")
-        if self._header(db) == (APPLICATION, VERSION):
+        current = (APPLICATION, len(self._scripts))
+        if self._header(db) == current:
             return
         self._to_wal(db)
         db.execute("BEGIN IMMEDIATE")
-        application, version = self._header(db)  # again: another process may have been quicker
-        if application == 0 and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
-            for statement in self._schema.split(";"):
-                db.execute(statement)
-            db.execute(f"PRAGMA application_id = {APPLICATION}")
-            db.execute(f"PRAGMA user_version = {VERSION}")
-        elif application != APPLICATION:
+        header = self._header(db)  # again: another process may have been quicker
+        if header != current:
+            self._bring_up_to_date(db, *header)
+        db.execute("COMMIT")
+
+    def _bring_up_to_date(self, db: sqlite3.Connection, application: int, version: int) -> None:
+        """All tables are as they are now, or, when something is in the way, as they were."""
+        empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        if application != APPLICATION and not (application == 0 and empty):
             raise StoreError(
                 f"{self.path} is another program's database",
                 hint="set TPUJOB_STATE to another folder",
             )
-        elif version != VERSION:
+        if version > len(self._scripts):
             raise StoreError(
                 f"{self.path} was written by another version of tpujob (its tables are of version {version}, "
-                f"these of {VERSION})",
+                f"these of {len(self._scripts)})",
                 hint="upgrade tpujob, or set TPUJOB_STATE to another folder",
             )
-        db.execute("COMMIT")
+        for script in self._scripts[version:]:
+            for statement in script.split(";"):
+                db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute(f"PRAGMA user_version = {len(self._scripts)}")
 
     @staticmethod
     def _header(db: sqlite3.Connection) -> tuple[int, int]:

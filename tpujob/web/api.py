@@ -57,6 +57,7 @@ def create_app(
     app.add_exception_handler(ClientDisconnect, _cut)
     _jobs(app, api)
     _one_job(app, api)
+    _upkeep(app, api)
     _following(app, api, watch, stopping)
 
     @app.get("/v1/version", tags=["backend"], response_model=schemas.Version)
@@ -74,6 +75,7 @@ def create_app(
 
 
 JobRef = Annotated[str, "an id (`000042` or `42`) or a unique name"]
+Machine = Annotated[str, "the name of a physical machine, as `GET /v1/hosts` shows it"]
 Number = Annotated[int | None, Query(ge=0, le=1_000_000)]
 
 
@@ -161,6 +163,36 @@ def _one_job(app: FastAPI, api: JobsApi) -> None:
         return JSONResponse(api.clean(job, checkpoints=checkpoints))
 
     _ = (get_job, get_events, get_logs, get_access, cancel, resume, delete, clean)
+
+
+def _upkeep(app: FastAPI, api: JobsApi) -> None:
+    @app.get("/v1/hosts", tags=["upkeep"], response_model=list[schemas.Suspect])
+    def hosts() -> JSONResponse:
+        """Machines that are suspected of wrong numbers, or pinned, the worst first."""
+        return JSONResponse(api.hosts())
+
+    @app.put("/v1/hosts/{physical}/pin", tags=["upkeep"], response_model=schemas.Suspect)
+    def pin_host(physical: Machine, pin: schemas.Pin) -> JSONResponse:
+        """Call a machine good or bad whatever its score."""
+        return JSONResponse(api.pin_host(physical, pin.verdict))
+
+    @app.delete("/v1/hosts/{physical}", tags=["upkeep"], response_model=schemas.Done)
+    def clear_host(physical: Machine) -> JSONResponse:
+        """Forget what is held against a machine."""
+        api.clear_host(physical)
+        return JSONResponse({"done": True})
+
+    @app.get("/v1/leaks", tags=["upkeep"], response_model=list[schemas.Leak])
+    def leaks() -> JSONResponse:
+        """What is in the cloud, carries our label and is claimed by no job, the oldest first."""
+        return JSONResponse(api.leaks())
+
+    @app.get("/v1/fsck", tags=["upkeep"], response_model=list[schemas.Broken])
+    def fsck() -> JSONResponse:
+        """Every rule that does not hold of a record or its history."""
+        return JSONResponse(api.fsck())
+
+    _ = (hosts, pin_host, clear_host, leaks, fsck)
 
 
 def _following(

@@ -6,11 +6,21 @@ turned into models of the same fields here.
 
 from __future__ import annotations
 
-from typing import Any, cast, get_args, get_origin, get_type_hints, is_typeddict
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from tpujob.ports import EventView, HostAccess, JobView, LogPage, PlanView
+from tpujob.ports import (
+    BrokenView,
+    EventView,
+    HostAccess,
+    JobView,
+    LeakView,
+    LogPage,
+    PlanView,
+    SuspectView,
+)
 
 
 class NewJob(BaseModel):
@@ -29,6 +39,18 @@ class NewPlan(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
+
+
+class Pin(BaseModel):
+    """What `PUT /v1/hosts/{physical}/pin` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    verdict: str = Field(description="`good`, `bad`, or empty to take it back", max_length=16)
+
+
+class Done(BaseModel):
+    done: bool
 
 
 class Stored(BaseModel):
@@ -79,6 +101,8 @@ def _shown(hint: Any) -> Any:
         return model_of(hint)
     if get_origin(hint) is list and is_typeddict(get_args(hint)[0]):
         return list[model_of(get_args(hint)[0])]
+    if get_origin(hint) is UnionType:
+        return Union[tuple(_shown(part) for part in get_args(hint))]  # noqa: UP007 made of values
     return hint
 
 
@@ -87,3 +111,6 @@ Plan = model_of(PlanView)
 Event = model_of(EventView)
 Page = model_of(LogPage)
 Access = model_of(HostAccess)
+Suspect = model_of(SuspectView)
+Leak = model_of(LeakView)
+Broken = model_of(BrokenView)

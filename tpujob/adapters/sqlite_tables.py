@@ -1,0 +1,47 @@
+"""The tables of the SQLite store: what makes a new file, and what brings an older one up to date.
+
+Each script leads from one version of the tables to the next, the first from an empty file; a new file goes through
+all of them. One that was released is never edited: a change is another script at the end.
+"""
+
+from __future__ import annotations
+
+_JOBS = """
+CREATE TABLE jobs (                             -- AUTOINCREMENT: the number of a removed job never comes back
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, user TEXT, name TEXT, live INTEGER,
+    wake REAL,                                  -- NULL: nothing is left to do
+    version INTEGER, document TEXT);
+CREATE INDEX jobs_by_wake ON jobs (wake) WHERE wake IS NOT NULL;
+CREATE INDEX jobs_by_name ON jobs (name);
+CREATE INDEX jobs_live ON jobs (number) WHERE live;
+CREATE TABLE events (
+    job_id TEXT, seq INTEGER, document TEXT, PRIMARY KEY (job_id, seq)) WITHOUT ROWID;
+CREATE TABLE leases (
+    job_id TEXT PRIMARY KEY, owner TEXT, token INTEGER, until REAL) WITHOUT ROWID;
+CREATE TABLE ops (                              -- what the newest commits stored, for a caller who lost the reply
+    job_id TEXT, version INTEGER, op_id TEXT, document TEXT, PRIMARY KEY (job_id, version));
+CREATE TABLE keys (key TEXT PRIMARY KEY, job_id TEXT) WITHOUT ROWID;
+CREATE TABLE changes (                          -- removed jobs stay: those who follow must hear of it
+    job_id TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID;
+CREATE UNIQUE INDEX changes_by_number ON changes (number, job_id);
+"""
+
+#: the zones of slices that were asked for before this table was there are in the records and the events
+_SUSPECTS = """
+CREATE TABLE suspects (
+    physical TEXT PRIMARY KEY, zone TEXT, score REAL, updated_at REAL, pinned TEXT,
+    reasons TEXT) WITHOUT ROWID;                -- a JSON list, the newest last
+CREATE TABLE accusations (                      -- stays when a suspect is forgotten: a repeat must not revive it
+    op_id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE zones (                            -- ever asked for a slice: outlives the jobs that asked
+    zone TEXT PRIMARY KEY) WITHOUT ROWID;
+INSERT OR IGNORE INTO zones
+    SELECT json_extract(slice.value, '$.zone') AS zone
+    FROM jobs, json_each(iif(json_valid(document), document, '{}'), '$.slices') AS slice
+    WHERE slice.type = 'object' AND zone IS NOT NULL;
+INSERT OR IGNORE INTO zones
+    SELECT json_extract(iif(json_valid(document), document, '{}'), '$.data.zone') AS zone
+    FROM events WHERE zone IS NOT NULL;
+"""
+
+SCRIPTS = (_JOBS, _SUSPECTS)
