@@ -46,9 +46,15 @@ class Checkpoints:
         self._manager = _Manager(place, options=options)
         self._saving: int | None = None
 
-    def latest(self) -> int | None:
-        """The newest committed step."""
-        return self._manager.latest_step()
+    def steps(self) -> list[int]:
+        """The committed steps, the newest first."""
+        return sorted(self._manager.all_steps(), reverse=True)
+
+    def remove_from(self, step: int) -> None:
+        """Remove that step and all after it, as a run that goes on from before would never be newest."""
+        for newer in self.steps():
+            if newer >= step:
+                self._manager.delete(newer)
 
     def notes(self, step: int) -> dict[str, Any]:
         """What was passed to `save` as notes."""

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import NoReturn
 
+from workloads import faults
 from workloads.config import ConfigError
 from workloads.contract import Context, Exit, Reporter
 from workloads.signals import Watcher
@@ -73,9 +74,14 @@ def code_of(error: BaseException, hosts: int) -> Exit:
 
 def _context() -> Context:
     try:
-        return Context.from_env()
+        context = Context.from_env()
     except ValueError as error:
         raise ConfigError(f"the TPUJOB_ variables are not a context: {error}") from error
+    try:
+        faults.parse(context.fault)  # here, before the other hosts wait for us
+    except ValueError as error:
+        raise ConfigError(f"TPUJOB_FAULT={error}") from error
+    return context
 
 
 def _join(context: Context, arrival_s: int) -> None:

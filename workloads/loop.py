@@ -2,7 +2,8 @@
 
 The rules it keeps:
 - The loss of step n is read after step n + 1 was given to the devices, so that they never wait for us.
-- A step is judged before its state is saved: no checkpoint holds a NaN.
+- A step is judged before its state is saved, and so is the state: no checkpoint holds a NaN.
+- A step that is not finite is the last one: it is replayed, and the verdict is the same on all hosts.
 - Whether to save or to stop follows from what all hosts know alike, so all do it at the same step.
 """
 
@@ -13,16 +14,21 @@ The rules it keeps:
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import multihost_utils
 
+from workloads import faults
 from workloads.checkpoints import Checkpoints
-from workloads.config import ConfigError, TrainConfig
+from workloads.config import TrainConfig
 from workloads.contract import Context, Exit, Reporter
 from workloads.data import Feed, Rows
-from workloads.program import Program, Workload, mesh_of
+from workloads.drills import Batch, Drill
+from workloads.judge import Verdict
+from workloads.program import Outcome, Program, Workload, mesh_of
+from workloads.replay import Bench, blame_state, examine
+from workloads.resume import NoneFinite, restore
 from workloads.signals import Watcher
 from workloads.voice import Voice
 
@@ -37,9 +43,12 @@ def train(
     """Train until `config.steps`, test, and say how it ended. All hosts call it and get the same answer.
 
     DONE: trained and tested; the last step is committed. INTERRUPTED: told to stop; the step that was
-    reached is committed. NONFINITE: the loss is NaN or infinite; the checkpoints before it stand.
+    reached is committed. DEVICE, NONFINITE: a step was not finite, and a device, or the model or the data,
+    made it; the verdict is written and the checkpoints before it stand. NONFINITE also if checkpoints
+    were found and none of them is finite.
     """
     mesh = mesh_of(config, workload)
+    drill = Drill(faults.parse(context.fault))
     voice = Voice(reporter, config, speaks=context.host == 0)
     voice.line(f"{workload.title}; {_devices(context)}, mesh {dict(mesh.shape)}")
     dataset = workload.dataset()
@@ -48,8 +57,12 @@ def train(
 
     voice.phase("restore")
     checkpoints = Checkpoints(f"{context.workdir.rstrip('/')}/checkpoints", config.keep)
-    start, state = _restore(checkpoints, program, feed, config, voice)
-    run = _Run(config, program, checkpoints, feed, voice, dataset.test)
+    try:
+        start, state = restore(checkpoints, program, feed, config, voice, context.resume_before)
+    except NoneFinite as error:
+        voice.verdict(error.step, Verdict("model", 0, "", str(error)))
+        return Exit.NONFINITE
+    run = _Run(config, program, checkpoints, feed, voice, dataset.test, drill, context.host)
     if start < config.steps:
         voice.phase("compile")
         run.compile()
@@ -62,28 +75,12 @@ def train(
     return Exit.DONE
 
 
-def _restore(
-    checkpoints: Checkpoints, program: Program, feed: Feed, config: TrainConfig, voice: Voice
-) -> tuple[int, Any]:
-    """The newest committed step and its state, with the feed set behind it; or 0 and a first state."""
-    step = checkpoints.latest()
-    if step is None:
-        return 0, program.first_state()
-    notes = checkpoints.notes(step)
-    _check_same(notes["settings"], config, step)
-    feed.state = notes["feed"]
-    voice.resumed(step)
-    return step, checkpoints.state(step, program.layout)
+class _Step(NamedTuple):
+    """A step that was given to the devices."""
 
-
-def _check_same(saved: dict[str, Any], config: TrainConfig, step: int) -> None:
-    """Raises ConfigError if the checkpoint is of another model or of another order of the data."""
-    for name, now in config.identity().items():
-        if saved.get(name, now) != now:
-            raise ConfigError(
-                f"{name}={now}, but the checkpoint of step {step} was made with {saved[name]}: "
-                "use that value, or another workdir"
-            )
+    number: int
+    batch: Batch  #: as it was read, without what a drill did to it
+    outcome: Outcome
 
 
 class _Run:
@@ -97,6 +94,8 @@ class _Run:
         feed: Feed,
         voice: Voice,
         test_rows: Rows,
+        drill: Drill,
+        host: int,
     ) -> None:
         self._config = config
         self._program = program
@@ -104,26 +103,30 @@ class _Run:
         self._feed = feed
         self._voice = voice
         self._test_rows = test_rows
-        self._unread: tuple[int, jax.Array] | None = None
+        self._drill = drill
+        self._host = host
+        self._unread: _Step | None = None
 
     def compile(self) -> None:
-        self._step = self._program.compile(self._feed.example())
+        self._step = self._program.compile(self._program.batch(self._feed.example()))
 
     def train(self, done: int, state: Any) -> tuple[Any, Exit]:
-        """The steps after `done` up to the last one, unless told to stop or stopped by a NaN."""
+        """The steps after `done` up to the last one, unless told to stop or stopped by a bad one."""
         self._voice.start_clock()
+        good = self._program.all_good()
         for step in range(done + 1, self._config.steps + 1):
-            state, loss = self._step(state, self._program.batch(next(self._feed)))
-            finite = self._read()
-            self._unread = step, loss
+            batch = self._program.batch(self._drill.rows(step, next(self._feed)))
+            state, outcome = self._step(state, good, self._drill.batch(step, batch))
+            good = outcome.good
+            bad = self._read()
+            self._unread = _Step(step, batch, outcome)
             stop = multihost_utils.reached_preemption_sync_point(step)
-            if (save := stop or self._saves_at(step)) and finite:
-                finite = self._read()
-            if not finite:
-                self._voice.line("the loss is not finite: stopped")
-                return state, Exit.NONFINITE
-            if save:
-                self._save(step, state)
+            if (save := stop or self._saves_at(step)) and not bad:
+                bad = self._read()
+            if bad:
+                return state, self._examine(bad, state)
+            if save and (code := self._save(step, state)) is not None:
+                return state, code
             self._note(self._checkpoints.committed())
             if step == self._config.steps:
                 break
@@ -145,19 +148,43 @@ class _Run:
     def _saves_at(self, step: int) -> bool:
         return step % self._config.checkpoint_every == 0 or step == self._config.steps
 
-    def _read(self) -> bool:
-        """Wait for the loss that is still unread and say it. Returns whether it is finite."""
+    def _read(self) -> _Step | None:
+        """Wait for the step that is still unread and say its loss. Returns it if it was not finite."""
         if self._unread is None:
-            return True
-        step, array = self._unread
-        self._unread = None
-        loss = float(array)
-        self._voice.step(step, loss if math.isfinite(loss) else None)
-        return math.isfinite(loss)
+            return None
+        last, self._unread = self._unread, None
+        loss = float(last.outcome.loss)
+        self._voice.step(last.number, loss if math.isfinite(loss) else None)
+        return None if bool(last.outcome.good) else last
 
-    def _save(self, step: int, state: Any) -> None:
+    def _examine(self, bad: _Step, state: Any) -> Exit:
+        """Find out who made a step that was not finite; `state` is still the one before it."""
+        self._note(self._checkpoints.wait())
+        self._voice.phase("replay")
+        self._voice.line(f"step {bad.number} is not finite; replaying it")
+        return self._judged(
+            bad.number,
+            examine(
+                Bench(self._program, self._step, state, bad.batch),
+                self._program.bad(bad.outcome),
+                lambda batch: self._drill.batch(bad.number, batch),
+                self._host,
+                apart=self._config.tensor == 0,
+            ),
+        )
+
+    def _judged(self, step: int, verdict: Verdict) -> Exit:
+        self._voice.verdict(step, verdict)
+        return verdict.code
+
+    def _save(self, step: int, state: Any) -> Exit | None:
+        """Begin to save the state, unless it is not finite; returns the code to end with if so."""
+        if verdict := blame_state(self._program.sound(state), self._program, self._host):
+            self._note(self._checkpoints.wait())
+            return self._judged(step, verdict)
         notes = {"feed": self._feed.state, "settings": self._config.identity()}
         self._note(self._checkpoints.save(step, state, notes))
+        return None
 
     def _note(self, committed: int | None) -> None:
         if committed is not None:

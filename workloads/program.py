@@ -2,6 +2,11 @@
 
 The state (weights, optimizer, counters) is one nnx State, laid out as the model's annotations say.
 The mesh has two axes: `data` splits the batch, `tensor` splits the layers that the model annotates.
+
+A step whose loss or gradients are not finite changes nothing, nor does any step after it, so that the
+state before it is still there when somebody looks. Each device notes which of its rows and gradients
+were not finite *before* they are mixed with those of others: that is how it is found (`replay.py`).
+The notes stay where they are made, which costs a step next to nothing.
 """
 
 # JAX and its libraries are typed in part only.
@@ -11,7 +16,9 @@ The mesh has two axes: `data` splits the batch, `tensor` splits the layers that 
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +29,14 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from workloads.config import ConfigError, TrainConfig
 from workloads.data import Dataset, Rows
-from workloads.exchange import mean_over_data
+from workloads.exchange import finite_by_part, mean_over_data
+from workloads.judge import Bad, marks
 
 #: Steps over which the learning rate rises, at most; a tenth of the run if that is less.
 _WARM_UP = 100
 
 #: For a program that runs once: on CPU it compiles in 1 s then, instead of 4.
-_IN_HASTE = {"xla_backend_optimization_level": 0}
+_IN_HASTE: dict[str, Any] = {"xla_backend_optimization_level": 0}
 
 
 class Workload(Protocol):
@@ -46,13 +54,25 @@ class Workload(Protocol):
 
     def dataset(self) -> Dataset: ...
     def model(self, rngs: nnx.Rngs) -> nnx.Module: ...
-    def loss(self, model: Any, rows: dict[str, jax.Array]) -> jax.Array:
-        """The mean over the rows."""
+    def losses(self, model: Any, rows: dict[str, jax.Array]) -> jax.Array:
+        """The loss of each row. What is trained on is their mean."""
         ...
 
     def right(self, model: Any, rows: dict[str, jax.Array]) -> jax.Array:
         """For each row, whether the model has it right."""
         ...
+
+
+class Outcome(NamedTuple):
+    """What a step says of itself."""
+
+    #: Whether the step counts: it and all before it are finite. The same on every device.
+    good: jax.Array
+    loss: jax.Array
+    #: Of each row, whether its loss is finite. Split over `data`: a host has only its own.
+    rows: jax.Array
+    #: [data, tensor]: of each device, whether the gradients that it computed are finite. Only its own.
+    gradients: jax.Array
 
 
 def mesh_of(config: TrainConfig, workload: Workload) -> Mesh:
@@ -78,29 +98,42 @@ class Program:
 
     def __init__(self, workload: Workload, config: TrainConfig, mesh: Mesh) -> None:
         self._workload = workload
-        self._config = config
-        self._mesh = mesh
+        self.config = config
+        self.mesh = mesh
         self._by_row = NamedSharding(mesh, PartitionSpec("data"))
         self._whole = NamedSharding(mesh, PartitionSpec())
+        self._by_device = NamedSharding(mesh, PartitionSpec("data", "tensor"))
         with jax.set_mesh(mesh):
             self._graph, self.layout = nnx.get_abstract_model(self._modules, mesh)
-        self._shardings = jax.tree.map(lambda leaf: leaf.sharding, self.layout)
+        self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.layout)
         self._test = jax.jit(self._count_right, out_shardings=self._whole)
 
     def first_state(self) -> Any:
         """The state before step 1: a function of the seed, whatever the mesh."""
-        with jax.set_mesh(self._mesh):
+        with jax.set_mesh(self.mesh):
             make = jax.jit(
                 lambda: nnx.state(self._modules()),
-                out_shardings=self._shardings,
+                out_shardings=self.shardings,
                 compiler_options=_IN_HASTE if jax.default_backend() == "cpu" else None,
             )
             return make()
 
-    def compile(self, rows: Rows) -> jax.stages.Compiled:
-        """`(state, batch) -> (state, loss)` for batches like these local rows. Consumes its state."""
-        step = jax.jit(self._step, donate_argnums=0, out_shardings=(self._shardings, self._whole))
-        return step.lower(self.layout, self.batch(rows)).compile()
+    def compile(
+        self, batch: dict[str, jax.Array], *, in_haste: bool = False
+    ) -> jax.stages.Compiled:
+        """`(state, good, batch) -> (state, Outcome)` for batches like this one. Consumes its state.
+
+        `good` is that of the step before, or `all_good()`; if it does not hold, the state stays as it is.
+        """
+        outcome = self._whole, self._whole, self._by_row, self._by_device
+        layout = self.shardings, Outcome._make(outcome)  # pyright: ignore[reportArgumentType]
+        step = jax.jit(self._step, donate_argnums=0, out_shardings=layout)
+        options = _IN_HASTE if in_haste and jax.default_backend() == "cpu" else None
+        return step.lower(self.layout, self.all_good(), batch).compile(options)
+
+    def all_good(self) -> jax.Array:
+        """What the first step is given for the outcome of the one before it."""
+        return jax.make_array_from_callback((), self._whole, lambda _: np.array(True))
 
     def batch(self, rows: Rows) -> dict[str, jax.Array]:
         """One batch over all devices, of which this host has these rows."""
@@ -109,10 +142,52 @@ class Program:
             for name, array in rows.items()
         }
 
+    def moved(self, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        """The batch with each row where the next part of the `data` axis has it."""
+        parts = self.mesh.shape["data"]
+        return self.laid_out(batch, lambda array: jnp.roll(array, array.shape[0] // parts, axis=0))
+
+    def laid_out(
+        self, batch: dict[str, jax.Array], change: Callable[[jax.Array], jax.Array]
+    ) -> dict[str, jax.Array]:
+        """A changed batch, laid out over this mesh by its rows, wherever it was before."""
+        return jax.jit(partial(jax.tree.map, change), out_shardings=self._by_row)(batch)
+
+    def bad(self, outcome: Outcome) -> Bad:
+        """What was bad in a step, by parts of the `data` axis. All hosts learn of all."""
+        notes = outcome.rows, outcome.gradients
+        rows, gradients = jax.jit(_same, out_shardings=self._whole)(notes)
+        return marks(np.asarray(rows), np.asarray(gradients))
+
+    def on(self, mesh: Mesh) -> Program:
+        """The same program on the same devices in another mesh."""
+        return Program(self._workload, self.config, mesh)
+
+    def taken_over(self, state: Any) -> Any:
+        """A state from another mesh of the same devices, laid out for this one."""
+        return jax.jit(_same, out_shardings=self.shardings)(state)
+
+    def sound(self, state: Any) -> np.ndarray[Any, Any]:
+        """[data, tensor]: whether what each device holds of the state is finite. All hosts learn of all."""
+        return np.asarray(self._sound(state))
+
+    @cached_property
+    def _sound(self) -> Callable[[Any], jax.Array]:
+        def own(state: Any) -> jax.Array:
+            floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.inexact)]
+            return jnp.stack([jnp.isfinite(x).all() for x in floats]).all()[None, None]
+
+        specs = jax.tree.map(lambda leaf: leaf.spec, self.shardings)
+        by_device = PartitionSpec("data", "tensor")
+        check = jax.shard_map(
+            own, mesh=self.mesh, in_specs=(specs,), out_specs=by_device, check_vma=False
+        )
+        return jax.jit(check, out_shardings=self._whole)
+
     def count_right(self, state: Any, rows: Rows) -> int:
         """How many of these rows, which every host has all of, the model has right."""
         count = len(next(iter(rows.values())))
-        padding = -count % self._mesh.shape["data"]
+        padding = -count % self.mesh.shape["data"]
         padded = {name: _pad(array, padding) for name, array in rows.items()}
         counts = np.arange(count + padding) < count
         return int(
@@ -126,39 +201,60 @@ class Program:
         }
 
     def _modules(self) -> tuple[nnx.Module, nnx.Optimizer[Any]]:
-        model = self._workload.model(nnx.Rngs(self._config.seed))
-        return model, nnx.Optimizer(model, _optimizer(self._config), wrt=nnx.Param)
+        model = self._workload.model(nnx.Rngs(self.config.seed))
+        return model, nnx.Optimizer(model, _optimizer(self.config), wrt=nnx.Param)
 
-    def _step(self, state: Any, rows: dict[str, jax.Array]) -> tuple[Any, jax.Array]:
-        model, optimizer = nnx.merge(self._graph, state)
-        loss, gradients = self._gradients(model, rows)
+    def _step(self, state: Any, good: jax.Array, rows: dict[str, jax.Array]) -> tuple[Any, Outcome]:
+        # without a copy the update would change `state` too, and nothing be left to go back to
+        model, optimizer = nnx.merge(self._graph, state, copy=True)
+        loss, gradients, notes = self._gradients(model, rows)
+        good = good & jnp.isfinite(loss) & self._finite(gradients).all()
         optimizer.update(model, gradients)
-        return nnx.state((model, optimizer)), loss
+        after = nnx.state((model, optimizer))
+        after = jax.tree.map(lambda new, old: jnp.where(good, new, old), after, state)
+        return after, Outcome(good, loss, *notes)
 
-    def _gradients(self, model: nnx.Module, rows: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
-        """The mean loss over all rows, and its gradients. Each part of the `data` axis computes those of
-        its own rows, then they average; JAX sees to the `tensor` axis."""
+    def _gradients(
+        self, model: nnx.Module, rows: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Any, tuple[jax.Array, jax.Array]]:
+        """The mean loss over all rows, its gradients, and what was finite (see Outcome). Each part of the
+        `data` axis computes those of its own rows, then they average; JAX sees to the `tensor` axis."""
         graph, parameters, others = nnx.split(model, nnx.Param, ...)
-        _, layout, _ = nnx.split(nnx.merge(self._graph, self._shardings)[0], nnx.Param, ...)
 
         def of_rows(parameters: Any, others: Any, rows: dict[str, jax.Array]) -> Any:
-            def loss(parameters: Any) -> jax.Array:
-                return self._workload.loss(nnx.merge(graph, parameters, others), rows)
+            def loss(parameters: Any) -> tuple[jax.Array, jax.Array]:
+                losses = self._workload.losses(nnx.merge(graph, parameters, others), rows)
+                return losses.mean(), jnp.isfinite(losses)
 
-            return jax.value_and_grad(loss)(parameters)
+            (mean, finite), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
+            return mean, gradients, (finite, self._finite(gradients)[None])
 
-        if self._mesh.shape["data"] == 1:
+        if self.mesh.shape["data"] == 1:
             return of_rows(parameters, others, rows)
+
+        def of_part(*own: Any) -> Any:
+            mean, gradients, notes = of_rows(*own)
+            layouts = self._whole, self._gradient_layout
+            return *mean_over_data((mean, gradients), layouts), notes
+
         everywhere, by_row = PartitionSpec(), PartitionSpec("data")
         compute = jax.shard_map(
-            lambda *own: mean_over_data(of_rows(*own), (self._whole, layout)),
-            mesh=self._mesh,
+            of_part,
+            mesh=self.mesh,
             in_specs=(everywhere, everywhere, by_row),
-            out_specs=everywhere,
+            out_specs=(everywhere, everywhere, by_row),
             axis_names={"data"},
             check_vma=False,
         )
         return compute(parameters, others, rows)
+
+    @cached_property
+    def _gradient_layout(self) -> Any:
+        return nnx.split(nnx.merge(self._graph, self.shardings)[0], nnx.Param, ...)[1]
+
+    def _finite(self, gradients: Any) -> jax.Array:
+        """[tensor]: whether the gradients are finite, on each of the devices that share them."""
+        return finite_by_part(gradients, self._gradient_layout, self.mesh.shape["tensor"])
 
     def _count_right(self, state: Any, rows: dict[str, jax.Array], counts: jax.Array) -> jax.Array:
         model, _ = nnx.merge(self._graph, state)
@@ -169,6 +265,10 @@ def _optimizer(config: TrainConfig) -> optax.GradientTransformation:
     rising = min(_WARM_UP, config.steps // 10)
     rate = optax.warmup_cosine_decay_schedule(0.0, config.lr, rising, config.steps)
     return optax.adamw(rate, weight_decay=config.weight_decay)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _pad(array: np.ndarray[Any, Any], rows: int) -> np.ndarray[Any, Any]:

@@ -4,10 +4,13 @@ JAX has a notifier for SIGTERM: once one host has been told, all hosts agree on 
 stop. But JAX installs it late, and looks at it only between steps. So here every signal first goes
 to a watcher thread. Until training runs nothing can be lost, and the watcher ends the process at
 once; from then on it hands the signal to JAX's notifier. Knows nothing of jax: importing it is quick.
+
+SIGUSR1 is answered with the stacks of all threads, on stderr, and the program goes on.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -27,6 +30,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._training = False
         self._told = False
+        _show_stacks_when_asked()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
 
@@ -46,6 +50,13 @@ class Watcher:
                 if not self._told:
                     _tell_jax()
                 self._told = True
+
+
+def _show_stacks_when_asked() -> None:
+    """Also of a thread that is stuck in C, as in a collective: the handler needs neither it nor Python."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
+    # whoever started us may have had it blocked, and that is inherited
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
 
 def _tell_jax() -> None:

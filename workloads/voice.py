@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 
 from workloads.config import TrainConfig
 from workloads.contract import Reporter
+from workloads.judge import Verdict
 
 
 class Voice:
@@ -52,6 +54,11 @@ class Voice:
     def committed(self, step: int) -> None:
         self._reporter.event("checkpoint", step=step)
         self.line(f"checkpoint of step {step} is committed")
+
+    def verdict(self, step: int, verdict: Verdict) -> None:
+        """Whose fault it is that step was not finite; every host says it, in `verdict.json`."""
+        self._reporter.verdict(step=step, **asdict(verdict))
+        self.line(f"step {step}: {verdict.text}")
 
     def accuracy(self, step: int, right: int, of: int) -> None:
         self._reporter.event("metric", name="test_accuracy", value=round(right / of, 6), step=step)

@@ -1,0 +1,76 @@
+"""Where a run begins: at its newest checkpoint that may be gone on from, or at the beginning.
+
+A checkpoint whose state is not finite is never gone on from, nor one that is as new as the step that
+went wrong before (`TPUJOB_RESUME_BEFORE`): its state may be wrong and finite. What is passed over is
+removed once the start is found, so that the run's own checkpoints are the newest again.
+"""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+from workloads.checkpoints import Checkpoints
+from workloads.config import ConfigError, TrainConfig
+from workloads.data import Feed
+from workloads.program import Program
+from workloads.voice import Voice
+
+
+class NoneFinite(Exception):
+    """Every checkpoint that may be gone on from holds numbers that are not finite."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(
+            f"no checkpoint is left: the numbers of step {step}, the oldest, are not finite"
+        )
+        self.step = step  #: of the oldest checkpoint that was tried
+
+
+def restore(
+    checkpoints: Checkpoints,
+    program: Program,
+    feed: Feed,
+    config: TrainConfig,
+    voice: Voice,
+    before: int = 0,
+) -> tuple[int, Any]:
+    """The step to go on from and its state, with the feed set behind it; 0 and a first state if no
+    checkpoint is older than step `before` (0: any). Later checkpoints are removed by then.
+
+    Raises NoneFinite, and removes none, if there are such and none of them is finite.
+    """
+    all_steps = checkpoints.steps()
+    tried = [step for step in all_steps if not before or step < before]
+    if len(tried) < len(all_steps):
+        late = ", ".join(str(step) for step in all_steps if step not in tried)
+        voice.line(f"not going on from the checkpoint of step {late}: not before step {before}")
+    for step in tried:
+        notes = checkpoints.notes(step)
+        _check_same(notes["settings"], config, step)
+        state = checkpoints.state(step, program.layout)
+        if program.sound(state).all():
+            checkpoints.remove_from(step + 1)
+            feed.state = notes["feed"]
+            voice.resumed(step)
+            return step, state
+        voice.line(f"not going on from the checkpoint of step {step}: its numbers are not finite")
+    if tried:
+        raise NoneFinite(tried[-1])
+    if all_steps:
+        checkpoints.remove_from(0)
+        voice.line("no older checkpoint is left: from the beginning")
+    return 0, program.first_state()
+
+
+def _check_same(saved: dict[str, Any], config: TrainConfig, step: int) -> None:
+    """Raises ConfigError if the checkpoint is of another model or of another order of the data."""
+    for name, now in config.identity().items():
+        if saved.get(name, now) != now:
+            raise ConfigError(
+                f"{name}={now}, but the checkpoint of step {step} was made with {saved[name]}: "
+                "use that value, or another workdir"
+            )
