@@ -103,7 +103,11 @@ def _stay_on_loopback() -> None:
         make = xla_bridge.make_cpu_client
     except (ImportError, AttributeError, TypeError):
         return
-    xla_bridge.register_backend_factory("cpu", lambda: make(ours), priority=0, fail_quietly=False)
+
+    def backend() -> Any:
+        return make(ours)
+
+    xla_bridge.register_backend_factory("cpu", backend, priority=0, fail_quietly=False)
 
 
 def _count(order: Dict[str, Any], local: List[Any], backend: str) -> None:
