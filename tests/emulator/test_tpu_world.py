@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.emulator.world_rig import ZONE, Model
-from tpujob.emulator import drills, nodes, queue
+from tpujob.emulator import drills, host_drills, nodes, queue
 from tpujob.emulator.records import ApiError, BringUp, Disturb, TakeDown
 
 
@@ -27,6 +27,22 @@ def test_a_slice_from_request_to_deletion() -> None:
     assert model.state("q") == ("DELETING", "DELETING")
     model.go(1)
     assert model.state("q") == ("", "")
+
+
+def test_a_host_is_slow_for_a_while() -> None:
+    model = Model()
+    model.ask("q")
+    model.go(20)
+    with model.world.lock:
+        host_drills.slow(model.world, "q", 1, 10, lasts=60)
+        host_drills.slow(model.world, "q", 0, 5, lasts=60)
+        host_drills.slow(model.world, "q", 0, 20)
+    (node,) = model.world.nodes.values()
+    model.go(59)
+    assert node.slowed == {0: 20, 1: 10}
+    model.go(2)
+    assert node.slowed == {0: 20}, "what was set later stays"
+    assert model.done[-1] == Disturb("q", "slow", {"host": 1, "factor": 1})
 
 
 def test_preemption_gives_its_notice_and_frees_the_machines() -> None:

@@ -45,10 +45,18 @@ def slow(
     target: Target = "",
     host: OneHost = 0,
     factor: Annotated[float, typer.Option(min=1, help="1: as fast as before.")] = 10.0,
+    lasts: Annotated[
+        float | None,
+        typer.Option(
+            "--for", parser=given.duration, metavar="DURATION", help="Default: until --factor 1."
+        ),
+    ] = None,
 ) -> None:
     """Make one host of a slice slower."""
-    done = given.client().slow(given.slice_or_id(target), host=host, factor=factor)
-    how = "as fast as before" if factor == 1 else f"{factor:g} times slower"
+    slice = given.slice_or_id(target)
+    done = given.client().slow(slice, host=host, factor=factor, for_s=lasts)
+    for_ = f" for {lasts:g} s" if lasts is not None else ""
+    how = "as fast as before" if factor == 1 else f"{factor:g} times slower{for_}"
     say(f"{done['slice']}: host {host} is {how}")
 
 

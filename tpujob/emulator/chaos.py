@@ -101,7 +101,8 @@ def _aim_at_slice(kind: str, random: Random, slices: Sequence[Target]) -> dict[s
             window, restart = _span(random, 10, 60), random.random() < 0.5
             return {"target": chosen.name, "window_s": window, "restart": restart, "notice_s": 10.0}
         case "slow":
-            return {"target": chosen.name, "host": host, "factor": random.choice((2.0, 5.0, 20.0))}
+            factor, lasts = random.choice((2.0, 5.0, 20.0)), _span(random, 10, 300)
+            return {"target": chosen.name, "host": host, "factor": factor, "for_s": lasts}
         case "silence":
             one = random.random() < 0.5
             return {"target": chosen.name, "host": host if one else None}

@@ -87,9 +87,11 @@ class EmulatorClient:
         """Delete the node alone: the queued resource becomes SUSPENDED, by the user."""
         return self._call("POST", "/suspend", target=target)
 
-    def slow(self, target: str = "", *, host: int, factor: float) -> dict[str, Any]:
-        """Give one host's processes 1/factor of their time; 1 ends it."""
-        return self._call("POST", "/slow", target=target, host=host, factor=factor)
+    def slow(
+        self, target: str = "", *, host: int, factor: float, for_s: float | None = None
+    ) -> dict[str, Any]:
+        """Give one host's processes 1/factor of their time, for a while or until a factor of 1 ends it."""
+        return self._call("POST", "/slow", target=target, host=host, factor=factor, for_s=for_s)
 
     def stockout(
         self,

@@ -73,7 +73,8 @@ def _maintain(world: World, body: Body) -> Answer:
 
 def _slow(world: World, body: Body) -> Answer:
     host, factor = int(body.number("host", 0)), body.number("factor")
-    return _which(host_drills.slow(world, body.text("target", ""), host, factor))
+    target, lasts = body.text("target", ""), body.number("for_s") if body.has("for_s") else None
+    return _which(host_drills.slow(world, target, host, factor, lasts=lasts))
 
 
 def _silence(world: World, body: Body) -> Answer:

@@ -9,8 +9,10 @@ from tpujob.emulator.records import ApiError, Disturb, Node, NodeState
 from tpujob.emulator.world import World
 
 
-def slow(world: World, wanted: str, host: int, factor: float) -> Node:
-    """Give one host's processes 1/factor of their time; 1 ends it."""
+def slow(
+    world: World, wanted: str, host: int, factor: float, *, lasts: float | None = None
+) -> Node:
+    """Give one host's processes 1/factor of their time, for `lasts` seconds or until it is taken back; 1 ends it."""
     node = _with_host(world, wanted, host)
     if factor < 1:
         raise ApiError("INVALID_ARGUMENT", "the factor must be 1 or more")
@@ -18,6 +20,8 @@ def slow(world: World, wanted: str, host: int, factor: float) -> Node:
     if factor == 1:
         del node.slowed[host]
     world.tell(f"{node.id}: host {host} is {factor:g} times slower")
+    if lasts is not None:
+        world.after(lasts, lambda: _as_fast_as_before(world, node, host, factor))
     return _disturb(world, node, "slow", host=host, factor=factor)
 
 
@@ -61,6 +65,14 @@ def break_host(world: World, physical: str, fault: str) -> None:
     if node is not None and node.addresses:
         number = node.physical.index(physical)
         _disturb(world, node, "env", host=number, set={host_faults.VARIABLE: fault})
+
+
+def _as_fast_as_before(world: World, node: Node, host: int, factor: float) -> None:
+    """Unless something else has become of it since."""
+    if node.slowed.get(host) == factor and node.state is NodeState.READY:
+        del node.slowed[host]
+        world.tell(f"{node.id}: host {host} is as fast as before")
+        _disturb(world, node, "slow", host=host, factor=1)
 
 
 def _with_host(world: World, wanted: str, host: int | None) -> Node:

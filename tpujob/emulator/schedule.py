@@ -87,7 +87,7 @@ _TAKES: Mapping[str, Mapping[str, _Word]] = {
         "notice": ("notice_s", _seconds),
         "restart": ("restart", _flag),
     },
-    "slow": {**_HOST, "factor": ("factor", _number)},
+    "slow": {**_HOST, "factor": ("factor", _number), "for": ("for_s", _seconds)},
     "silence": _HOST,
     "hang": {**_HOST, "off": ("off", _flag)},
     "oom": _HOST,
