@@ -152,6 +152,8 @@ def test_a_program_hangs_and_its_agent_does_not(rig: Rig, tmp_path: Path) -> Non
     assert rig.farm.run(address, "true")[0] == 0, "the host itself must answer"
     rig.drill.hang(host=1, off=True)
     until(lambda: state_of(program) == "S", "it goes on")
+    rig.drill.hang(host=0)
+    until(lambda: "no program runs" in str(rig.drill.status()["recent"]), "it says that none runs")
 
 
 def test_the_biggest_process_is_killed_for_want_of_memory(rig: Rig, tmp_path: Path) -> None:

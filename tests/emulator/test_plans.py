@@ -49,7 +49,7 @@ def test_leaving_kinds_out_moves_no_other() -> None:
 
 @pytest.mark.parametrize("rate", chaos.PRESETS.values())
 def test_as_much_comes_as_was_asked_for(rate: float) -> None:
-    hours = 400
+    hours = 200
     came = Counter(p.kind for p in chaos.until(chaos.plan(1, rate), hours * HOUR))
     for kind, per_hour in chaos.PER_HOUR.items():
         mean = per_hour * rate * hours

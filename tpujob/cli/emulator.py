@@ -36,7 +36,7 @@ def status(
     say(status_page(found, shutil.get_terminal_size().columns))
 
 
-for command in (*emulator_slices.COMMANDS, *emulator_plans.COMMANDS):
+for command in emulator_slices.COMMANDS:
     app.command()(command)
 
 
@@ -132,3 +132,7 @@ def settings(
     wanted = {"create": create, "delete": delete, "list_lag": list_lag}
     all_of_it = given.client().settings(**{k: v for k, v in wanted.items() if v is not None})
     say(json.dumps(all_of_it))
+
+
+for command in emulator_plans.COMMANDS:
+    app.command()(command)

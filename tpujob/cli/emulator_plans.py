@@ -9,6 +9,7 @@ import typer
 
 from tpujob.cli import emulator_options as given
 from tpujob.cli.output import say
+from tpujob.emulator.chaos import PER_HOUR, PRESETS
 
 _OFF = Annotated[
     bool, typer.Option("--off", help="Nothing comes by itself any more; what came stays.")
@@ -32,12 +33,14 @@ def chaos(
         str,
         typer.Option(
             metavar="KINDS",
-            help="Of preempt,maintain,stockout,api-error,storage-error,slow,hang,silence,oom.",
+            help=f"With commas between them, of {', '.join(PER_HOUR)}.",
         ),
     ] = "",
     off: _OFF = False,
 ) -> None:
-    """Let faults come at random: preemptions, stockouts, errors of the APIs, slow hosts and others."""
+    """Let faults come at random.
+
+    Preemptions, stockouts, errors of the APIs, slow hosts and others, at times that a seed decides."""
     if off:
         _end()
         return
@@ -54,7 +57,9 @@ def schedule(
     ] = None,
     off: _OFF = False,
 ) -> None:
-    """Run a list of drills, each at its time. A step has `at`, `do` (the name of a command) and that command's options
+    """Run a list of drills, each at its time.
+
+    A step has `at`, `do` (the name of a command) and that command's options
     by name: {at: 2m, do: stockout, zone: us-central2-b, for: 10m}."""
     if off:
         _end()
@@ -70,8 +75,6 @@ def _end() -> None:
 
 
 def _rate(text: str) -> float:
-    from tpujob.emulator.chaos import PRESETS
-
     if text in PRESETS:
         return PRESETS[text]
     try:

@@ -13,7 +13,9 @@ from tpujob.emulator import host_faults
 
 
 def preempt(target: Target = "", notice: Duration = 30.0) -> None:
-    """Preempt a slice: SIGTERM now, everything gone after the notice."""
+    """Preempt a slice.
+
+    SIGTERM now, everything gone after the notice."""
     done = given.client().preempt(given.slice_or_id(target), notice_s=notice)
     say(f"{done['slice']} is being preempted: its hosts are gone in {notice:g} s")
 
@@ -31,7 +33,7 @@ def maintain(
         ),
     ] = 0.0,
 ) -> None:
-    """Announce maintenance to the hosts of a slice, for a while, or carry it out."""
+    """Announce maintenance to a slice, or carry it out."""
     slice = given.slice_or_id(target)
     done = given.client().maintain(slice, window_s=window, restart=restart, notice_s=notice)
     if restart:
@@ -61,7 +63,9 @@ def slow(
 
 
 def silence(target: Target = "", host: AnyHost = None) -> None:
-    """Let hosts die without a word, while the API says READY: no process, no SSH, no metadata server."""
+    """Let hosts die without a word.
+
+    No process, no SSH and no metadata server any more, while the API says READY."""
     done = given.client().silence(given.slice_or_id(target), host=host)
     say(f"{done['slice']}: {_which(host)} has fallen silent; the API says READY")
 
@@ -71,25 +75,33 @@ def hang(
     host: AnyHost = None,
     off: Annotated[bool, typer.Option("--off", help="Let it go on.")] = False,
 ) -> None:
-    """Stop the program that runs on a host where it is, as one that waits for ever; its agent runs on."""
+    """Stop a program where it is, as one that waits.
+
+    Its agent runs on, and its host answers."""
     done = given.client().hang(given.slice_or_id(target), host=host, off=off)
     say(f"{done['slice']}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
 
 
 def oom(target: Target = "", host: OneHost = 0) -> None:
-    """Kill the program's biggest process on a host, as the kernel does when memory is short."""
+    """Let a host run out of memory.
+
+    The program's biggest process is killed, and counted, as the kernel does."""
     done = given.client().oom(given.slice_or_id(target), host=host)
     say(f"{done['slice']}: host {host} is out of memory; its biggest process is killed")
 
 
 def delete(target: Target = "") -> None:
-    """Delete a slice behind tpujob's back: its node and its queued resource."""
+    """Delete a slice behind tpujob's back.
+
+    The node and the queued resource, as a person may do in the console."""
     done = given.client().delete(given.slice_or_id(target))
     say(f"{done['slice']} is being deleted")
 
 
 def suspend(target: Target = "") -> None:
-    """Delete a slice's node alone: its queued resource becomes SUSPENDED, by the user."""
+    """Delete the node of a slice alone.
+
+    Its queued resource becomes SUSPENDED, by the user, and still counts against the quota."""
     done = given.client().suspend(given.slice_or_id(target))
     say(f"{done['slice']} is being suspended by the user")
 
@@ -105,7 +117,9 @@ def break_host(
     ] = host_faults.USUAL,
     mend: Annotated[bool, typer.Option("--mend", help="Make it good again.")] = False,
 ) -> None:
-    """Make a physical host bad, for programs that start there from now on."""
+    """Make a physical host bad.
+
+    For programs that start there from now on, on whatever slice."""
     given.client().break_host(physical, "" if mend else fault)
     say(f"{physical} is {'good again' if mend else 'bad'}")
 

@@ -103,7 +103,9 @@ class World:
         return next(self._numbers)
 
     def tell(self, text: str) -> None:
-        """Add a line to what `status` shows as recent."""
+        """Add a line to what `status` shows as recent; one that repeats itself stands there once."""
+        if self.history and self.history[-1][1] == text:
+            self.history.pop()
         self.history.append((self.clock(), text))
 
     def get_node(self, name: str) -> Node:

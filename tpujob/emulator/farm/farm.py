@@ -145,9 +145,10 @@ class Farm:
                 _announce(chosen, NO_MAINTENANCE)
 
     def hang(self, name: str, host: int | None, *, off: bool) -> None:
-        """Stop the program's processes where they are; `off`: let them go on. Raises NotFound."""
-        for chosen in self._hosts(name, host):
-            (chosen.thaw if off else chosen.freeze)()
+        """Stop the program's processes where they are; `off`: let them go on. Raises NotFound, also if no program
+        runs there."""
+        if not any([chosen.hang(off=off) for chosen in self._hosts(name, host)]):
+            raise NotFound(f"no program runs on {name}")
 
     def out_of_memory(self, name: str, host: int) -> None:
         """Raises NotFound."""

@@ -93,13 +93,12 @@ class Host:
         if value:
             self._env[name] = value
 
-    def freeze(self) -> None:
-        """Stop the processes of the program that runs; its agent runs on."""
+    def hang(self, *, off: bool) -> bool:
+        """Stop the processes of the program that runs (`off`: let them go on); its agent runs on. False: none runs."""
         self.slow(1)
-        processes.send(self._census.program(self.marker), signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        processes.send(self._census.program(self.marker), signal.SIGCONT)
+        program = self._census.program(self.marker)
+        processes.send(program, signal.SIGCONT if off else signal.SIGSTOP)
+        return bool(program)
 
     def run_out_of_memory(self) -> None:
         """What the kernel does then: kill the program's biggest process, and count it. Raises NotFound if no program
