@@ -147,7 +147,8 @@ class Farm:
     def hang(self, name: str, host: int | None, *, off: bool) -> None:
         """Stop the program's processes where they are; `off`: let them go on. Raises NotFound, also if no program
         runs there."""
-        if not any([chosen.hang(off=off) for chosen in self._hosts(name, host)]):
+        hung = [chosen.hang(off=off) for chosen in self._hosts(name, host)]
+        if not any(hung):
             raise NotFound(f"no program runs on {name}")
 
     def out_of_memory(self, name: str, host: int) -> None:
