@@ -316,14 +316,18 @@ class JobView(TypedDict):
     zone: str
     pricing: str
     runtime_version: str
-    usd_per_hour: float | None  #: what is billed now; 0 without a slice
+    usd_per_hour: float | None  #: what is billed now, condemned slices included; 0 without a slice
     usd_spent: float | None
+    condemned: list[str]  #: slices that were swapped out as bad and are not gone yet
     host0_ip: str
     attempt: int  #: number of the newest; 0: none yet
     phase: str
     step: int | None
     steps: int | None
     progress_at: str | None  #: when the step last changed, as far as is known; while it runs
+    stall_s: (
+        float | None
+    )  #: seconds without progress after which it hangs, while it runs; None: never
     loss: float | None
     checkpoint: int | None
     metrics: dict[str, float]

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tpujob.domain import accelerators, cost, suspects
-from tpujob.domain.model import Attempt, Event, Job, Progress, Slice, State, Suspect, Verdict
+from tpujob.domain import accelerators, cost, stall, suspects
+from tpujob.domain.model import (
+    Attempt,
+    Event,
+    Job,
+    Progress,
+    Report,
+    Slice,
+    State,
+    Suspect,
+    Verdict,
+)
+from tpujob.domain.spec import parse
 from tpujob.errors import BadSpec
 from tpujob.ports import (
     AttemptView,
@@ -60,12 +71,14 @@ def job_view(
         runtime_version=shown.runtime_version if shown else facts.runtime_version,
         usd_per_hour=_billed_now(job),
         usd_spent=cost.job_cost(job.slices, now),
+        condemned=[s.name for s in job.condemned],
         host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
         attempt=attempt.number if attempt else 0,
         phase=done.phase if job.state is State.RUNNING else "",
         step=done.step,
         steps=done.steps,
         progress_at=_maybe(_progress_at(job, moved_at)),
+        stall_s=_stall(job, done) if full else None,
         loss=done.loss,
         checkpoint=done.checkpoint,
         metrics=dict(done.metrics),
@@ -178,6 +191,14 @@ def _progress_at(job: Job, moved_at: float | None) -> float | None:
     if job.state is not State.RUNNING or job.attempt is None:
         return None
     return moved_at or job.attempt.progress_at or job.attempt.running_at
+
+
+def _stall(job: Job, done: Progress) -> float | None:
+    if job.state is not State.RUNNING or job.attempt is None:
+        return None
+    running = Report(host=0, attempt=job.attempt.number, phase="running", age=0.0, progress=done)
+    after = parse(job.spec).recovery.stall
+    return float(stall.limit(after, [running])) if after else None
 
 
 def _billed_now(job: Job) -> float | None:

@@ -17,7 +17,7 @@ from tests.web.scripted import (
     log_line,
     slice_view,
 )
-from tpujob.cli import render, words
+from tpujob.cli import answers, lines, listing, page, words
 from tpujob.cli.summary import shortcomings, steps_lost, summary
 from tpujob.cli.text import clean, seconds, width
 from tpujob.domain.model import State
@@ -97,7 +97,7 @@ def test_list() -> None:
         job_view("000044", name="hello", state="succeeded", step=None, zone="us-east1-d"),
     ]
     same(
-        render.job_table(jobs, 80, NOW),
+        listing.job_table(jobs, 80, NOW),
         """
 Job ID User Name     Accelera… Zone           Host0 IP  Status          Step Age
 000042 ada  digits   v4-16     us-central2-b  127.1.0.1 running      480/600  2m
@@ -123,25 +123,25 @@ def test_list_with_hostile_and_long_values_keeps_its_columns() -> None:
         job_view("000044", name="訓練ジョブの名前がとても長い", user="\x1b[31mroot", step=None),
         job_view("000045", name="$(reboot)\u202egpj.exe", user="<script>\n\r"),
     ]
-    text = render.job_table(jobs, 80, NOW)
+    text = listing.job_table(jobs, 80, NOW)
     assert text == clean(text.replace("\n", "|")).replace("|", "\n")
-    lines = text.splitlines()
-    assert len(lines) == 4
-    assert all(width(line) <= 80 for line in lines), text
-    ends = {width(line) for line in lines}
+    rows = text.splitlines()
+    assert len(rows) == 4
+    assert all(width(row) <= 80 for row in rows), text
+    ends = {width(row) for row in rows}
     assert ends == {80}, f"the last column does not line up:\n{text}"
 
 
 def test_list_uses_a_wider_terminal_and_survives_a_narrow_one() -> None:
     jobs = [job_view(name="a-name-of-some-length")]
-    assert "a-name-of-some-length" in render.job_table(jobs, 140, NOW)
-    assert "Accelerator" in render.job_table(jobs, 140, NOW)
-    assert "000042" in render.job_table(jobs, 20, NOW)
+    assert "a-name-of-some-length" in listing.job_table(jobs, 140, NOW)
+    assert "Accelerator" in listing.job_table(jobs, 140, NOW)
+    assert "000042" in listing.job_table(jobs, 20, NOW)
 
 
 def test_an_empty_list_says_what_to_do() -> None:
-    assert "tpujob create" in render.job_table([], 80, NOW, all=True)
-    assert "--all" in render.job_table([], 80, NOW, all=False)
+    assert "tpujob create" in listing.job_table([], 80, NOW, all=True)
+    assert "--all" in listing.job_table([], 80, NOW, all=False)
 
 
 def test_show() -> None:
@@ -166,7 +166,7 @@ def test_show() -> None:
         event_view(2, "running", "attempt 1 runs on 2 hosts"),
     ]
     same(
-        render.job_page(job, events, 80, NOW),
+        page.job_page(job, events, 80, NOW),
         """
 Job 000042  digits  running for 2m10s
 
@@ -201,7 +201,7 @@ Last events
 
 def test_plan_and_created() -> None:
     same(
-        render.plan_page(ScriptedJobs().plan({"name": "x"}), 80),
+        answers.plan_page(ScriptedJobs().plan({"name": "x"}), 80),
         """
 x would get (nothing was submitted):
   TPU       v4-16 (v4), spot
@@ -216,7 +216,7 @@ x would get (nothing was submitted):
 """,
     )
     same(
-        render.created_text(job_view(), 80, 7.37, color=False),
+        answers.created_text(job_view(), 80, 7.37, color=False),
         """
 Created job 000042  digits
   Asked for spot v4-16: 2 hosts, 8 chips, $7.37/h while it holds the slice
@@ -286,19 +286,19 @@ def test_a_cancelled_job_without_a_program_is_not_said_to_be_stopping_one(state:
 
 
 def test_a_question_names_the_job_the_slice_and_its_price() -> None:
-    asked = render.stop_question(job_view(), "Delete", checkpoints=False)
+    asked = answers.stop_question(job_view(), "Delete", checkpoints=False)
     assert all(part in asked for part in ("000042", "digits", "tj-000042-1", "$7.37/h"))
     done = preempted_and_done()
-    assert render.stop_question(done, "Delete", checkpoints=False) == "", "nothing would be lost"
-    assert "logs" in render.stop_question(done, "Clean", checkpoints=False)
-    assert "checkpoints" in render.stop_question(done, "Clean", checkpoints=True)
+    assert answers.stop_question(done, "Delete", checkpoints=False) == "", "nothing would be lost"
+    assert "logs" in answers.stop_question(done, "Clean", checkpoints=False)
+    assert "checkpoints" in answers.stop_question(done, "Clean", checkpoints=True)
 
 
 def test_log_lines_are_harmless_and_say_their_host() -> None:
     hostile = log_line(3, "\x1b[2J\x1b]0;x\x07loss 0.5\r")
-    assert render.log_line(hostile, prefix=True, color=False) == "3| loss 0.5 "
-    assert render.log_line(hostile, prefix=False, color=True) == "loss 0.5 "
-    assert render.log_line(hostile, prefix=True, color=True).startswith("\x1b[")
+    assert lines.log_line(hostile, prefix=True, color=False) == "3| loss 0.5 "
+    assert lines.log_line(hostile, prefix=False, color=True) == "loss 0.5 "
+    assert lines.log_line(hostile, prefix=True, color=True).startswith("\x1b[")
 
 
 def test_the_live_panel_shows_what_matters() -> None:

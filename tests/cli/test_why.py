@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.cli.conftest import Tpujob
 from tests.cli.test_render import same
 from tests.web.scripted import AT, ScriptedJobs, attempt_view, event_view, job_view, slice_view
-from tpujob.cli import render
+from tpujob.cli import words
+from tpujob.cli.listing import job_table
+from tpujob.cli.page import job_page
 from tpujob.cli.text import clean, seconds, width
 from tpujob.cli.why import why_page
 from tpujob.domain.model import State
-from tpujob.ports import JobView
+from tpujob.ports import AttemptView, JobView
 
 NOW = (seconds(AT) or 0) + 900
 SPEC = {"name": "digits", "recovery": {"preemptions": 100, "failures": 3}}
@@ -60,7 +62,9 @@ def waiting() -> JobView:
     return job_view(
         state="queued",
         state_since="2026-01-02T03:18:00.000Z",
-        message="waiting 360 s, then asking for another slice (after STOCKOUT)",
+        message="3rd stockout in us-central2-b since 03:12 UTC, next try there in 6 min",
+        waiting="4th stockout in us-central2-b since 03:12 UTC, next try there in 5 min, "
+        "us-central2-c next in 2 min",
         usd_per_hour=0.0,
         wake_at="2026-01-02T03:24:00.000Z",
         spent={"failures": 1, "stockouts": 4},
@@ -81,8 +85,8 @@ def test_a_job_that_waits_for_capacity() -> None:
         """
 Job 000042  digits  queued since 03:18:00, 1m05s
 
-  Now       waiting 360 s, then asking for another slice (after STOCKOUT)
-  Waiting   4 stockouts in us-central2-b since 03:12:00, 7m05s
+  Waiting   4th stockout in us-central2-b since 03:12 UTC, next try there in 5
+            min, us-central2-c next in 2 min
   Told      no slice in us-central2-b, STOCKOUT: There is no more capacity in
             the zone
   Progress  [========  ] 80%  step 480 of 600  loss 0.01234  checkpoint 400
@@ -138,6 +142,7 @@ def test_a_running_job_that_makes_no_step_while_the_cloud_does_not_answer() -> N
         trouble="503 the service is unavailable",
         trouble_since="2026-01-02T03:10:00.000Z",
         spec=SPEC,
+        stall_s=1200.0,
     )
     same(
         why_page(job, [], 80, NOW),
@@ -147,13 +152,110 @@ Job 000042  digits  running since 03:04:05, 15m00s
   Now       attempt 1 runs on 2 hosts
   Trouble   503 the service is unavailable, since 03:10:00; it is tried again
   Progress  [========  ] 80%  step 480 of 600  loss 0.01234  checkpoint 400
-  Stuck     no new step for 15m00s
+  Stuck     no new step for 15m00s; stall at 20m00s
   Budgets   preemptions: 0 used, 100 left; failures: 0 used, 3 left
   Cost      $7.37/h now, $0.12 so far
   Next      it succeeds when every host exits with 0; if the slice is preempted,
             it gets another and goes on from its last checkpoint
 """,
     )
+
+
+def swapped() -> JobView:
+    """A replay has named a device; the slice waits for its replacement."""
+    ended = attempt_view(
+        1,
+        ended_at="2026-01-02T03:14:05.000Z",
+        outcome="failed",
+        cause="BAD_HOST",
+        host=1,
+        message="attempt 1 ended, BAD_HOST: device 2 of host 1 made a NaN at step 41",
+        physical=["rack-00", "rack-01"],
+        verdict={
+            "step": 41,
+            "host": 1,
+            "device": "device 2",
+            "blame": "device",
+            "text": "device 2 of host 1 made a NaN at step 41",
+        },
+        step=41,
+        checkpoint=40,
+    )
+    return job_view(
+        state="provisioning",
+        state_since="2026-01-02T03:14:10.000Z",
+        message="asking for tj-000042-2, spot v4-16 in us-central2-b",
+        usd_per_hour=7.37,
+        condemned=["tj-000042-1"],
+        spec=SPEC,
+        step=None,
+        progress_at=None,
+        stall_s=None,
+        slices=[
+            slice_view("tj-000042-1", role="condemned", reason="BAD_HOST"),
+            slice_view("tj-000042-2", ready_at=None, usd=0.0, hosts=[]),
+        ],
+        attempts=[ended],
+    )
+
+
+def test_a_slice_that_was_swapped_out() -> None:
+    same(
+        why_page(swapped(), [], 80, NOW),
+        """
+Job 000042  digits  provisioning since 03:14:10, 4m55s
+
+  Now       asking for tj-000042-2, spot v4-16 in us-central2-b
+  Swap      tj-000042-1 was swapped out as bad and kept, at $7.37/h, until
+            another slice is there
+  Last end  attempt 1: failed BAD_HOST, host 1, 5m00s ago: device 2 of host 1
+            made a NaN at step 41
+  Verdict   not finite at step 41, on host 1, device 2, machine rack-01: a
+            replay blames the device
+  Budgets   preemptions: 0 used, 100 left; failures: 0 used, 3 left
+  Cost      $7.37/h now, $0.12 so far
+  Next      when the slice is ready, the program starts on all hosts
+""",
+    )
+    page = job_page(swapped(), [], 80, NOW)
+    assert "  tj-000042-1  condemned  spot v4-16 in us-central2-b  $0.12 at $7.37/h" in page
+    assert "not finite at step 41, on host 1, device 2, machine rack-01: a replay" in page
+    assert "Swap      tj-000042-1 was swapped out as bad" in page
+
+
+def test_the_list_says_what_is_billed_beside_the_rows() -> None:
+    rows = job_table([cast(JobView, swapped() | {"slices": []}), job_view("000043")], 80, NOW)
+    *_, last, more = rows.splitlines()
+    assert f"{last} {more}" == (
+        "000042: tj-000042-1 was swapped out as bad and kept until another slice is there; "
+        "$7.37/h in all"
+    )
+    assert len(job_table([job_view()], 80, NOW).splitlines()) == 2, "only when it is so"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ({}, "not finite: nothing says yet whether it is the machine or the maths"),
+        ({"step": 7}, "not finite at step 7: nothing says yet"),
+        ({"step": 0, "blame": "data"}, "not finite at step 0: a replay blames the data"),
+        ({"host": 5, "blame": "model"}, "not finite on host 5: a replay blames the model"),
+        ({"blame": "gremlins"}, "not finite: gremlins is to blame"),
+    ],
+)
+def test_a_verdict_says_what_it_knows(verdict: dict[str, Any], said: str) -> None:
+    whole = {"step": None, "host": None, "device": "", "blame": "", "text": "loss=nan"} | verdict
+    attempt = cast("AttemptView", attempt_view(1, verdict=whole))
+    assert words.verdict_of(attempt).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("stall_s", "said"),
+    [(1800.0, "no step yet, 15m00s after it started; stall at 30m00s"), (None, "after it started")],
+)
+def test_a_first_step_that_does_not_come(stall_s: float | None, said: str) -> None:
+    page = why_page(job_view(step=None, stall_s=stall_s, spec=SPEC), [], 80, NOW)
+    assert f"{said} Budgets" in " ".join(page.split())
 
 
 @pytest.mark.parametrize("wish", ["run", "cancel", "release", "clean"])
@@ -169,12 +271,12 @@ def test_every_state_has_an_answer_that_fits_one_screen(state: State, wish: str)
 
 
 def test_what_a_program_wrote_does_nothing_to_the_terminal() -> None:
-    for text in (why_page(waiting(), [], 80, NOW), render.job_page(waiting(), [], 80, NOW)):
+    for text in (why_page(waiting(), [], 80, NOW), job_page(waiting(), [], 80, NOW)):
         assert text == clean(text.replace("\n", "|")).replace("|", "\n") or "\x1b" not in text
         assert "| host 1: Couldn't open iommu group /dev/vfio/0: Device or resource" in text
 
 
 def test_the_command(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs = {"000042": waiting()}
-    assert "4 stockouts in us-central2-b" in tpujob("why", "000042").out
+    assert "4th stockout in us-central2-b" in tpujob("why", "000042").out
     assert tpujob("why", "000042", "--json").json["spent"] == {"failures": 1, "stockouts": 4}

@@ -46,7 +46,7 @@ def test_a_wait_for_capacity_is_counted_and_says_when_it_ends(stage: Stage) -> N
     assert due > stage.clock.now()
     assert view["spent"] == {"stockouts": 4}
     page = why(stage, job_id)
-    assert "Waiting   4 stockouts in us-central2-b since" in page
+    assert "Waiting   4th stockout in us-central2-b since" in page
     assert "There is no more capacity in" in page
     assert "Next      in " in page
     stage.faults.refuse_create.clear()
@@ -70,7 +70,9 @@ def test_the_age_of_the_newest_step_is_known(stage: Stage) -> None:
         stage.report(job_id, 0, step=7)
         stage.report(job_id, 1)
     assert seconds(stage.api.get(job_id)["progress_at"]) == moved
-    assert "Stuck     no new step for" in why(stage, job_id)
+    said = next(line for line in why(stage, job_id).splitlines() if "Stuck" in line)
+    assert said.startswith("  Stuck     no new step for")
+    assert said.endswith("; stall at 15m00s")
 
 
 def test_many_attempts_do_not_fill_the_record_with_evidence(stage: Stage) -> None:

@@ -122,10 +122,12 @@ class RemoteJobs:
         return self._get("/hosts")
 
     def pin_host(self, physical: str, verdict: str) -> SuspectView:
-        return self._call("PUT", _machine(physical, "/pin"), body={"verdict": verdict}, repeat=True)
+        body = {"physical": physical, "verdict": verdict}
+        return self._call("POST", "/hosts/pin", body=body, repeat=True)
 
     def clear_host(self, physical: str) -> None:
-        self._call("DELETE", _machine(physical))  # a repeat would say that there is nothing
+        # never sent twice: the second would say that there is nothing
+        self._call("POST", "/hosts/clear", body={"physical": physical})
 
     def leaks(self) -> list[LeakView]:
         return self._get("/leaks")
@@ -269,12 +271,6 @@ def _path(job: str, part: str = "") -> str:
     if not job or "/" in job or job in (".", ".."):
         raise NotFound(f"no job is called {job!r}", hint="`tpujob list --all` shows every job.")
     return f"/jobs/{quote(job, safe='')}" + (f"/{part}" if part else "")
-
-
-def _machine(physical: str, part: str = "") -> str:
-    if not physical or "/" in physical or physical in (".", ".."):
-        raise BadRequest(f"{physical!r} is no name of a machine")
-    return f"/hosts/{quote(physical, safe='')}{part}"
 
 
 def _error(told: Mapping[str, Any]) -> TpujobError:

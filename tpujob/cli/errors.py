@@ -13,6 +13,7 @@ INTERRUPTED = 130
 TIMED_OUT = 124  #: as timeout(1) has it
 NOBODY_READS = 141  #: as a shell reports a program whose output was closed
 ENDED_CANCELLED = 5
+FOUND = 6
 
 #: Every exit code and what it means; those of errors are `errors.*.exit_code`.
 EXIT_CODES: dict[int, str] = {
@@ -22,6 +23,7 @@ EXIT_CODES: dict[int, str] = {
     errors.NotFound.exit_code: "no such job, host or attempt",
     errors.IllegalInState.exit_code: "not in the state that the job is in",
     ENDED_CANCELLED: "the job was cancelled",
+    FOUND: "leaks and fsck: something was found",
     errors.BadSpec.exit_code: "the job file asks for something impossible",
     errors.BackendGone.exit_code: "nothing answers where the backend should be",
     errors.Refused.exit_code: "a remote service said no",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from tpujob.cli import words
 from tpujob.cli.backend import Steady
+from tpujob.cli.lines import event_line, progress_line
 from tpujob.cli.output import Screen, say
-from tpujob.cli.render import event_line, progress_line
 
 if TYPE_CHECKING:
     from tpujob.ports import EventView, JobView

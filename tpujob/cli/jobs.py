@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpujob.cli import words
-from tpujob.cli.backend import Steady, connect
-from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt
-from tpujob.cli.options import Host, JobRef, Json, Yes
-from tpujob.cli.output import Screen, note, say, say_json, screen
-from tpujob.cli.render import (
+from tpujob.cli.answers import (
     created_text,
-    job_page,
-    job_table,
     next_commands,
     plan_page,
     steered_text,
     stop_question,
 )
+from tpujob.cli.backend import Steady, connect
+from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt
+from tpujob.cli.listing import job_table
+from tpujob.cli.options import Host, JobRef, Json, Yes
+from tpujob.cli.output import Screen, note, say, say_json, screen
+from tpujob.cli.page import job_page
 
 if TYPE_CHECKING:
     from tpujob.domain.spec import JobSpec

@@ -11,9 +11,9 @@ import typer
 from tpujob.cli import words
 from tpujob.cli.backend import Steady
 from tpujob.cli.errors import goes_on, on_interrupt
+from tpujob.cli.lines import event_line, log_line
 from tpujob.cli.options import Host, JobRef, Json
 from tpujob.cli.output import flush, say, say_json_line, say_json_list, screen
-from tpujob.cli.render import event_line, log_line
 
 if TYPE_CHECKING:
     from tpujob.ports import EventView, JobsApi, LogLine, LogPage

@@ -21,6 +21,19 @@ def complete_job(incomplete: str) -> list[tuple[str, str]]:
     return [pair for pair in dict(found).items() if pair[0].startswith(incomplete)]
 
 
+def complete_host(incomplete: str) -> list[tuple[str, str]]:
+    """Names of the machines that are suspected or pinned. Never starts anything, and never complains."""
+    from tpujob.cli.backend import running
+
+    try:
+        api = running()
+        found = api.hosts()[:200] if api else []
+    except Exception:
+        return []
+    named = [(h["physical"], f"{h['zone']}, score {h['score']:.2f}") for h in found]
+    return [pair for pair in named if pair[0].startswith(incomplete)]
+
+
 JobRef = Annotated[
     str,
     typer.Argument(

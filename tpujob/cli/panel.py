@@ -14,8 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tpujob.cli.lines import STATE_STYLE
 from tpujob.cli.output import Screen
-from tpujob.cli.render import STATE_STYLE
 from tpujob.cli.text import clean, clock, dollars, number, rate, seconds, span
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tpujob.cli.listing import stack_page
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
-from tpujob.cli.render import stack_page
 
 
 def up(as_json: Json = False) -> int:

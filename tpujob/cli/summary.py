@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpujob.cli.render import next_commands
+from tpujob.cli.answers import next_commands
 from tpujob.cli.text import clean, clip, clock, dollars, pad, paint, rate, seconds, span
 
 if TYPE_CHECKING:

@@ -80,6 +80,18 @@ def paint(text: str, style: str, on: bool) -> str:
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if on and style else text
 
 
+def wrap(text: str, columns: int) -> list[str]:
+    """Lines of at most that many columns. Words, and commands in backquotes, stay whole, to be copied."""
+    lines = [""]
+    for word in re.findall(r"`[^`]*`\S*|\S+|(?<= )(?= )", text):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if width(longer) <= columns or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return [line.rstrip() for line in lines]
+
+
 # Numbers and times ---------------------------------------------------------------------------------------------------
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tpujob.cli.backend import Steady
+from tpujob.cli.listing import job_table
 from tpujob.cli.output import Screen, flush, say, say_json_line, screen
-from tpujob.cli.render import job_table
 
 if TYPE_CHECKING:
     from tpujob.ports import JobView

@@ -6,39 +6,30 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli import words
-from tpujob.cli.render import (
-    LABEL,
-    STATE_STYLE,
-    event_line,
-    labelled,
-    progress_line,
-    proof,
-)
-from tpujob.cli.text import clean, clock, dollars, paint, rate, seconds, span
+from tpujob.cli.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
+from tpujob.cli.page import proof
+from tpujob.cli.text import clock, dollars, paint, rate, seconds, span
 
 if TYPE_CHECKING:
-    from tpujob.ports import AttemptView, EventView, JobView, SliceView
+    from tpujob.ports import AttemptView, EventView, JobView
 
 LATELY, PROOF = 3, 5  #: events, and lines of evidence
 STILL = 300.0  #: seconds without a new step that are worth a word
-
-#: what a count in `spent` is called: one, several
-REFUSALS = {"stockouts": ("stockout", "stockouts"), "quota": ("refused quota", "refused quotas")}
 
 
 def why_page(
     job: JobView, events: Sequence[EventView], columns: int, now: float, *, color: bool = False
 ) -> str:
     """State, since when, the last cause and its evidence, what is tried again, budgets, what comes next."""
-    state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
-    since = f"since {clock(job['state_since'])}, {span(_ago(job['state_since'], now))}"
-    title = paint(f"Job {clean(job['id'])}  {clean(job['name'])}", "bold", color)
-    out = [f"{title}  {state} {since}", ""]
+    since = f"since {clock(job['state_since'])}, {span(elapsed(job['state_since'], now))}"
+    out = [f"{job_title(job, color)} {since}", ""]
     for label, text in _reasons(job, now):
         out += labelled(label, text, columns, color)
     last = _last_end(job)
     if last:
         out += labelled("Last end", _ended(job, last, now), columns, color)
+        verdict = words.verdict_of(last)
+        out += labelled("Verdict", verdict, columns, color) if verdict else []
         out += proof(last, columns, color=color, indent=LABEL + 2, most=PROOF)
     for label, text in _prospects(job, now):
         out += labelled(label, text, columns, color)
@@ -49,11 +40,13 @@ def why_page(
 
 
 def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
-    reasons = [("Now", _message(job))]
-    refused = _refused(job)
-    if refused:
-        reasons.append(("Waiting", _waiting(job, refused, now)))
-        reasons.append(("Told", refused[-1]["reason"] or "nothing yet"))
+    queued = job["waiting"] and job["state"] == "queued"
+    reasons = [] if queued else [("Now", _message(job))]
+    if job["waiting"]:
+        reasons.append(("Waiting", job["waiting"]))
+        reasons.append(("Told", _told(job)))
+    if job["condemned"]:
+        reasons.append(("Swap", words.condemned(job)))
     if job["trouble"]:
         since = f", since {clock(job['trouble_since'])}" if job["trouble_since"] else ""
         reasons.append(("Trouble", f"{job['trouble']}{since}; it is tried again"))
@@ -77,42 +70,24 @@ def _message(job: JobView) -> str:
     return job["message"].removesuffix(trouble) if job["trouble"] else job["message"]
 
 
-def _refused(job: JobView) -> list[SliceView]:
-    """The requests for a slice that came to nothing since the job last had one."""
-    if job["state"] not in ("queued", "provisioning", "releasing"):
-        return []
-    refused: list[SliceView] = []
-    for slice in reversed(job["slices"]):
-        if slice["ready_at"]:
-            break
-        if slice["reason"]:
-            refused.insert(0, slice)
-    return refused if any(job["spent"].get(name) for name in REFUSALS) else []
-
-
-def _waiting(job: JobView, refused: Sequence[SliceView], now: float) -> str:
-    counts = [(job["spent"].get(name, 0), one, many) for name, (one, many) in REFUSALS.items()]
-    said = " and ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n)
-    zones = ", ".join(dict.fromkeys(slice["zone"] for slice in refused))
-    first = refused[0]["requested_at"]
-    return f"{said} in {zones} since {clock(first)}, {span(_ago(first, now))}"
+def _told(job: JobView) -> str:
+    """What the cloud said to the newest request that came to nothing."""
+    said = [s["reason"] for s in job["slices"] if s["reason"] and not s["ready_at"]]
+    return said[-1] if said else "nothing yet"
 
 
 def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
-    age = _ago(job["progress_at"], now)
+    age = elapsed(job["progress_at"], now)
+    stall = f"; stall at {span(job['stall_s'])}" if job["stall_s"] else ""
     if job["step"] is None:
         after = "" if age is None else f", {span(age)} after it started"
-        return [("Progress", f"the program has told no step yet{after}")]
+        return [("Progress", f"the program has told no step yet{after}{stall}")]
     line = ("Progress", progress_line(job, bar=10))
     if age is None:
         return [line]
-    stuck = age > STILL
-    return [
-        line,
-        ("Stuck", f"no new step for {span(age)}")
-        if stuck
-        else ("Moving", f"newest step {span(age)} ago"),
-    ]
+    if age > STILL:
+        return [line, ("Stuck", f"no new step for {span(age)}{stall}")]
+    return [line, ("Moving", f"newest step {span(age)} ago")]
 
 
 def _last_end(job: JobView) -> AttemptView | None:
@@ -121,7 +96,7 @@ def _last_end(job: JobView) -> AttemptView | None:
 
 
 def _ended(job: JobView, attempt: AttemptView, now: float) -> str:
-    ago = f", {span(_ago(attempt['ended_at'], now))} ago" if attempt["ended_at"] else ""
+    ago = f", {span(elapsed(attempt['ended_at'], now))} ago" if attempt["ended_at"] else ""
     said = f"attempt {attempt['number']}: {words.end_of(attempt)}{ago}"
     known = not attempt["message"] or attempt["message"] in job["message"]
     return said if known else f"{said}: {words.why_ended(attempt)}"
@@ -146,8 +121,3 @@ def _next(job: JobView, now: float) -> str:
     if job["state"] == "preparing":
         coming = "the program is started again on the same slice"
     return f"in {span(due - now)}, at {clock(job['wake_at'])}: {coming}"
-
-
-def _ago(at: str | None, now: float) -> float | None:
-    began = seconds(at)
-    return None if began is None else now - began

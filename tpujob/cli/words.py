@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpujob.cli.text import clock
+from tpujob.cli.text import clock, rate
 
 if TYPE_CHECKING:
     from tpujob.ports import AttemptView, JobView
@@ -13,6 +13,21 @@ FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
 #: What `tpujob wait` exits with when a job has ended so.
 EXIT_OF_STATE = {"succeeded": 0, "failed": 1, "cancelled": 5}
+
+
+def now(job: JobView) -> str:
+    """Why it stands where it stands; of a wait for capacity, as it is now and not as it was when it began."""
+    return job["waiting"] if job["waiting"] and job["state"] == "queued" else job["message"]
+
+
+def condemned(job: JobView) -> str:
+    """What a job is billed for beside the slice that it works on."""
+    names = ", ".join(job["condemned"])
+    were = "was" if len(job["condemned"]) == 1 else "were"
+    prices = [s["usd_per_hour"] for s in job["slices"] if s["name"] in job["condemned"]]
+    known = [price for price in prices if price is not None]
+    cost = f", at {rate(sum(known) if len(known) == len(prices) else None)}," if prices else ""
+    return f"{names} {were} swapped out as bad and kept{cost} until another slice is there"
 
 
 def what_next(job: JobView) -> str:
@@ -79,6 +94,31 @@ def end_of(attempt: AttemptView) -> str:
     host = f", host {attempt['host']}" if attempt["host"] is not None else ""
     end = " ".join(filter(None, (attempt["outcome"], attempt["cause"])))
     return end + host if end else "going on"
+
+
+def verdict_of(attempt: AttemptView) -> str:
+    """Where a number that is not finite came from; empty: there was none."""
+    verdict = attempt["verdict"]
+    if verdict is None:
+        return ""
+    host, machines = verdict["host"], attempt["physical"]
+    known = host is not None and host < len(machines) and machines[host]
+    where = [
+        f"at step {verdict['step']}" if verdict["step"] is not None else "",
+        f"on host {host}" if host is not None else "",
+        verdict["device"],
+        f"machine {machines[host]}" if known and host is not None else "",
+    ]
+    blame = _BLAME.get(verdict["blame"], f"{verdict['blame']} is to blame")
+    return f"not finite {', '.join(filter(None, where))}: {blame}".replace(" :", ":")
+
+
+_BLAME = {
+    "device": "a replay blames the device",
+    "data": "a replay blames the data",
+    "model": "a replay blames the model",
+    "": "nothing says yet whether it is the machine or the maths",
+}
 
 
 def why_ended(attempt: AttemptView) -> str:

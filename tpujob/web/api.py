@@ -75,7 +75,6 @@ def create_app(
 
 
 JobRef = Annotated[str, "an id (`000042` or `42`) or a unique name"]
-Machine = Annotated[str, "the name of a physical machine, as `GET /v1/hosts` shows it"]
 Number = Annotated[int | None, Query(ge=0, le=1_000_000)]
 
 
@@ -171,15 +170,15 @@ def _upkeep(app: FastAPI, api: JobsApi) -> None:
         """Machines that are suspected of wrong numbers, or pinned, the worst first."""
         return JSONResponse(api.hosts())
 
-    @app.put("/v1/hosts/{physical}/pin", tags=["upkeep"], response_model=schemas.Suspect)
-    def pin_host(physical: Machine, pin: schemas.Pin) -> JSONResponse:
+    @app.post("/v1/hosts/pin", tags=["upkeep"], response_model=schemas.Suspect)
+    def pin_host(pin: schemas.Pin) -> JSONResponse:
         """Call a machine good or bad whatever its score."""
-        return JSONResponse(api.pin_host(physical, pin.verdict))
+        return JSONResponse(api.pin_host(pin.physical, pin.verdict))
 
-    @app.delete("/v1/hosts/{physical}", tags=["upkeep"], response_model=schemas.Done)
-    def clear_host(physical: Machine) -> JSONResponse:
+    @app.post("/v1/hosts/clear", tags=["upkeep"], response_model=schemas.Done)
+    def clear_host(machine: schemas.Machine) -> JSONResponse:
         """Forget what is held against a machine."""
-        api.clear_host(physical)
+        api.clear_host(machine.physical)
         return JSONResponse({"done": True})
 
     @app.get("/v1/leaks", tags=["upkeep"], response_model=list[schemas.Leak])

@@ -41,10 +41,16 @@ class NewPlan(BaseModel):
     spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
 
 
-class Pin(BaseModel):
-    """What `PUT /v1/hosts/{physical}/pin` takes."""
+class Machine(BaseModel):
+    """What `POST /v1/hosts/clear` takes; in the body, as Google Cloud's names have slashes."""
 
     model_config = ConfigDict(extra="forbid")
+
+    physical: str = Field(description="as `GET /v1/hosts` shows it", max_length=1000)
+
+
+class Pin(Machine):
+    """What `POST /v1/hosts/pin` takes."""
 
     verdict: str = Field(description="`good`, `bad`, or empty to take it back", max_length=16)
 

@@ -1,0 +1,141 @@
+"""`tpujob hosts`, `leaks` and `fsck`: what they ask, print and exit with. Golden texts at 80 columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Tpujob
+from tests.cli.test_render import same
+from tests.web.scripted import ScriptedJobs, leak_view, suspect_view
+from tpujob import errors
+from tpujob.cli.text import width
+from tpujob.cli.upkeep_pages import hosts_table, leaks_table
+from tpujob.ports import BrokenView
+
+HASH = "3f2a9c0d1e4b5a69788796a5b4c3d2e1"
+
+
+@pytest.fixture
+def suspects(api: ScriptedJobs) -> ScriptedJobs:
+    api.suspects = {
+        HASH: suspect_view(HASH),
+        "rack-2": suspect_view("rack-2", score=0.3, refused=False, pinned="good", reasons=[]),
+        "\x1b[31mrack": suspect_view("\x1b[31mrack", zone="", score=0.1, refused=False),
+    }
+    return api
+
+
+def test_hosts(tpujob: Tpujob, suspects: ScriptedJobs) -> None:
+    same(
+        tpujob("hosts").out,
+        """
+Machine                          Zone          Score Refused Pin  Newest reason
+3f2a9c0d1e4b5a69788796a5b4c3d2e1 us-central2-b  2.00 yes     -    job 000042, a…
+rack-2                           us-central2-b  0.30 no      good -
+rack                             -              0.10 no      -    job 000042, a…
+""",
+    )
+    assert tpujob("hosts", "--json").json == [*suspects.suspects.values()]
+    suspects.suspects.clear()
+    assert tpujob("hosts").out == (
+        "No machine is suspected of wrong numbers, and none is pinned.\n"
+    )
+    assert tpujob("hosts", "--json").json == []
+
+
+def test_a_machine_is_pinned_and_cleared(tpujob: Tpujob, suspects: ScriptedJobs) -> None:
+    assert tpujob("hosts", "pin", HASH, "--good").out == (
+        f"{HASH}: pinned as good, score 2.00; programs may run on it.\n"
+    )
+    assert tpujob("hosts", "pin", HASH, "--bad", "--json").json["refused"] is True
+    assert "not pinned" in tpujob("hosts", "pin", "rack-2", "--off").out
+    assert [c["verdict"] for c in suspects.named("pin_host")] == ["good", "bad", ""]
+    assert HASH in tpujob("hosts", "clear", HASH).out
+    assert HASH not in suspects.suspects
+    assert "nothing is held" in tpujob("hosts", "clear", HASH, code=3).err
+
+
+def test_what_the_table_had_no_room_for_can_be_pasted(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    """Google Cloud's names are three hashes with slashes."""
+    names = [f"/{HASH}/{HASH}/{n * 32}" for n in "ab"]
+    api.suspects = {name: suspect_view(name) for name in names}
+    shown = tpujob("hosts").out.splitlines()[1].split()[0]
+    assert "…" in shown
+    tpujob("hosts", "pin", shown, "--bad")
+    tpujob("hosts", "clear", shown)
+    assert api.named("pin_host") == [{"physical": names[0], "verdict": "bad"}]
+    assert list(api.suspects) == names[1:]
+    assert "0 machines are called" in tpujob("hosts", "clear", shown, code=2).err
+
+
+@pytest.mark.parametrize("options", [[], ["--good", "--bad"], ["--off", "--bad"]])
+def test_a_pin_says_one_thing(tpujob: Tpujob, suspects: ScriptedJobs, options: list[str]) -> None:
+    said = tpujob("hosts", "pin", "rack-2", *options, code=2)
+    assert "one of --good, --bad and --off" in said.err
+    assert suspects.named("pin_host") == []
+
+
+def test_machines_are_completed(suspects: ScriptedJobs) -> None:
+    from tpujob.cli.options import complete_host
+
+    assert complete_host("rack") == [("rack-2", "us-central2-b, score 0.30")]
+    suspects.raises = RuntimeError("down")
+    assert complete_host("") == []
+
+
+def test_leaks(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    said = tpujob("leaks")
+    assert said.out == "Nothing is left over: every slice in the cloud belongs to a job.\n"
+    assert tpujob("leaks", "--json").json == []
+    api.leaked = [
+        leak_view("tj-000042-1"),
+        leak_view("tj-000007-13", age_s=90.0, usd_per_hour=None, zone="us-east5-b", job=""),
+    ]
+    same(
+        tpujob("leaks", code=6).out,
+        """
+Name         Zone          Age  $/h Job    In the cloud
+tj-000042-1  us-central2-b  2h 7.37 000042 queued resource ACTIVE, node READY
+tj-000007-13 us-east5-b     1m    ? -      queued resource ACTIVE, node READY
+2 slices that no job claims, at least $7.37/h in all. The backend deletes such
+slices by itself, some minutes after it finds them.
+""",
+    )
+    assert tpujob("leaks", "--json", code=6).json == api.leaked
+
+
+def test_a_zone_that_cannot_be_listed_is_no_empty_list(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.raises = errors.Transient("listing us-east5-b: 503 the service is unavailable", hint="-")
+    said = tpujob("leaks", code=75)
+    assert said.out == ""
+    assert "503" in said.err
+
+
+def test_fsck(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    assert "agree" in tpujob("fsck").out
+    assert tpujob("fsck", "--json").json == []
+    api.broken = [
+        BrokenView(rule="I2", job="000042", text="it is failed and owns tj-000042-1"),
+        BrokenView(rule="I2", job="", text="two\nlines \x1b[2J"),
+    ]
+    assert tpujob("fsck", code=6).out.splitlines() == [
+        "I2  000042  it is failed and owns tj-000042-1",
+        "I2  -       two lines ",
+    ]
+    assert len(tpujob("fsck", "--json", code=6).json) == 2
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_tables_fit(columns: int) -> None:
+    hosts = [suspect_view("x" * 64, zone="northamerica-northeast1-b", reasons=["y" * 300])]
+    leaks = [leak_view("tj-000042-123", zone="northamerica-northeast1-b", detail="z" * 90)]
+    for text in (hosts_table(hosts, columns), leaks_table(leaks, columns)):
+        assert all(width(line) <= columns for line in text.splitlines()), text
+
+
+def test_nothing_is_coloured_where_nobody_asked(
+    tpujob: Tpujob, suspects: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in tpujob("hosts").out
+    assert "\x1b[31myes" in hosts_table([suspect_view("a")], 80, color=True)
