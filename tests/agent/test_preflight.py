@@ -107,7 +107,7 @@ def test_devices_that_are_right_are_asked_once_an_hour(host: Host) -> None:
     # a bad end casts doubt on them
     report = host.run("echo never", preflight=asked(chips=8), attempt=3)
     assert report["cause"] == "PREFLIGHT"
-    assert report["error"].startswith("jax finds 4 chips on this host, and 8 were expected")
+    assert report["error"] == "jax finds 4 chips on this host, and 8 were expected"
     assert "never" not in host.bucket.log(3)
 
 
@@ -142,6 +142,31 @@ def test_two_hosts_check_together_and_agree_to_skip_it(pair: tuple[Host, Host]) 
     # one that has no earlier result is enough for both to check again
     assert [r["exit_code"] for r in together(pair, attempt=3)] == [0, 0]
     assert "right answers" in said(pair[0], 3)["devices"]
+
+
+@pytest.mark.slow
+def test_all_hosts_tell_which_one_has_a_device_that_lies(pair: tuple[Host, Host]) -> None:
+    for host in pair:
+        emulated(host)
+    pair[1].env["TPUJOB_FAULT"] = "preflight:device=3"
+    reports = together(pair)
+    assert [r["cause"] for r in reports] == ["BAD_HOST", "BAD_HOST"]
+    assert [r["verdict"]["host"] for r in reports] == [1, 1]
+    assert reports[0]["error"].startswith("host 1: ")
+    assert reports[0]["verdict"]["device"] == reports[1]["verdict"]["device"] != ""
+    assert "ran" not in host.bucket.log()
+
+
+@pytest.mark.slow
+def test_a_check_that_hangs_is_ended_and_says_where(host: Host) -> None:
+    stuck = host.home / "stuck"
+    stuck.mkdir()
+    (stuck / "jax.py").write_text("import time\ntime.sleep(1000)")
+    emulated(host).env["PYTHONPATH"] = str(stuck)
+    report = host.run("echo never", preflight=asked(seconds=1))
+    assert report["cause"] == "PREFLIGHT"
+    assert report["error"].endswith("was not done within 5 s, at the import of jax")
+    assert not any("devices.py" in command for command in host.processes().values())
 
 
 def test_a_host_that_does_not_come_is_named(host: Host) -> None:

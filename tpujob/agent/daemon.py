@@ -215,9 +215,7 @@ class Daemon:
         try:
             Preflight(self.plan, self.folder, self.storage, *means).go()
         except Lie as lie:
-            # nobody knows whose fault it is when a device of any host may be to blame
-            where = {"host": self.plan["host"] if lie.device else None, "device": lie.device}
-            self.state["verdict"] = dict(where, step=None, blame="device", text=str(lie))
+            self.state["verdict"] = lie.verdict
             raise
 
     def _aside(self, work: Callable[[], Any], whole: bool = False) -> Any:

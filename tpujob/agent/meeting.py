@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import select
+import selectors
 import socket
 import time
 from typing import Callable, Dict, List, Tuple, cast
@@ -49,16 +50,18 @@ class _Table:
         self._words: Dict[int, Record] = {0: word}
         self._guests: Dict[int, socket.socket] = {}
         self._strangers: Dict[socket.socket, bytes] = {}
+        self._ears = opened.enter_context(selectors.DefaultSelector())
 
     def wait(self, until: float, told: Told) -> Record:
         listener = self._listener(until, told)
+        self._ears.register(listener, selectors.EVENT_READ)
         while len(self._words) < self._hosts and time.monotonic() < until:
             _go_on(told)
-            for ready in select.select([listener, *self._strangers], [], [], 0.2)[0]:
-                if ready is listener:
+            for key, _ in self._ears.select(0.2):
+                if key.fileobj is listener:
                     self._let_in(listener)
                 else:
-                    self._hear(ready)
+                    self._hear(cast(socket.socket, key.fileobj))
         listener.close()  # before anybody goes on: the port is needed again
         missing = [k for k in range(self._hosts) if k not in self._words]
         words = [self._words[k] for k in sorted(self._words)]
@@ -92,6 +95,7 @@ class _Table:
             guest = self._opened.enter_context(listener.accept()[0])
             guest.setblocking(False)
             self._strangers[guest] = b""
+            self._ears.register(guest, selectors.EVENT_READ)
 
     def _hear(self, guest: socket.socket) -> None:
         """A stranger becomes a guest once it has said a whole word that fits; else it is sent away."""
@@ -103,6 +107,7 @@ class _Table:
             self._strangers[guest] = said
             return
         del self._strangers[guest]
+        self._ears.unregister(guest)
         word = _parsed(said)
         number = word.get("host")
         same = all(word.get(key) == self._word[key] for key in ("job", "attempt"))

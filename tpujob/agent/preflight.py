@@ -23,6 +23,7 @@ FRESH = 3600.0  #: seconds for which a check of the devices holds
 ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: of the disk that must be free: bytes, and part of the whole
 SKEW_WARNS, SKEW_FAILS = 60.0, 600.0  #: seconds between this host's clock and the storage's
 ARRIVAL = 3  #: times the budget, for hosts whose set-up takes longer than others'
+SETTLE = 15.0  #: seconds for the hosts to tell each other what their devices said
 TRIES = 10.0  #: seconds that the storage may be away
 COMPARED = ("jax", "jaxlib", "libtpu")
 
@@ -146,26 +147,29 @@ class Preflight:
 
     def _meeting(self, facts: Record, fresh: bool) -> List[Record]:
         """The words of all hosts, which agree. Raises Failure."""
-        plan = self._plan
-        word = {name: plan[name] for name in ("job", "attempt", "host")}
-        bundles = [os.path.basename(path)[:12] for path in plan["bundles"]]
+        bundles = [os.path.basename(path)[:12] for path in self._plan["bundles"]]
         usable = bool(facts.get("usable"))
         versions: Record = facts.get("versions") or {}
-        word.update(versions=versions, bundles=bundles, usable=usable, fresh=fresh)
+        word: Record = {"host": self._plan["host"], "versions": versions, "bundles": bundles}
+        word.update(usable=usable, fresh=fresh)
         words = [word]
-        if plan["hosts"] > 1:
+        if self._plan["hosts"] > 1:
             before = time.monotonic()
-            patience = ARRIVAL * float(self._asked["seconds"])
-            address, hosts = self._asked["coordinator"], plan["hosts"]
-            words = self._aside(lambda: meet(address, word, hosts, patience, self._told))
+            words = self._meet(word, ARRIVAL * float(self._asked["seconds"]))
             self._started += time.monotonic() - before  # to wait for others is no check
-            self._note("hosts", "all %d have come" % hosts)
+            self._note("hosts", "all %d have come" % len(words))
         odd = difference(words)
         if odd:
             raise Failure(odd, "PREFLIGHT")
         named = ["%s %s" % (name, versions[name]) for name in COMPARED if versions.get(name)]
         self._note("versions", ", ".join(named) or "nothing of JAX is installed")
         return words
+
+    def _meet(self, word: Record, patience: float) -> List[Record]:
+        named = {name: self._plan[name] for name in ("job", "attempt", "host")}
+        address, hosts = self._asked["coordinator"], self._plan["hosts"]
+        said = dict(word, **named)
+        return list(self._aside(lambda: meet(address, said, hosts, patience, self._told)))
 
     def _may_skip(self, words: List[Record]) -> bool:
         """Whether the devices need not be asked: decided by the words of all hosts alone, so that none waits for
@@ -185,28 +189,41 @@ class Preflight:
         return True
 
     def _devices(self) -> None:
-        seconds = max(5.0, self._left())
-        names = ("coordinator", "hosts", "chips")
-        order = {name: self._asked[name] for name in names}
-        order.update(host=self._plan["host"], seconds=seconds)
+        """Ask the devices, then tell the other hosts: all come to the same end, with the same words. Raises Failure."""
         before = time.monotonic()
-        code, said = self._script("check", seconds, json.dumps(order))
+        found = self._ask(max(5.0, self._left()))
         self._aside(lambda: free_devices(0), whole=True)
-        if said.get("lies"):
-            raise Lie(str(said["error"])[:400], str(said.get("device", "")))
-        if said.get("error"):
-            raise Failure("%s, at %s" % (said["error"], said["stage"]), "PREFLIGHT")
-        if not said.get("ok"):
-            took = time.monotonic() - before
-            stage = said.get("stage", "its start")
-            ended = "was not done within %.0f s" % seconds if took >= seconds else "broke off"
-            how = "" if took >= seconds else " (exit code %d)" % code
-            text = "the check of the devices %s%s, at %s" % (ended, how, stage)
+        words = [{"host": self._plan["host"], **found}]
+        if self._plan["hosts"] > 1:
+            words = self._meet(found, max(0.0, self._left()) + SETTLE)
+        counts = (found.get("devices"), found.get("kind"), found.get("total"))
+        worst = min(words, key=lambda word: (not word["lies"], not word["error"], word["host"]))
+        own = worst["host"] == self._plan["host"]
+        text = worst["error"] if own else "host %d: %s" % (worst["host"], worst["error"])
+        if worst["lies"]:
+            raise Lie(text, worst["host"], worst["device"])
+        if worst["error"]:
             raise Failure(text, "PREFLIGHT")
-        counts = (said.get("devices"), said.get("kind"), said.get("total"))
         took = time.monotonic() - before
         self._note("devices", "%s of %s, %s in all, gave right answers" % counts)
         self._log("pre-flight: the devices took %.1f s" % took)
+
+    def _ask(self, seconds: float) -> Record:
+        """What `devices.py` found out, with `error` (empty: all is well), `lies` and `device`."""
+        order = {name: self._asked[name] for name in ("coordinator", "hosts", "chips")}
+        order.update(host=self._plan["host"], seconds=seconds)
+        until = time.monotonic() + seconds
+        code, said = self._script("check", seconds, json.dumps(order))
+        error = str(said.get("error") or "")
+        stage = said.get("stage", "its start")
+        if error and not said.get("wrong"):
+            error = "%s, at %s" % (error, stage)
+        elif not error and not said.get("ok"):
+            late = time.monotonic() >= until
+            how = "was not done within %.0f s" % seconds if late else "ended with code %d" % code
+            error = "the check of the devices %s, at %s" % (how, stage)
+        device = str(said.get("device", ""))[:100]
+        return dict(said, error=error[:400], lies=bool(said.get("lies")), device=device)
 
     # Helpers
 
@@ -240,11 +257,12 @@ class Preflight:
 
 
 class Lie(Failure):
-    """A device gave a wrong answer; `device` is empty when it may be any one."""
+    """A device of this or another host gave a wrong answer; `device` is empty when nobody knows whose it was."""
 
-    def __init__(self, text: str, device: str) -> None:
+    def __init__(self, text: str, host: int, device: str) -> None:
         super().__init__(text, "BAD_HOST")
-        self.device = device
+        where = {"host": host if device else None, "device": device}
+        self.verdict: Record = dict(where, step=None, blame="device", text=text[:300])
 
 
 def is_fresh(key: Record) -> bool:
