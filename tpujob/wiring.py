@@ -84,7 +84,7 @@ def backend(settings: Settings) -> Backend:
         report_every=settings.report_every,
         changed=watch.poke,
     )
-    loop = Loop(reconciler, store, clock, zones=lambda: _swept_zones(store))
+    loop = Loop(reconciler, store, clock, zones=lambda: swept_zones(store))
     api = Jobs(
         store,
         blobs,
@@ -100,7 +100,7 @@ def backend(settings: Settings) -> Backend:
     return Backend(api, loop, watch)
 
 
-def _swept_zones(store: Store) -> Iterable[str]:
+def swept_zones(store: Store) -> Iterable[str]:
     """Where the sweep looks for slices that no job claims: nowhere while a record cannot be read, as nobody knows
     what its job claims."""
     from tpujob.upkeep import zones

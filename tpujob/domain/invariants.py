@@ -143,7 +143,7 @@ def _attempts(job: Job) -> Iterable[tuple[str, str]]:
         yield "I6", f"it is {job.state}, and attempt {newest.number} has not ended"
     if job.state.final != (job.finished_at is not None):
         yield "I6", f"it is {job.state}, and its end is {job.finished_at}"
-    for policy in POLICIES.values():
+    for policy in dict.fromkeys(POLICIES.values()):
         spent, most = job.spent.get(policy.budget, 0), _limit(job, policy)
         if most is not None and spent > most:
             yield "I8", f"{spent} {policy.budget} were spent of {most}"

@@ -1,0 +1,199 @@
+"""The rules of records: what is healthy breaks none of them, and each planted fault breaks its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.domain.test_decide import NOW, SPEC, job_in
+from tpujob.domain import invariants
+from tpujob.domain.lifecycle import REFUSALS, apply, event
+from tpujob.domain.model import Attempt, Cause, Event, EventKind, Job, Outcome, Role, Slice, State
+
+K = EventKind
+
+
+def a_slice(k: int, **changes: Any) -> Slice:
+    plain = Slice(f"tj-000001-{k}", k, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 500)
+    return replace(plain, **changes)
+
+
+def refused(k: int) -> Slice:
+    asked = {"delete_reason": "no slice", "delete_asked_at": NOW, "gone_at": NOW}
+    return a_slice(k, refused=Cause.STOCKOUT, **asked)
+
+
+CONDEMNED = a_slice(1, role=Role.CONDEMNED, ready_at=NOW - 400, delete_reason="BAD_HOST")
+GONE = {"delete_reason": "done", "delete_asked_at": NOW, "gone_at": NOW}
+
+
+def rules(job: Job) -> list[str]:
+    return [broken.rule for broken in invariants.of_job(job)]
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_a_healthy_record_breaks_nothing(state: State) -> None:
+    job = job_in(state)
+    if state.final:
+        job = replace(job, finished_at=NOW)
+    if state is State.RELEASING:
+        job = replace(job, then=State.QUEUED)
+    assert invariants.of_job(job) == []
+
+
+def test_a_job_without_a_serving_slice_may_keep_a_condemned_one() -> None:
+    assert rules(replace(job_in(State.QUEUED), slices=(CONDEMNED,))) == []
+    asking = replace(job_in(State.PROVISIONING), slices=(CONDEMNED, a_slice(2)))
+    assert rules(asking) == []
+
+
+def test_forgotten_requests_leave_gaps_in_the_numbers() -> None:
+    assert rules(replace(job_in(State.QUEUED), slices=(refused(3), refused(7)))) == []
+
+
+PLANTED: dict[str, tuple[str, Job]] = {
+    "two serve at once": (
+        "I1",
+        replace(job_in(State.PROVISIONING), slices=(a_slice(1), a_slice(2))),
+    ),
+    "queued with a slice": ("I2", replace(job_in(State.QUEUED), slices=(a_slice(1),))),
+    "final with a slice": (
+        "I2",
+        replace(job_in(State.FAILED), slices=(a_slice(1),), finished_at=NOW),
+    ),
+    "final with a condemned slice": (
+        "I2",
+        replace(job_in(State.FAILED), slices=(CONDEMNED,), finished_at=NOW),
+    ),
+    "condemned without a reason": (
+        "I5",
+        replace(job_in(State.QUEUED), slices=(replace(CONDEMNED, delete_reason=""),)),
+    ),
+    "deleted without a reason": (
+        "I5",
+        replace(job_in(State.QUEUED), slices=(a_slice(1, **{**GONE, "delete_reason": ""}),)),
+    ),
+    "gone by itself": (
+        "I2",
+        replace(job_in(State.QUEUED), slices=(a_slice(1, **{**GONE, "delete_asked_at": None}),)),
+    ),
+    "a number twice": (
+        "I1",
+        replace(job_in(State.QUEUED), slices=(a_slice(2, **GONE), a_slice(2, **GONE))),
+    ),
+    "a number that goes back": (
+        "I1",
+        replace(job_in(State.QUEUED), slices=(a_slice(2, **GONE), a_slice(1, **GONE))),
+    ),
+    "releasing to nowhere": ("I6", replace(job_in(State.RELEASING), then=None)),
+    "an attempt skipped": (
+        "I1",
+        replace(job_in(State.QUEUED), attempts=(Attempt(2, "s", NOW, outcome=Outcome.FAILED),)),
+    ),
+    "an attempt without an end": (
+        "I6",
+        replace(job_in(State.QUEUED), attempts=(Attempt(1, "s", NOW),)),
+    ),
+    "final without a time": ("I6", replace(job_in(State.FAILED), finished_at=None)),
+    "a budget overspent": ("I8", replace(job_in(State.QUEUED), spent={"preemptions": 101})),
+    "a common budget overspent": ("I8", replace(job_in(State.QUEUED), spent={"memory": 2})),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_each_planted_fault_breaks_its_rule(name: str) -> None:
+    rule, job = PLANTED[name]
+    assert rules(job) == [rule], invariants.of_job(job)
+
+
+def test_a_record_older_than_a_budget_has_its_usual_limit() -> None:
+    older = {**SPEC, "recovery": {"preemptions": 100, "failures": 3}}
+    job = replace(job_in(State.QUEUED), spec=older)
+    assert rules(replace(job, spent={"hangs": 3})) == []
+    assert rules(replace(job, spent={"hangs": 4})) == ["I8"]
+
+
+# Steps ---------------------------------------------------------------------------------------------------------------
+
+
+def step(before: Job, **changes: Any) -> list[str]:
+    after = replace(before, version=before.version + 1, **changes)
+    return [broken.text for broken in invariants.of_step(before, after)]
+
+
+def test_only_the_oldest_requests_that_came_to_nothing_may_be_forgotten() -> None:
+    many = tuple(refused(k) for k in range(1, REFUSALS + 3))
+    job = replace(job_in(State.QUEUED), slices=(*many, a_slice(99, **GONE)))
+    assert step(job) == []
+    assert step(job, slices=job.slices[2:]) == []
+    assert step(job, slices=job.slices[3:]) == ["tj-000001-3 was taken out of the record"]
+    assert step(job, slices=job.slices[:-1]) == ["tj-000001-99 was taken out of the record"]
+    few = replace(job, slices=(refused(1), a_slice(2, **GONE)))
+    assert step(few, slices=few.slices[1:]) == ["tj-000001-1 was taken out of the record"]
+
+
+def test_what_is_gone_stays_gone_and_what_is_condemned_stays_condemned() -> None:
+    job = replace(job_in(State.QUEUED), slices=(CONDEMNED, a_slice(2, **GONE)))
+    back = (CONDEMNED, replace(job.slices[1], gone_at=None))
+    assert step(job, slices=back) == ["tj-000001-2 was gone and is there again"]
+    served = (replace(CONDEMNED, role=Role.SERVING), job.slices[1])
+    assert step(job, slices=served) == ["tj-000001-1 was condemned and serves again"]
+    assert step(job, slices=(a_slice(1, **GONE), job.slices[1])) != []
+
+
+def test_a_version_and_the_past_are_not_written_over() -> None:
+    job = replace(job_in(State.QUEUED), attempts=(Attempt(1, "s", NOW, outcome=Outcome.FAILED),))
+    assert [b.rule for b in invariants.of_step(job, job)] == ["I6"]
+    assert step(job, name="other") == ["name was changed after creation"]
+    assert step(job, attempts=()) == ["an attempt was taken out of the record"]
+    other = replace(job.attempts[0], outcome=Outcome.SUCCEEDED)
+    assert step(job, attempts=(other,)) == ["the outcome of attempt 1 was overwritten"]
+
+
+# Histories -----------------------------------------------------------------------------------------------------------
+
+
+def history() -> tuple[list[Event], Job]:
+    """A job that was refused so often that its record has forgotten some of it."""
+    job = replace(job_in(State.QUEUED), slices=(), attempts=())
+    job = invariants.first_record(job)
+    events = [Event(K.CREATED, job.created_at, State.QUEUED, "created", seq=1)]
+
+    def happen(kind: EventKind, **data: Any) -> None:
+        nonlocal job
+        happened = replace(event(job, kind, NOW, kind.value, **data), seq=len(events) + 1)
+        events.append(happened)
+        job = replace(apply(job, happened), version=len(events))
+
+    for k in range(1, REFUSALS + 5):
+        offer = {"type": "v4-16", "zone": "us-central2-b", "pricing": "spot"}
+        name = f"tj-000001-{k}"
+        happen(K.SLICE_REQUESTED, name=name, k=k, runtime_version="r", usd_per_hour=1.0, **offer)
+        happen(K.RELEASE_STARTED, refused="STOCKOUT", then="queued", cause="STOCKOUT")
+        happen(K.DELETE_ASKED, slice=name)
+        happen(K.SLICE_GONE, slice=name)
+        happen(K.REQUEUED, delay=1.0)
+    return events, job
+
+
+def test_a_history_leads_to_its_record() -> None:
+    events, job = history()
+    assert len(job.slices) < REFUSALS + 4, "some are forgotten"
+    assert invariants.of_job(job) == []
+    assert invariants.of_history(invariants.first_record(job), events, job) == []
+
+
+def test_a_history_that_does_not_is_told() -> None:
+    events, job = history()
+    first = invariants.first_record(job)
+
+    def told(events: list[Event], job: Job) -> str:
+        return str([broken.text for broken in invariants.of_history(first, events, job)])
+
+    assert "has events" in told(events[:-1], job)
+    assert "do not lead to its record" in told(events, replace(job, slices=job.slices[1:]))
+    assert "do not lead" in told(events, replace(job, state=State.FAILED))
+    twice = [*events[:1], replace(events[0], seq=2), *events[2:]]
+    assert "created" in told(twice, job)

@@ -1,0 +1,189 @@
+"""What an operator is told of the whole: leaks, machines under suspicion, and records that do not add up."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.stores import DAMAGE
+from tests.flows.conftest import Stage
+from tests.flows.world import Machine
+from tpujob.domain.model import State
+from tpujob.domain.suspects import THRESHOLD
+from tpujob.errors import BadRequest, NotFound, Transient
+from tpujob.upkeep import zones
+
+HOUR = 3600.0
+RARE = "us-east1-q"  #: no catalogue names this zone
+
+
+def leftover(stage: Stage, name: str, zone: str, job_id: str = "000009", age: float = HOUR) -> None:
+    created = stage.clock.now() - age
+    stage.cloud.machines[name] = Machine(name, zone, job_id, created)
+
+
+def damage(folder: Path, job_id: str) -> None:
+    (folder / "jobs.db").symlink_to(folder / "tpujob.db")
+    DAMAGE["sqlite"](str(folder), job_id)
+
+
+# Leaks ---------------------------------------------------------------------------------------------------------------
+
+
+def test_what_no_job_claims_is_listed_with_its_age_the_oldest_first(stage: Stage) -> None:
+    running = stage.create()
+    stage.running(running)
+    assert stage.api.leaks() == [], "a slice of a live job is no leak"
+    leftover(stage, "tj-000009-1", "europe-west4-b", age=60)
+    leftover(stage, "tj-000001-9", "us-central2-b", job_id=running)
+    told = stage.api.leaks()
+    assert [(leak["name"], leak["age_s"], leak["job"]) for leak in told] == [
+        ("tj-000001-9", HOUR, running),
+        ("tj-000009-1", 60.0, "000009"),
+    ], "of another number of a live job, and in a zone that nobody here used"
+    assert [broken["rule"] for broken in stage.api.fsck()] == ["I2", "I2"]
+
+
+def test_a_zone_that_only_a_cleaned_job_used_is_still_looked_into(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    job = stage.job(job_id)
+    moved = replace(job, slices=tuple(replace(s, zone=RARE) for s in job.slices))
+    stage.store.commit(moved, None, expected_version=job.version, op_id="x", lease=None)
+    stage.store.remove(job_id, lease=None)
+    assert RARE in zones(stage.store)
+    leftover(stage, "tj-000001-2", RARE)
+    assert "tj-000001-2" in [leak["name"] for leak in stage.api.leaks()]
+
+
+def test_prices_are_told_where_they_are_known(stage: Stage) -> None:
+    leftover(stage, "tj-000009-1", "us-central2-b")
+    listed = stage.cloud.list_all
+
+    def told(type: str, pricing: str) -> float | None:
+        stage.cloud.list_all = lambda zones, timeout: [  # type: ignore[method-assign]
+            replace(o, type=type, pricing=pricing) for o in listed(zones, timeout=timeout)
+        ]
+        (leak,) = stage.api.leaks()
+        return leak["usd_per_hour"]
+
+    assert told("v4-16", "spot") == pytest.approx(8 * 0.9215)
+    assert told("v4-16", "on-demand") == pytest.approx(8 * 3.22)
+    assert told("v99-16", "spot") is None
+    assert told("", "") is None
+
+
+def test_a_zone_that_cannot_be_listed_is_no_empty_list(stage: Stage) -> None:
+    stage.faults.broken.add("list")
+    with pytest.raises(Transient):
+        stage.api.leaks()
+    (broken,) = stage.api.fsck()
+    assert "could not be listed" in broken["text"]
+
+
+def test_a_job_whose_record_is_damaged_may_claim_its_slices(stage: Stage, tmp_path: Path) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    damage(tmp_path, job_id)
+    assert stage.api.list() == []
+    assert stage.api.leaks() == [], "what nobody can know is not called a leak"
+    (broken,) = stage.api.fsck()
+    assert (broken["rule"], broken["job"]) == ("I6", job_id)
+    assert "damaged" in broken["text"]
+
+
+def test_the_sweep_looks_nowhere_while_a_record_is_damaged(stage: Stage, tmp_path: Path) -> None:
+    from tpujob.wiring import swept_zones
+
+    job_id = stage.create()
+    stage.running(job_id)
+    assert set(swept_zones(stage.store)) == set(zones(stage.store))
+    damage(tmp_path, job_id)
+    stage.clock.sleep(HOUR)
+    assert stage.reconciler.sweep(swept_zones(stage.store)) == []
+    assert list(stage.cloud.machines) == ["tj-000001-1"], "a healthy slice was deleted unseen"
+
+
+# Machines ------------------------------------------------------------------------------------------------------------
+
+
+def test_machines_are_shown_with_their_score_as_it_has_faded(stage: Stage) -> None:
+    now = stage.clock.now()
+    for name, weight in (("a", 0.8), ("b", 2.0), ("c", THRESHOLD / 2)):
+        stage.store.accuse([name], zone="z", weight=weight, reason="r", op_id=name, at=now)
+    stage.api.pin_host("d", "bad")
+    told = stage.api.hosts()
+    assert [(h["physical"], h["refused"]) for h in told] == [
+        ("b", True),
+        ("a", True),
+        ("d", True),
+        ("c", False),
+    ], "the worst first"
+    stage.clock.sleep(14 * 86400)
+    faded = {h["physical"]: (h["score"], h["refused"]) for h in stage.api.hosts()}
+    assert faded["b"] == (0.5, True)
+    assert faded["a"] == (0.2, False)
+    assert faded["d"] == (0.0, True), "a person's word does not fade"
+
+
+def test_a_persons_word_counts_until_it_is_taken_back(stage: Stage) -> None:
+    now = stage.clock.now()
+    stage.store.accuse(["a"], zone="z", weight=2.0, reason="r", op_id="x", at=now)
+    assert stage.api.pin_host("a", "good")["refused"] is False
+    assert stage.api.pin_host("a", "")["refused"] is True
+    assert stage.api.pin_host("never seen", "")["pinned"] == ""
+    assert [h["physical"] for h in stage.api.hosts()] == ["a"], "nothing is held against the other"
+    stage.api.clear_host("a")
+    assert stage.api.hosts() == []
+    with pytest.raises(NotFound, match="nothing is held"):
+        stage.api.clear_host("a")
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("", "bad"), (" ", "bad"), ("a\n", "bad"), ("x" * 200, "bad"), ("a", "?")]
+)
+def test_nonsense_is_no_pin(stage: Stage, name: str, verdict: str) -> None:
+    with pytest.raises(BadRequest):
+        stage.api.pin_host(name, verdict)
+    assert stage.api.hosts() == []
+
+
+# Records -------------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_that_went_through_everything_break_no_rule(stage: Stage) -> None:
+    done = stage.create()
+    stage.running(done)
+    stage.cloud.machines.clear()  # the slice is gone: another one
+    stage.running(done, attempt=2)
+    stage.finish(done, 0, 0)
+    stage.until(done, State.SUCCEEDED)
+    stage.faults.refuse_create = [("STOCKOUT", "There is no more capacity in the zone")] * 25
+    waits = stage.create(name="waits")
+    stage.until(waits, lambda j: j.spent.get("stockouts") == 23, limit=1500)
+    assert len(stage.job(waits).slices) < 23, "old refusals are forgotten"
+    assert stage.api.fsck() == []
+
+
+def test_what_somebody_changed_by_hand_is_told(stage: Stage, tmp_path: Path) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    job = stage.job(job_id)
+    spoilt = replace(job, spent={"failures": 99})
+    stage.store.commit(spoilt, None, expected_version=job.version, op_id="x", lease=None)
+    texts = [broken["text"] for broken in stage.api.fsck()]
+    assert "99 failures were spent of 3" in texts
+    assert any("has events" in text for text in texts), "a version without an event"
+    with sqlite3.connect(tmp_path / "tpujob.db") as db:
+        db.execute("UPDATE events SET document = replace(document, 'endpoints', 'endpunkte')")
+    db.close()
+    texts = [broken["text"] for broken in stage.api.fsck()]
+    assert any("its events make no record" in text for text in texts)
+    with sqlite3.connect(tmp_path / "tpujob.db") as db:
+        db.execute("UPDATE events SET document = '{' WHERE seq = 2")
+    db.close()
+    texts = [broken["text"] for broken in stage.api.fsck()]
+    assert any("its events cannot be read" in text for text in texts)
