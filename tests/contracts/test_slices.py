@@ -1,4 +1,4 @@
-"""The port Slices on Cloud TPU: the official client against the emulated API, and the tables whole."""
+"""The port Slices on Cloud TPU: the official client against the emulated API."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-import grpc
 import pytest
-from google.cloud import tpu_v2
 
 from tests.emulator.tpu_rig import (
     PARENT,
@@ -21,24 +19,15 @@ from tests.emulator.tpu_rig import (
     node,
     node_name,
     queued,
-    queued_name,
     queued_state,
     result,
     until,
 )
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
-from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
-from tpujob.adapters.cloud_tpu_tables import (
-    CALL_CODES,
-    NODE_STATES,
-    QUEUED_STATES,
-    call_cause,
-    state_cause,
-)
+from tpujob.adapters.cloud_tpu_errors import CALL_CODES
 from tpujob.domain.model import (
     Absent,
     Cause,
-    Endpoint,
     Present,
     Slice,
     SliceSeen,
@@ -229,6 +218,19 @@ def test_a_request_whose_answer_was_lost_is_adopted(cloud: Cloud, slices: CloudT
     assert len(cloud.world.queued) == 1
 
 
+def test_a_slice_that_was_there_and_is_gone_can_be_asked_for_again(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
+    """The cloud knows the id of the request by then, and would answer with what became of the first."""
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    slices.delete(SLICE, timeout=10)
+    gone(slices)
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    assert len(cloud.world.queued) == 1
+
+
 @pytest.mark.parametrize(
     "labels",
     [
@@ -390,126 +392,3 @@ def test_every_refusal_of_a_create_is_translated(
     with pytest.raises(Refused if CALL_CODES[code] else Transient) as raised:
         ask(slices)
     assert getattr(raised.value, "cause", None) == CALL_CODES[code]
-
-
-# The tables ----------------------------------------------------------------------------------------------------------
-
-
-def test_every_state_of_the_library_has_a_row() -> None:
-    """When this fails, the library has learned a new state: say in the table what it means."""
-    assert set(NODE_STATES) == set(tpu_v2.Node.State.__members__)
-    assert set(QUEUED_STATES) == set(tpu_v2.QueuedResourceState.State.__members__)
-    assert set(CALL_CODES) == {code.name for code in grpc.StatusCode}
-
-
-@pytest.mark.parametrize(
-    ("code", "text", "cause"),
-    [
-        (
-            "RESOURCE_EXHAUSTED",
-            'There is no more capacity in the zone "us-central2-b"; you can try in another zone',
-            Cause.STOCKOUT,
-        ),
-        ("RESOURCE_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", Cause.STOCKOUT),
-        ("UNKNOWN", "insufficientCapacity", Cause.STOCKOUT),
-        (
-            "FAILED_PRECONDITION",
-            "Insufficient reserved capacity. Contact customer support to increase reservation",
-            Cause.STOCKOUT,
-        ),
-        ("UNAVAILABLE", "cannot be created due to lack of capacity", Cause.STOCKOUT),
-        ("UNKNOWN", "Requested resource is exhausted", Cause.STOCKOUT),
-        (
-            "INVALID_ARGUMENT",
-            "Cloud TPU received a bad request. update is not supported while in state PREEMPTED",
-            Cause.PREEMPTED,
-        ),
-        ("RESOURCE_EXHAUSTED", "type.googleapis.com/google.rpc.QuotaFailure", Cause.QUOTA),
-        (
-            "RESOURCE_EXHAUSTED",
-            "Quota 'TPUV2sPreemptiblePodPerProjectPerRegionForTPUAPI' exhausted. Limit 32 in region europe-west4",
-            Cause.QUOTA,
-        ),
-        ("RESOURCE_EXHAUSTED", "Quota limit reached. Limit: 0", Cause.QUOTA),
-        ("UNKNOWN", "QUOTA_EXCEEDED", Cause.QUOTA),
-        ("UNKNOWN", "quotaExceeded", Cause.QUOTA),
-        ("UNKNOWN", "IN_USE_ADDRESSES", Cause.QUOTA),
-        ("INVALID_ARGUMENT", "SUBNET_NOT_FOUND_FOR_VPC", Cause.QUOTA),
-        ("RESOURCE_EXHAUSTED", "Quota exceeded for 'Requests' per minute", None),
-        ("RESOURCE_EXHAUSTED", "RESOURCE_OPERATION_RATE_EXCEEDED", None),
-        (
-            "NOT_FOUND",
-            "Location us-east1-d is not found or access is unauthorized.",
-            Cause.PERMISSION,
-        ),
-        ("UNKNOWN", "IAM_PERMISSION_DENIED", Cause.PERMISSION),
-        ("UNKNOWN", "Policy update access denied.", Cause.PERMISSION),
-        ("UNKNOWN", 'CloudTpu received an invalid AcceleratorType, "v9-8"', Cause.BAD_SPEC),
-        ("INVALID_ARGUMENT", "RESOURCE_NOT_READY", None),
-        ("INVALID_ARGUMENT", "UNSUPPORTED_OPERATION", None),
-        ("RESOURCE_EXHAUSTED", "something else", Cause.QUOTA),
-    ],
-)
-def test_error_texts(code: str, text: str, cause: Cause | None) -> None:
-    assert call_cause(code, text)[0] == cause
-
-
-def test_inside_a_failed_request_the_bare_code_8_is_a_stockout() -> None:
-    assert state_cause(8, "something else") is Cause.STOCKOUT
-    assert state_cause(8, "Quota 'X' exhausted. Limit 8") is Cause.QUOTA
-    assert state_cause(13, "something else") is None
-
-
-HERE = (Endpoint(0, "10.0.0.1"),)
-
-
-@pytest.mark.parametrize(
-    ("queued_", "node_", "state"),
-    [
-        (QueuedSeen("ACCEPTED"), None, SliceState.WAITING),
-        (QueuedSeen("PROVISIONING"), NodeSeen("READY", HERE), SliceState.CREATING),
-        (QueuedSeen("ACTIVE"), NodeSeen("READY", HERE), SliceState.READY),
-        (QueuedSeen("ACTIVE"), NodeSeen("READY"), SliceState.CREATING),
-        (QueuedSeen("ACTIVE"), NodeSeen("REPAIRING", HERE), SliceState.REPAIRING),
-        (QueuedSeen("ACTIVE"), NodeSeen("PREEMPTED"), SliceState.PREEMPTED),
-        (QueuedSeen("ACTIVE"), NodeSeen("TERMINATED"), SliceState.PREEMPTED),
-        (QueuedSeen("SUSPENDING", "SERVICE"), NodeSeen("PREEMPTED"), SliceState.PREEMPTED),
-        (QueuedSeen("SUSPENDED", "SERVICE"), None, SliceState.PREEMPTED),
-        (QueuedSeen("SUSPENDED"), None, SliceState.PREEMPTED),
-        (QueuedSeen("SUSPENDED", "USER"), None, SliceState.STOPPED),
-        (QueuedSeen("SUSPENDED", "USER"), NodeSeen("PREEMPTED"), SliceState.PREEMPTED),
-        (QueuedSeen("FAILED", error_code=8), None, SliceState.FAILED),
-        (QueuedSeen("DELETING"), NodeSeen("PREEMPTED"), SliceState.DELETING),
-        (None, NodeSeen("STOPPED"), SliceState.STOPPED),
-        (None, NodeSeen("HIDDEN"), SliceState.REPAIRING),
-        (QueuedSeen("ACTIVE"), None, None),
-        (QueuedSeen("17"), NodeSeen("READY", HERE), None),
-        (QueuedSeen("ACTIVE"), NodeSeen("99"), None),
-        (None, NodeSeen("UNKNOWN"), None),
-    ],
-)
-def test_what_both_say_together(
-    queued_: QueuedSeen | None, node_: NodeSeen | None, state: SliceState | None
-) -> None:
-    seen = judge(queued_, node_)
-    if state is None:
-        assert isinstance(seen, Unknown)
-    else:
-        assert isinstance(seen, Present)
-        assert seen.state is state
-
-
-def test_a_state_newer_than_the_library_is_unknown(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    from tpujob.adapters.cloud_tpu import _node_seen
-
-    future = tpu_v2.Node.pb()(state=99)
-    assert judge(None, _node_seen(tpu_v2.Node.wrap(future))) == Unknown("the node is in state 99")
-
-
-def test_a_reserved_slice_asks_for_the_guaranteed_tier(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
-    ask(slices, replace(SLICE, pricing="reserved"))
-    asked = cloud.client().get_queued_resource(name=queued_name(SLICE.name))
-    assert tpu_v2.QueuedResource.pb(asked).WhichOneof("tier") == "guaranteed"
-    assert asked.tpu.node_spec[0].node.scheduling_config.reserved

@@ -1,4 +1,7 @@
-"""How one call to Cloud TPU is made: connection, time limit, pages, and the library's errors turned into ours."""
+"""How one call to Cloud TPU is made: connection, time limit, rate, pages, and the library's errors turned into ours.
+
+Everything that the adapters ask goes through `Api`, so that no call is without a time limit: the library has none.
+"""
 
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -6,12 +9,29 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from collections.abc import Generator, Iterator
+from typing import Any, Literal
 
-from tpujob.adapters.cloud_tpu_tables import call_cause
+from tpujob.adapters import cloud_tpu_errors as errors
+from tpujob.adapters.cloud_tpu_throttle import Throttle
 from tpujob.errors import Refused, TpujobError, Transient
+
+#: the calls that are made of the service
+Method = Literal[
+    "get_queued_resource",
+    "get_node",
+    "list_queued_resources",
+    "list_nodes",
+    "create_queued_resource",
+    "delete_queued_resource",
+    "delete_node",
+    "list_accelerator_types",
+    "list_runtime_versions",
+    "list_locations",
+]
+Version = Literal["v2", "v2alpha1"]
 
 _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
@@ -27,12 +47,12 @@ class Deadline:
     def __init__(self, timeout: float) -> None:
         self._ends = time.monotonic() + timeout
 
-    def call(self) -> dict[str, Any]:
-        """The arguments that bound one request: its time, and no repeats by the library."""
+    def left(self) -> float:
+        """Seconds. Raises Transient when there are none."""
         left = self._ends - time.monotonic()
         if left <= 0:
             raise Transient("Cloud TPU did not answer in time")
-        return {"retry": None, "timeout": left}
+        return left
 
 
 class Missing(Refused):
@@ -43,60 +63,137 @@ class Exists(Refused):
     """ALREADY_EXISTS."""
 
 
-@contextlib.contextmanager
-def translated(doing: str) -> Generator[None]:
-    """Turn the library's errors into ours."""
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.auth.exceptions import GoogleAuthError
+class Api:
+    """The service behind one connection, which is made when first used. Threads may share it."""
 
-    try:
-        yield
-    except GoogleAPICallError as error:
-        raise _meaning(doing, _code_name(error), str(error.message)) from error
-    except GoogleAuthError as error:
-        text = f"{doing}: no credentials for Google Cloud: {error}"
-        raise Transient(text, hint="gcloud auth application-default login") from error
-    except ValueError as error:
-        if "closed channel" not in str(error):
-            raise
-        raise Transient(f"{doing}: the connection was closed meanwhile") from error
+    def __init__(self, project: str, *, endpoint: str = "", throttle: Throttle | None = None):
+        """`endpoint`: `host:port` of an emulator."""
+        self._project = project
+        self._endpoint = endpoint
+        self._throttle = throttle or Throttle()
+        self._lock = threading.Lock()
+        self._clients: dict[Version, Any] = {}
+
+    def parent(self, zone: str) -> str:
+        """What a zone's resources are named below."""
+        return f"projects/{self._project}/locations/{zone}"
+
+    def project(self) -> str:
+        return f"projects/{self._project}"
+
+    def call(
+        self,
+        method: Method,
+        request: dict[str, Any],
+        deadline: Deadline,
+        *,
+        doing: str,
+        zone: str = "",
+        version: Version = "v2",
+    ) -> Any:
+        """The answer, by `deadline`; made once. `doing` begins the message of an error. Raises Missing, Exists, Refused
+        or Transient."""
+        self._throttle.take(deadline.left())
+        with self._translated(doing, zone):
+            client = self._client(version)
+            # Repeats are the caller's: the library would repeat as long as the time lasts.
+            return getattr(client, method)(request, retry=None, timeout=deadline.left())
+
+    def pages(
+        self,
+        method: Method,
+        request: dict[str, Any],
+        deadline: Deadline,
+        *,
+        doing: str,
+        zone: str = "",
+    ) -> Iterator[Any]:
+        """Every page of a list, each within the deadline."""
+        token = ""
+        while True:
+            asked = {**request, "page_token": token}
+            page = self.call(method, asked, deadline, doing=doing, zone=zone)
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
+
+    def close(self) -> None:
+        """Close the connections, if there are any; a later call opens others."""
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.transport.close()
+
+    def _client(self, version: Version) -> Any:
+        with self._lock:
+            if version not in self._clients:
+                self._clients[version] = _connect(version, self._endpoint)
+            return self._clients[version]
+
+    @contextlib.contextmanager
+    def _translated(self, doing: str, zone: str) -> Generator[None]:
+        """Turn the library's errors into ours, and keep the pause that the cloud asks for."""
+        from google.api_core.exceptions import GoogleAPICallError
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            yield
+        except GoogleAPICallError as error:
+            ours = refusal(doing, _code_name(error), str(error.message), zone)
+            if isinstance(ours, Transient):
+                self._throttle.pause(_asked_to_wait(error))
+            raise ours from error
+        except GoogleAuthError as error:
+            text, meaning = errors.no_credentials(error)
+            raise Transient(f"{doing}: {errors.explained(text, meaning, zone)}") from error
+        except ValueError as error:
+            if "closed channel" not in str(error):
+                raise
+            raise Transient(f"{doing}: the connection was closed meanwhile") from error
 
 
-def _meaning(doing: str, code: str, message: str) -> TpujobError:
-    cause, hint = call_cause(code, message)
+def refusal(doing: str, code: str, message: str, zone: str) -> TpujobError:
+    """Our error for a gRPC status."""
+    meaning = errors.of_call(code, message)
     if code == "UNAVAILABLE" and message.startswith("failed to connect to all addresses"):
         message = "Cloud TPU does not answer"  # the library goes on with sockets and error numbers
-    said = f"{doing}: {message}"
-    if cause is None:
-        return Transient(said, hint=hint)
+    said = f"{doing}: {errors.explained(message, meaning, zone)}"
+    if meaning.cause is None:
+        return Transient(said)
     kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
-    return kind(said, cause=cause, hint=hint)
+    return kind(said, cause=meaning.cause)
 
 
 def _code_name(error: Any) -> str:
     return error.grpc_status_code.name if error.grpc_status_code is not None else "UNKNOWN"
 
 
-def connect(endpoint: str) -> Any:
-    from google.cloud import tpu_v2
+def _asked_to_wait(error: Any) -> float:
+    """Seconds that the service wants to be left alone: `google.rpc.RetryInfo`, or the header `retry-after`."""
+    for detail in error.details or ():
+        if getattr(detail, "DESCRIPTOR", None) and detail.DESCRIPTOR.name == "RetryInfo":
+            return detail.retry_delay.ToNanoseconds() / 1e9
+    call = error.response
+    trailers = call.trailing_metadata() if hasattr(call, "trailing_metadata") else ()
+    for key, value in trailers or ():
+        if key == "retry-after" and str(value).isdecimal():
+            return float(value)
+    return 0.0
 
+
+def _connect(version: Version, endpoint: str) -> Any:
+    if version == "v2":
+        from google.cloud.tpu_v2 import TpuClient
+        from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+    else:
+        from google.cloud.tpu_v2alpha1 import TpuClient
+        from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
     if not endpoint:
-        return tpu_v2.TpuClient()
+        return TpuClient()
     import grpc
-    from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
     # An endpoint given to the client itself is spoken to in TLS, so the channel is made here.
     channel = grpc.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
-    return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
-
-
-def pages_of(
-    call: Callable[..., Any], request: dict[str, Any], deadline: Deadline
-) -> Iterator[Any]:
-    token = ""
-    while True:
-        page = call({**request, "page_token": token}, **deadline.call())
-        yield page
-        token = page.next_page_token
-        if not token:
-            return
+    transport: Any = TpuGrpcTransport(channel=channel)
+    return TpuClient(transport=transport)

@@ -1,0 +1,286 @@
+"""What Cloud TPU says, in our words: every state, health and error of the API has a row, and the rows are right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+import pytest
+from google.cloud import tpu_v2, tpu_v2alpha1
+
+from tpujob.adapters.cloud_tpu_errors import CALL_CODES, Scope, explained, of_call, of_state
+from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
+from tpujob.adapters.cloud_tpu_messages import node_seen, queued_seen
+from tpujob.adapters.cloud_tpu_tables import INITIATORS, NODE_HEALTH, NODE_STATES, QUEUED_STATES
+from tpujob.domain.model import Cause, Endpoint, Present, SliceState, Unknown
+
+HERE = (Endpoint(0, "10.0.0.1"),)
+
+# States --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", [tpu_v2, tpu_v2alpha1], ids=["v2", "v2alpha1"])
+@pytest.mark.parametrize(
+    ("table", "enum"),
+    [
+        (NODE_STATES, "Node.State"),
+        (NODE_HEALTH, "Node.Health"),
+        (QUEUED_STATES, "QueuedResourceState.State"),
+        (INITIATORS, "QueuedResourceState.StateInitiator"),
+    ],
+    ids=["node", "health", "queued", "initiator"],
+)
+def test_every_word_of_the_library_has_a_row(api: Any, table: Mapping[str, Any], enum: str) -> None:
+    """When this fails, the library has learned a new word: say in the table what it means."""
+    message, _, name = enum.partition(".")
+    assert set(table) == set(getattr(getattr(api, message), name).__members__)
+
+
+def test_every_status_of_a_call_has_a_row() -> None:
+    assert set(CALL_CODES) == {code.name for code in grpc.StatusCode}
+
+
+@pytest.mark.parametrize(
+    ("queued_", "node_", "state"),
+    [
+        (QueuedSeen("ACCEPTED"), None, SliceState.WAITING),
+        (QueuedSeen("PROVISIONING"), NodeSeen("READY", HERE), SliceState.CREATING),
+        (QueuedSeen("ACTIVE"), NodeSeen("READY", HERE), SliceState.READY),
+        (QueuedSeen("ACTIVE"), NodeSeen("READY"), SliceState.CREATING),
+        (QueuedSeen("ACTIVE"), NodeSeen("REPAIRING", HERE), SliceState.REPAIRING),
+        (QueuedSeen("ACTIVE"), NodeSeen("PREEMPTED"), SliceState.PREEMPTED),
+        (QueuedSeen("ACTIVE"), NodeSeen("TERMINATED"), SliceState.PREEMPTED),
+        (QueuedSeen("SUSPENDING", "SERVICE"), NodeSeen("PREEMPTED"), SliceState.PREEMPTED),
+        (QueuedSeen("SUSPENDED", "SERVICE"), None, SliceState.PREEMPTED),
+        (QueuedSeen("SUSPENDED"), None, SliceState.PREEMPTED),
+        (QueuedSeen("SUSPENDED", "USER"), None, SliceState.STOPPED),
+        (QueuedSeen("SUSPENDED", "USER"), NodeSeen("PREEMPTED"), SliceState.PREEMPTED),
+        (QueuedSeen("SUSPENDED", "3"), None, None),
+        (QueuedSeen("FAILED", error_code=8), None, SliceState.FAILED),
+        (QueuedSeen("DELETING"), NodeSeen("PREEMPTED"), SliceState.DELETING),
+        (None, NodeSeen("STOPPED"), SliceState.STOPPED),
+        (None, NodeSeen("HIDDEN"), SliceState.REPAIRING),
+        (QueuedSeen("ACTIVE"), None, None),
+        (QueuedSeen("17"), NodeSeen("READY", HERE), None),
+        (QueuedSeen("ACTIVE"), NodeSeen("99"), None),
+        (None, NodeSeen("UNKNOWN"), None),
+        (None, NodeSeen("READY", HERE, "TIMEOUT"), SliceState.READY),
+        (None, NodeSeen("READY", HERE, "17"), None),
+        (None, NodeSeen("PREEMPTED", HERE, "17"), SliceState.PREEMPTED),
+    ],
+)
+def test_what_both_say_together(
+    queued_: QueuedSeen | None, node_: NodeSeen | None, state: SliceState | None
+) -> None:
+    seen = judge(queued_, node_)
+    if state is None:
+        assert isinstance(seen, Unknown)
+    else:
+        assert isinstance(seen, Present)
+        assert seen.state is state
+
+
+def test_every_state_of_a_queued_resource_is_judged_as_its_row_says() -> None:
+    for word, state in QUEUED_STATES.items():
+        seen = judge(QueuedSeen(word), NodeSeen("READY", HERE))
+        assert isinstance(seen, Unknown) if state is None else seen and seen.state is state, word
+
+
+def test_every_state_of_a_node_is_judged_as_its_row_says() -> None:
+    for word, state in NODE_STATES.items():
+        seen = judge(None, NodeSeen(word, HERE))
+        assert isinstance(seen, Unknown) if state is None else seen and seen.state is state, word
+
+
+def test_bad_health_is_said_and_nothing_more() -> None:
+    raw = tpu_v2.Node.pb()(state="READY", health="UNHEALTHY_MAINTENANCE", health_description="soon")
+    raw.network_endpoints.add(ip_address="10.0.0.1")
+    raw.symptoms.add(symptom_type="LOW_MEMORY", create_time={"seconds": 5}, worker_id="w0")
+    raw.symptoms.add(symptom_type="MESH_BUILD_FAIL", create_time={"seconds": 9}, worker_id="w1")
+    seen = judge(None, node_seen(tpu_v2.Node.wrap(raw)))
+    assert seen == Present(
+        SliceState.READY,
+        HERE,
+        "UNHEALTHY_MAINTENANCE: maintenance is under way: soon, MESH_BUILD_FAIL on w1",
+    )
+
+
+def test_a_word_newer_than_the_library_is_unknown() -> None:
+    """Through the messages themselves: an enum field keeps numbers that it has no name for."""
+    node, queued = tpu_v2.Node.pb(), tpu_v2.QueuedResource.pb()
+    future = node_seen(tpu_v2.Node.wrap(node(state=99)))
+    assert judge(None, future) == Unknown("the node is in state 99")
+    unwell = node(state="READY", health=99)
+    unwell.network_endpoints.add(ip_address="10.0.0.1")
+    said = judge(None, node_seen(tpu_v2.Node.wrap(unwell)))
+    assert said == Unknown("the node is READY, and its health is 99")
+    waiting = queued_seen(tpu_v2.QueuedResource.wrap(queued(state={"state": 99})))
+    assert judge(waiting, None) == Unknown("the queued resource is in state 99")
+
+
+def test_a_failed_request_says_why_and_what_to_do() -> None:
+    name = "projects/p/locations/us-central2-b/queuedResources/tj-000007-1"
+    raw = tpu_v2.QueuedResource.pb()(name=name, state={"state": "FAILED"})
+    raw.state.failed_data.error.code = 8
+    metric = "TPUV4sPreemptiblePodPerProjectPerRegionForTPUAPI"
+    raw.state.failed_data.error.message = f"Quota '{metric}' exhausted. Limit: 0"
+    seen = judge(queued_seen(tpu_v2.QueuedResource.wrap(raw)), None)
+    assert isinstance(seen, Present)
+    assert (seen.state, seen.cause) == (SliceState.FAILED, Cause.QUOTA)
+    assert "(in region us-central2)" in seen.detail
+    assert "no access to this type here" in seen.detail
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+STOCKOUT, QUOTA, PERMISSION = Cause.STOCKOUT, Cause.QUOTA, Cause.PERMISSION
+NO_ACCESS = "no access to this type here"
+METRIC = "TPUV2sPreemptiblePodPerProjectPer{}ForTPUAPI"
+
+
+#: code, text, cause, scope, a part of the hint
+ERRORS: tuple[tuple[str, str, Cause | None, Scope, str], ...] = (
+    (
+        "RESOURCE_EXHAUSTED",
+        'There is no more capacity in the zone "us-central2-b"; you can try in another zone where',
+        STOCKOUT,
+        "zone",
+        "",
+    ),
+    ("RESOURCE_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED", STOCKOUT, "zone", ""),
+    ("RESOURCE_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", STOCKOUT, "zone", ""),
+    ("UNKNOWN", "insufficientCapacity", STOCKOUT, "", ""),
+    (
+        "FAILED_PRECONDITION",
+        "Insufficient reserved capacity. Contact customer support to increase reservation",
+        STOCKOUT,
+        "",
+        "reservation",
+    ),
+    ("UNAVAILABLE", "cannot be created due to lack of capacity", STOCKOUT, "", ""),
+    ("UNKNOWN", "Requested resource is exhausted", STOCKOUT, "", ""),
+    (
+        "INVALID_ARGUMENT",
+        "Cloud TPU received a bad request. update is not supported while in state PREEMPTED",
+        Cause.PREEMPTED,
+        "",
+        "",
+    ),
+    ("RESOURCE_EXHAUSTED", "type.googleapis.com/google.rpc.QuotaFailure", QUOTA, "", ""),
+    (
+        "RESOURCE_EXHAUSTED",
+        f"Quota '{METRIC.format('Region')}' exhausted. Limit 32 in region europe-west4",
+        QUOTA,
+        "region",
+        "",
+    ),
+    (
+        "RESOURCE_EXHAUSTED",
+        f"Quota '{METRIC.format('Zone')}' exhausted. Limit 32 in zone europe-west4-a",
+        QUOTA,
+        "zone",
+        "",
+    ),
+    (
+        "RESOURCE_EXHAUSTED",
+        f"Quota limit '{METRIC.format('Region')}' has been exceeded. Limit: 0 in region us-east1.",
+        QUOTA,
+        "region",
+        NO_ACCESS,
+    ),
+    (
+        "RESOURCE_EXHAUSTED",
+        f"Quota '{METRIC.format('Zone')}' exhausted. Limit 0 in zone us-east1-d",
+        QUOTA,
+        "zone",
+        NO_ACCESS,
+    ),
+    (
+        "RESOURCE_EXHAUSTED",
+        "Quota 'CPUS' exceeded. Limit: 0.0 in region a-b1",
+        QUOTA,
+        "region",
+        NO_ACCESS,
+    ),
+    ("UNKNOWN", "QUOTA_EXCEEDED", QUOTA, "", ""),
+    ("UNKNOWN", "quotaExceeded", QUOTA, "", ""),
+    (
+        "UNKNOWN",
+        "Quota 'IN_USE_ADDRESSES' exceeded. Limit: 8.0 in region us-central1",
+        QUOTA,
+        "region",
+        "external IP",
+    ),
+    ("INVALID_ARGUMENT", "SUBNET_NOT_FOUND_FOR_VPC", QUOTA, "", "no quota of this type"),
+    ("RESOURCE_EXHAUSTED", "something else", QUOTA, "", ""),
+    # Rate: the same code, and it passes by itself
+    ("RESOURCE_EXHAUSTED", "Quota exceeded for 'Requests' per minute", None, "", ""),
+    ("RESOURCE_EXHAUSTED", "Quota exceeded for metric 'Read requests' per day", None, "", ""),
+    ("RESOURCE_EXHAUSTED", "RATE_LIMIT_EXCEEDED", None, "", ""),
+    ("RESOURCE_EXHAUSTED", "rateLimitExceeded", None, "", ""),
+    ("RESOURCE_EXHAUSTED", "RESOURCE_OPERATION_RATE_EXCEEDED", None, "", ""),
+    # No access
+    (
+        "NOT_FOUND",
+        "Location us-east1-d is not found or access is unauthorized.",
+        PERMISSION,
+        "zone",
+        "tpu.zones",
+    ),
+    ("UNKNOWN", "IAM_PERMISSION_DENIED", PERMISSION, "", "roles/tpu.admin"),
+    ("PERMISSION_DENIED", "Permission 'tpu.nodes.create' denied on 'p'", PERMISSION, "", "roles/"),
+    ("UNKNOWN", "Policy update access denied.", PERMISSION, "", ""),
+    (
+        "PERMISSION_DENIED",
+        "Cloud TPU API has not been used in project 12 before or it is disabled. Enable it by",
+        PERMISSION,
+        "",
+        "gcloud services enable",
+    ),
+    ("PERMISSION_DENIED", "Permission denied on resource project nope.", PERMISSION, "", "id"),
+    ("FAILED_PRECONDITION", "BILLING_DISABLED", PERMISSION, "", "billing account"),
+    ("UNAUTHENTICATED", "Request had invalid credentials.", None, "", "gcloud auth"),
+    (
+        "UNAVAILABLE",
+        "Getting metadata from plugin failed with error: Reauthentication is needed.",
+        None,
+        "",
+        "gcloud auth",
+    ),
+    # The rest
+    ("UNKNOWN", 'CloudTpu received an invalid AcceleratorType, "v9-8"', Cause.BAD_SPEC, "", "type"),
+    ("INVALID_ARGUMENT", "RESOURCE_NOT_READY", None, "", ""),
+    ("INVALID_ARGUMENT", "UNSUPPORTED_OPERATION", None, "", ""),
+)
+
+
+@pytest.mark.parametrize(("code", "text", "cause", "scope", "hint"), ERRORS)
+def test_error_texts(code: str, text: str, cause: Cause | None, scope: Scope, hint: str) -> None:
+    meaning = of_call(code, text)
+    assert (meaning.cause, meaning.scope) == (cause, scope)
+    assert hint in meaning.hint
+
+
+@pytest.mark.parametrize("limit", ["Limit 10 in zone", "Limit: 100.", "Limit 0.5", "limit 08"])
+def test_a_limit_that_is_not_zero_is_not_no_access(limit: str) -> None:
+    assert NO_ACCESS not in of_call("RESOURCE_EXHAUSTED", limit).hint
+
+
+def test_inside_a_failed_request_the_bare_code_8_is_a_stockout() -> None:
+    assert of_state(8, "something else").cause is STOCKOUT
+    assert of_state(8, "Quota 'X' exhausted. Limit 8").cause is QUOTA
+    assert of_state(13, "something else").cause is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Limit 8 in region us-central2", "Limit 8 in region us-central2"),
+        ("PerProjectPerRegion: no", "PerProjectPerRegion: no (in region us-central2)"),
+        ("PerProjectPerZone: no", "PerProjectPerZone: no"),
+    ],
+)
+def test_what_holds_for_a_region_says_so(text: str, said: str) -> None:
+    """The circuits of `domain/capacity.py` read it there."""
+    assert explained(text, of_call("UNKNOWN", text), "us-central2-b") == said
