@@ -23,6 +23,7 @@ FRESH = 3600.0  #: seconds for which a check of the devices holds
 ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: of the disk that must be free: bytes, and part of the whole
 SKEW_WARNS, SKEW_FAILS = 60.0, 600.0  #: seconds between this host's clock and the storage's
 ARRIVAL = 3  #: times the budget, for hosts whose set-up takes longer than others'
+QUICK = 5.0  #: seconds that a part gets, at least, however long those before took
 SETTLE = 15.0  #: seconds for the hosts to tell each other what their devices said
 TRIES = 10.0  #: seconds that the storage may be away
 COMPARED = ("jax", "jaxlib", "libtpu")
@@ -128,8 +129,11 @@ class Preflight:
     # Of all hosts
 
     def _facts(self) -> Record:
-        """What is installed where the program runs; empty: its Python does not start."""
-        code, said = self._script("facts", min(20.0, self._left()))
+        """What is installed where the program runs; empty: its Python does not tell, and need not."""
+        code, said = self._script("facts", max(QUICK, self._left()))
+        if code != 0 and self._asked.get("required"):
+            text = "the program's Python does not say what is installed (exit code %d)"
+            raise Failure(text % code, "PREFLIGHT")
         return said if code == 0 else {}
 
     def _key_of(self, facts: Record) -> Record:
@@ -191,7 +195,7 @@ class Preflight:
     def _devices(self) -> None:
         """Ask the devices, then tell the other hosts: all come to the same end, with the same words. Raises Failure."""
         before = time.monotonic()
-        found = self._ask(max(5.0, self._left()))
+        found = self._ask(max(QUICK, self._left()))
         self._aside(lambda: free_devices(0), whole=True)
         words = [{"host": self._plan["host"], **found}]
         if self._plan["hosts"] > 1:

@@ -1,0 +1,111 @@
+"""Processes that are not ours: who holds a device as another user, and what a stuck program is doing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tpujob.agent import processes, stacks
+from tpujob.agent.log import Log
+from tpujob.agent.storage import Metadata, Storage
+
+HOLD = "import sys, time; held = open(sys.argv[1]); print('held', flush=True); time.sleep(1000)"
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Has the file `accel0` open."""
+    device = tmp_path / "accel0"
+    device.touch()
+    command = [sys.executable, "-c", HOLD, str(device)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def plain_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sudo: str) -> None:
+    """This process takes itself for a plain user's, with this script as `sudo`."""
+    script = tmp_path / "bin" / "sudo"
+    script.parent.mkdir()
+    script.write_text(f"#!/bin/sh\n{sudo}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("TPUJOB_DEVICES", f"{tmp_path}/accel*")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    processes._may_sudo.cache_clear()
+
+
+def test_a_device_that_another_user_holds_is_freed_by_sudo(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    plain_user(monkeypatch, tmp_path, f"printf '%s\\n' \"$*\" >> {tmp_path}/asked; shift 2; exec \"$@\"")
+    monkeypatch.setattr(processes, "holders", lambda files: set())  # as a plain user sees it
+    assert processes.hidden_holders(processes.device_files()) == {holder.pid}
+    processes.free_devices(5)
+    assert holder.wait(10) == -signal.SIGTERM
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert all(line.startswith("-n -- ") for line in asked), (
+        "somebody might be asked for a password"
+    )
+
+
+@pytest.mark.parametrize(
+    "sudo", ["echo a password is required >&2; exit 1", "read password; sleep 1"]
+)
+def test_without_sudo_nothing_is_seen_and_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holder: subprocess.Popen[bytes], sudo: str
+) -> None:
+    plain_user(monkeypatch, tmp_path, sudo)
+    assert processes.hidden_holders(processes.device_files()) == set()
+    assert processes.sudo(["true"]) == []
+    assert holder.poll() is None
+
+
+def test_of_a_stuck_process_the_kernel_tells_what_it_waits_in(
+    holder: subprocess.Popen[bytes],
+) -> None:
+    head, thread = stacks.kernel_view(holder.pid)
+    assert head.startswith(f"process {holder.pid}: ")
+    assert "accel0" in head
+    assert thread.startswith("  1 x python")
+    assert "in state S" in thread
+    assert stacks.kernel_view(2**22 + 1) == [], "a process that is gone"
+
+
+def test_py_spy_is_asked_where_there_is_one(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    spy = tmp_path / "py-spy"
+    spy.write_text(
+        "#!/bin/sh\n"
+        'echo "Process $3: python"; echo "Python v3.11.7"; echo; echo "Thread 1 (idle): MainThread"\n'
+        'echo "    all_reduce (train.py:12)"\n'
+    )
+    spy.chmod(0o755)
+    log = Log(Storage(Metadata()), "gs://shed/log-", str(tmp_path / "spool"), 1000)
+    lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
+    assert lines[:3] == [
+        f"Process {holder.pid}: python",
+        "Thread 1 (idle): MainThread",
+        "    all_reduce (train.py:12)",
+    ]
+    assert lines[3].startswith(f"process {holder.pid}: ")
+    assert holder.poll() is None, "a process without a handler must not get the signal"
+
+
+def test_a_process_without_a_handler_is_not_sent_a_signal(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    log = Log(Storage(Metadata()), "gs://shed/log-", str(tmp_path / "spool"), 1000)
+    lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
+    assert lines[0].startswith("process ")
+    assert holder.poll() is None
