@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tpujob import logs as log_reader
-from tpujob.bundle import workloads_bundle
-from tpujob.domain import accelerators, capacity, launch
+from tpujob.domain import capacity
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import Circuit, Event, EventKind, Job, Slice, State, Wish
-from tpujob.domain.placement import Option, options, region_of
-from tpujob.domain.spec import JobSpec, dump, parse
+from tpujob.domain.model import Circuit, EventKind, Job, Slice, State, Wish
+from tpujob.domain.placement import options
+from tpujob.domain.spec import parse
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import (
     Blobs,
@@ -32,12 +29,11 @@ from tpujob.ports import (
     SuspectView,
 )
 from tpujob.reconciler import Live
+from tpujob.submission import Submission
 from tpujob.upkeep import Upkeep
 from tpujob.views import event_view, job_view
 
-#: seconds to write a bundle to the bucket
-BUCKET = 60.0
-#: seconds for what somebody waits for that moves few bytes: is the bucket there, the next page of a log
+#: seconds for the next page of a log, for which somebody waits
 ANSWER = 15.0
 #: how often a user's command is written again when the reconciler wrote first
 TRIES = 8
@@ -79,7 +75,7 @@ class Jobs:
         circuits: Callable[[], Mapping[str, Circuit]] = dict,
     ) -> None:
         self._store, self._blobs, self._clock = store, blobs, clock
-        self._bucket = bucket  #: region -> `gs://…`
+        self._submission = Submission(blobs, clock, bucket)
         self._access = access
         self._loop = loop
         self._watch = watch
@@ -90,48 +86,10 @@ class Jobs:
     # Submit ----------------------------------------------------------------------------------------------------------
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        wanted = parse(spec)
-        choices = options(wanted)
-        first = choices[0]
-        facts = accelerators.find(first.type)
-        return PlanView(
-            name=wanted.name,
-            type=first.type,
-            generation=facts.generation,
-            chips=facts.chips,
-            hosts=facts.hosts,
-            topology=facts.topology,
-            zone=first.zone,
-            zones=list(dict.fromkeys(o.zone for o in choices)),
-            pricing=first.pricing,
-            runtime_version=first.runtime_version,
-            usd_per_hour=first.usd_per_hour,
-            hbm_gib=facts.chips * facts.hbm_gib_per_chip,
-            peak_bf16_tflops=facts.chips * facts.peak_bf16_tflops_per_chip,
-            bucket=self._bucket(region_of(first.zone)),
-            command=launch.command_line(dump(wanted)),
-            spec=dump(wanted),
-        )
+        return self._submission.plan(spec)
 
     def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise BadRequest(
-                "the bundle's content does not have the hash that it was sent with",
-                hint="Send it again.",
-            )
-        self._blobs.ensure_bucket(bucket, self._region_of_bucket(bucket), timeout=ANSWER)
-        path = f"{bucket}/bundles/{sha256}.tar.gz"
-        with contextlib.suppress(Conflict):  # the same content is there already
-            self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
-        return path
-
-    def _region_of_bucket(self, bucket: str) -> str:
-        """Only the buckets of plans are written to."""
-        for facts in accelerators.GENERATIONS.values():
-            for zone in (*facts.device_zones, *facts.pod_zones):
-                if self._bucket(region_of(zone)) == bucket:
-                    return region_of(zone)
-        raise BadRequest(f"{bucket!r} is no bucket of tpujob", hint="Use the `bucket` of the plan.")
+        return self._submission.put_bundle(sha256, data, bucket=bucket)
 
     def create(
         self,
@@ -141,50 +99,10 @@ class Jobs:
         bundles: Sequence[str] = (),
         idempotency_key: str = "",
     ) -> JobView:
-        wanted = parse(spec)
-        choices = options(wanted)
-        region = region_of(choices[0].zone)
-        bucket = self._bucket(region)
-        if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
-            raise BadRequest(
-                f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."
-            )
-        self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
-        job, created = self._first_record(
-            wanted, choices[0], user, bucket, [*self._own(wanted, bucket), *bundles]
-        )
+        job, created = self._submission.first_record(spec, user, bundles)
         stored = self._store.create(job, created, idempotency_key=idempotency_key)
         self._tell(stored.id)
         return self._view(stored)
-
-    def _own(self, wanted: JobSpec, bucket: str) -> list[str]:
-        """The bundled workloads, shipped like a user's code."""
-        if wanted.run.workload is None:
-            return []
-        bundle = workloads_bundle()
-        return [self.put_bundle(bundle.sha256, bundle.data, bucket=bucket)]
-
-    def _first_record(
-        self, wanted: JobSpec, first: Option, user: str, bucket: str, bundles: Sequence[str]
-    ) -> tuple[Job, Event]:
-        now = self._clock.now()
-        text = f"{user} asked for {wanted.name} on {first.pricing} {first.type}"
-        created = Event(EventKind.CREATED, now, State.QUEUED, text)
-        job = Job(
-            id="",
-            name=wanted.name,
-            user=user,
-            spec=dump(wanted),
-            state=State.QUEUED,
-            wish=Wish.RUN,
-            created_at=now,
-            state_since=now,
-            wake=now,
-            bucket=bucket,
-            bundles=tuple(dict.fromkeys(bundles)),
-            message=text,
-        )
-        return job, created
 
     # Look ------------------------------------------------------------------------------------------------------------
 

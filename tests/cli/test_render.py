@@ -321,3 +321,15 @@ def test_the_live_panel_shows_what_matters() -> None:
     console.file.close()
     heights.add(len(console.export_text().splitlines()))
     assert len(heights) == 1, "the panel would jump"
+
+
+def test_the_live_panel_tells_a_condemned_slice_from_the_one_that_serves() -> None:
+    from tpujob.cli.panel import _hosts, _slice
+
+    bad = slice_view("tj-000042-1", role="condemned")
+    new = slice_view("tj-000042-2", hosts=["127.9.0.1"])
+    both = job_view(slices=[new, bad], condemned=["tj-000042-1"])
+    assert _slice(both).startswith("tj-000042-2  spot v4-16")
+    assert _slice(both).endswith("(and tj-000042-1, condemned)")
+    assert _hosts(both) == "0: 127.9.0.1"
+    assert _slice(job_view(slices=[bad], condemned=["tj-000042-1"])).endswith("condemned")

@@ -19,7 +19,7 @@ from tpujob.cli.output import Screen
 from tpujob.cli.text import clean, clock, dollars, number, rate, seconds, span
 
 if TYPE_CHECKING:
-    from tpujob.ports import EventView, JobView
+    from tpujob.ports import EventView, JobView, SliceView
 
 EVENTS = 8  #: lines of history
 
@@ -89,16 +89,26 @@ def _state(job: JobView, now: float) -> Text:
 
 
 def _slice(job: JobView) -> str:
-    held = [s for s in job["slices"] if not s["gone_at"]]
-    if not held:
+    held = _held(job)
+    if held is None:
         return "none"
-    s = held[-1]
-    return f"{s['name']}  {s['pricing']} {s['type']} in {s['zone']}"
+    kind = f"{held['name']}  {held['pricing']} {held['type']} in {held['zone']}"
+    swapped = [name for name in job["condemned"] if name != held["name"]]
+    if held["role"] == "condemned":
+        return f"{kind}  {held['role']}"
+    return f"{kind}  (and {', '.join(swapped)}, condemned)" if swapped else kind
+
+
+def _held(job: JobView) -> SliceView | None:
+    """The slice that serves; else one that is still billed."""
+    held = [s for s in job["slices"] if not s["gone_at"]]
+    serving = [s for s in held if s["role"] == "serving"]
+    return (serving or held or [None])[-1]
 
 
 def _hosts(job: JobView) -> str:
-    held = [s for s in job["slices"] if not s["gone_at"]]
-    addresses = held[-1]["hosts"] if held else []
+    held = _held(job)
+    addresses = held["hosts"] if held else []
     if not addresses:
         return f"{job['hosts']} asked for" if held else "none"
     more = f"  … {len(addresses) - 4} more" if len(addresses) > 4 else ""

@@ -1,0 +1,118 @@
+"""What comes before a job: its plan, the code that is shipped, and the record that it begins with."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tpujob.bundle import workloads_bundle
+from tpujob.domain import accelerators, launch
+from tpujob.domain.model import Event, EventKind, Job, State, Wish
+from tpujob.domain.placement import Option, options, region_of
+from tpujob.domain.spec import JobSpec, dump, parse
+from tpujob.errors import BadRequest, Conflict
+from tpujob.ports import Blobs, Clock, PlanView
+
+#: seconds to write a bundle to the bucket
+BUCKET = 60.0
+#: seconds for what somebody waits for that moves few bytes: is the bucket there
+ANSWER = 15.0
+
+
+class Submission:
+    """The part of `ports.JobsApi` that comes before a job."""
+
+    def __init__(self, blobs: Blobs, clock: Clock, bucket: Callable[[str], str]) -> None:
+        self._blobs, self._clock = blobs, clock
+        self._bucket = bucket  #: region -> `gs://…`
+
+    def plan(self, spec: Mapping[str, Any]) -> PlanView:
+        wanted = parse(spec)
+        choices = options(wanted)
+        first = choices[0]
+        facts = accelerators.find(first.type)
+        return PlanView(
+            name=wanted.name,
+            type=first.type,
+            generation=facts.generation,
+            chips=facts.chips,
+            hosts=facts.hosts,
+            topology=facts.topology,
+            zone=first.zone,
+            zones=list(dict.fromkeys(o.zone for o in choices)),
+            pricing=first.pricing,
+            runtime_version=first.runtime_version,
+            usd_per_hour=first.usd_per_hour,
+            hbm_gib=facts.chips * facts.hbm_gib_per_chip,
+            peak_bf16_tflops=facts.chips * facts.peak_bf16_tflops_per_chip,
+            bucket=self._bucket(region_of(first.zone)),
+            command=launch.command_line(dump(wanted)),
+            spec=dump(wanted),
+        )
+
+    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise BadRequest(
+                "the bundle's content does not have the hash that it was sent with",
+                hint="Send it again.",
+            )
+        self._blobs.ensure_bucket(bucket, self._region_of_bucket(bucket), timeout=ANSWER)
+        path = f"{bucket}/bundles/{sha256}.tar.gz"
+        with contextlib.suppress(Conflict):  # the same content is there already
+            self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
+        return path
+
+    def _region_of_bucket(self, bucket: str) -> str:
+        """Only the buckets of plans are written to."""
+        for facts in accelerators.GENERATIONS.values():
+            for zone in (*facts.device_zones, *facts.pod_zones):
+                if self._bucket(region_of(zone)) == bucket:
+                    return region_of(zone)
+        raise BadRequest(f"{bucket!r} is no bucket of tpujob", hint="Use the `bucket` of the plan.")
+
+    def first_record(
+        self, spec: Mapping[str, Any], user: str, bundles: Sequence[str]
+    ) -> tuple[Job, Event]:
+        """The job that a spec makes and its first event, not stored yet; its bucket and its bundles are there."""
+        wanted = parse(spec)
+        choices = options(wanted)
+        region = region_of(choices[0].zone)
+        bucket = self._bucket(region)
+        if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
+            raise BadRequest(
+                f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."
+            )
+        self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
+        shipped = [*self._own(wanted, bucket), *bundles]
+        return self._record(wanted, choices[0], user, bucket, shipped)
+
+    def _own(self, wanted: JobSpec, bucket: str) -> list[str]:
+        """The bundled workloads, shipped like a user's code."""
+        if wanted.run.workload is None:
+            return []
+        bundle = workloads_bundle()
+        return [self.put_bundle(bundle.sha256, bundle.data, bucket=bucket)]
+
+    def _record(
+        self, wanted: JobSpec, first: Option, user: str, bucket: str, bundles: Sequence[str]
+    ) -> tuple[Job, Event]:
+        now = self._clock.now()
+        text = f"{user} asked for {wanted.name} on {first.pricing} {first.type}"
+        created = Event(EventKind.CREATED, now, State.QUEUED, text)
+        job = Job(
+            id="",
+            name=wanted.name,
+            user=user,
+            spec=dump(wanted),
+            state=State.QUEUED,
+            wish=Wish.RUN,
+            created_at=now,
+            state_since=now,
+            wake=now,
+            bucket=bucket,
+            bundles=tuple(dict.fromkeys(bundles)),
+            message=text,
+        )
+        return job, created
