@@ -76,12 +76,13 @@ def ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
 
 
 def stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision | None:
-    """A program that neither ends nor goes on. After an outage of the storage every report is old: the hosts get the
-    time to write anew. Nothing is concluded while the cloud itself cannot be asked: it may be us who are cut off."""
-    if seen.readable_for < SECOND_LOOK or not isinstance(serving(job, seen), Present):
+    """A program that neither ends nor goes on. Nothing is concluded while the cloud itself cannot be asked: it may be
+    us who are cut off. After an outage of the storage every report is old: hosts get the time to write anew."""
+    if not isinstance(serving(job, seen), Present):
         return None
+    readable = seen.readable_for >= SECOND_LOOK
     end = (
-        stall.silent(reports, seen.silent, seen.report_every)
+        (stall.silent(reports, seen.silent, seen.report_every) if readable else None)
         or stall.left_behind(reports, host_count(job))
         or stall.hung(parse(job.spec).recovery.stall, reports)
     )

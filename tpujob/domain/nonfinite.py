@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Verdict
+from tpujob.domain.model import Attempt, Cause, Job, Outcome, Verdict
 from tpujob.domain.suspects import NAMED, ONE_OF_SEVERAL
 
 _REPLAYED = ("data", "model", "model or data")
@@ -52,8 +52,11 @@ def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
         return []
     found = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
     for earlier in _unexplained(job):
-        passed = _passed(newest.progress, newest.outcome, earlier.verdict)
-        if passed and earlier is not newest and _elsewhere(earlier, newest.slice, physical):
+        if (
+            _passed(newest, earlier.verdict)
+            and earlier is not newest
+            and _elsewhere(earlier, newest.slice, physical)
+        ):
             found.append(_one_of(job, earlier))
     return [a for a in found if a.physicals]
 
@@ -75,10 +78,14 @@ def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
     return earlier.slice != slice
 
 
-def _passed(progress: Progress, outcome: Outcome | None, verdict: Verdict | None) -> bool:
-    if outcome is Outcome.SUCCEEDED:
+def _passed(newest: Attempt, verdict: Verdict | None) -> bool:
+    """Whether it went well past that step. One that broke, too, and does not say from where it went on, may have
+    begun beyond the step, with the wrong numbers of it."""
+    if newest.outcome is Outcome.SUCCEEDED:
         return True
-    step = verdict.step if verdict else None
+    step, progress = verdict.step if verdict else None, newest.progress
+    if newest.cause is Cause.NONFINITE and progress.resumed_from is None:
+        return False
     return step is not None and progress.step is not None and progress.step > step
 
 

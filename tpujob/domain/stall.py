@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from tpujob.domain.model import Cause, Outcome, Report, Silence
 from tpujob.domain.triage import WIDTH, End
 
+#: phases of a host that the others wait for, and rightly so
+ON_THE_WAY = frozenset({"fetching", "setup", "clearing", "preflight"})
 #: looks of the agent without progress, at least, before a program is said to hang
 LOOKS = 5
 #: seconds, at least, until the first step: compiling may take long
@@ -39,6 +41,8 @@ def hung(stall: float, reports: Sequence[Report]) -> End | None:
     """No host goes on. One that does keeps all from being called hung: they wait for each other, not for nothing."""
     running = [r for r in reports if r.phase == "running"]
     if not stall or not running or any(r.idle is None or r.looks < LOOKS for r in running):
+        return None
+    if any(r.phase in ON_THE_WAY for r in reports):
         return None
     liveliest = min(r.idle or 0.0 for r in running)
     if liveliest < limit(stall, running):
