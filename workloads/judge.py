@@ -64,7 +64,7 @@ def transient(first: Bad) -> Finding:
 
 def judge(same: Bad, moved: Bad) -> Finding:
     """Who made it, from two replays: with the same rows, and with each unit's rows on the next unit."""
-    units, share = same.shape
+    units = len(same)
     if not same.any() or (_everywhere(same) and (units == 1 or _everywhere(moved))):
         return Finding("model")
     if units == 1:
@@ -73,8 +73,8 @@ def judge(same: Bad, moved: Bad) -> Finding:
     stayed = same & moved
     if followed.sum() and followed.sum() >= stayed.sum():
         return Finding("data", rows=_rows(np.roll(followed, -1, axis=0)))
-    still = np.repeat((same.any(axis=1) & moved.any(axis=1))[:, None], share, axis=1)
-    return Finding("device", units=_units(still) or _units(same))
+    still = tuple(unit for unit in _units(same) if unit in _units(moved))
+    return Finding("device", units=still or _units(same))
 
 
 def _everywhere(bad: Bad) -> bool:

@@ -155,7 +155,7 @@ class _Run:
         last, self._unread = self._unread, None
         loss = float(last.outcome.loss)
         self._voice.step(last.number, loss if math.isfinite(loss) else None)
-        return None if bool(last.outcome.good) else last
+        return None if self._program.is_good(last.outcome) else last
 
     def _examine(self, bad: _Step, state: Any) -> Exit:
         """Find out who made a step that was not finite; `state` is still the one before it."""

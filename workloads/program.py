@@ -4,9 +4,11 @@ The state (weights, optimizer, counters) is one nnx State, laid out as the model
 The mesh has two axes: `data` splits the batch, `tensor` splits the layers that the model annotates.
 
 A step whose loss or gradients are not finite changes nothing, nor does any step after it, so that the
-state before it is still there when somebody looks. Each device notes which of its rows and gradients
-were not finite *before* they are mixed with those of others: that is how it is found (`replay.py`).
-The notes stay where they are made, which costs a step next to nothing.
+state before it is still there when somebody looks. (Of layers that are split over devices a part with
+bad gradients may stay alone, and the rest be ahead by up to two steps: to agree would take a further
+exchange in every step, and a verdict does not hang on it.) Each device notes which of its rows and
+gradients were not finite *before* they are mixed with those of others: that is how it is found
+(`replay.py`). The notes stay where they are made, which costs a step next to nothing.
 """
 
 # JAX and its libraries are typed in part only.
@@ -29,7 +31,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from workloads.config import ConfigError, TrainConfig
 from workloads.data import Dataset, Rows
-from workloads.exchange import finite_by_part, mean_over_data
+from workloads.exchange import Finite, finite, keep_unless, mean_over_data
 from workloads.judge import Bad, marks
 
 #: Steps over which the learning rate rises, at most; a tenth of the run if that is less.
@@ -66,8 +68,8 @@ class Workload(Protocol):
 class Outcome(NamedTuple):
     """What a step says of itself."""
 
-    #: Whether the step counts: it and all before it are finite. The same on every device.
-    good: jax.Array
+    #: Whether it and all steps before it are finite, as each device of a copy of the model sees its part.
+    good: Finite
     loss: jax.Array
     #: Of each row, whether its loss is finite. Split over `data`: a host has only its own.
     rows: jax.Array
@@ -125,15 +127,25 @@ class Program:
 
         `good` is that of the step before, or `all_good()`; if it does not hold, the state stays as it is.
         """
-        outcome = self._whole, self._whole, self._by_row, self._by_device
+        outcome = self._good, self._whole, self._by_row, self._by_device
         layout = self.shardings, Outcome._make(outcome)  # pyright: ignore[reportArgumentType]
         step = jax.jit(self._step, donate_argnums=0, out_shardings=layout)
         options = _IN_HASTE if in_haste and jax.default_backend() == "cpu" else None
         return step.lower(self.layout, self.all_good(), batch).compile(options)
 
-    def all_good(self) -> jax.Array:
+    def all_good(self) -> Finite:
         """What the first step is given for the outcome of the one before it."""
-        return jax.make_array_from_callback((), self._whole, lambda _: np.array(True))
+        whole, parts = np.array(True), np.ones(self.mesh.shape["tensor"], dtype=bool)
+        layout: Any = self._good
+        return Finite(
+            jax.make_array_from_callback(whole.shape, layout.whole, whole.__getitem__),
+            jax.make_array_from_callback(parts.shape, layout.parts, parts.__getitem__),
+        )
+
+    @property
+    def _good(self) -> Any:
+        layout: Any = self._whole, NamedSharding(self.mesh, PartitionSpec("tensor"))
+        return Finite._make(layout)
 
     def batch(self, rows: Rows) -> dict[str, jax.Array]:
         """One batch over all devices, of which this host has these rows."""
@@ -152,6 +164,12 @@ class Program:
     ) -> dict[str, jax.Array]:
         """A changed batch, laid out over this mesh by its rows, wherever it was before."""
         return jax.jit(partial(jax.tree.map, change), out_shardings=self._by_row)(batch)
+
+    def is_good(self, outcome: Outcome) -> bool:
+        """Whether the step and all before it were finite; waits for it. All hosts get the same answer, as
+        each has all parts of a copy of the model."""
+        shards = outcome.good.parts.addressable_shards
+        return all(bool(np.asarray(shard.data).all()) for shard in shards)
 
     def bad(self, outcome: Outcome) -> Bad:
         """What was bad in a step, by parts of the `data` axis. All hosts learn of all."""
@@ -204,45 +222,45 @@ class Program:
         model = self._workload.model(nnx.Rngs(self.config.seed))
         return model, nnx.Optimizer(model, _optimizer(self.config), wrt=nnx.Param)
 
-    def _step(self, state: Any, good: jax.Array, rows: dict[str, jax.Array]) -> tuple[Any, Outcome]:
+    def _step(self, state: Any, before: Finite, rows: dict[str, jax.Array]) -> tuple[Any, Outcome]:
         # without a copy the update would change `state` too, and nothing be left to go back to
         model, optimizer = nnx.merge(self._graph, state, copy=True)
-        loss, gradients, notes = self._gradients(model, rows)
-        good = good & jnp.isfinite(loss) & self._finite(gradients).all()
+        loss, gradients, good, notes = self._gradients(model, rows)
+        good = jax.tree.map(jnp.logical_and, before, good)
         optimizer.update(model, gradients)
-        after = nnx.state((model, optimizer))
-        after = jax.tree.map(lambda new, old: jnp.where(good, new, old), after, state)
+        after = keep_unless(good, nnx.state((model, optimizer)), state, self.shardings)
         return after, Outcome(good, loss, *notes)
 
-    def _gradients(
-        self, model: nnx.Module, rows: dict[str, jax.Array]
-    ) -> tuple[jax.Array, Any, tuple[jax.Array, jax.Array]]:
-        """The mean loss over all rows, its gradients, and what was finite (see Outcome). Each part of the
-        `data` axis computes those of its own rows, then they average; JAX sees to the `tensor` axis."""
+    def _gradients(self, model: nnx.Module, rows: dict[str, jax.Array]) -> Any:
+        """The mean loss over all rows, its gradients, whether they are finite, and the notes (see Outcome).
+
+        Each part of the `data` axis computes those of its own rows, then they average; JAX sees to the
+        `tensor` axis."""
         graph, parameters, others = nnx.split(model, nnx.Param, ...)
+        layouts = self._whole, self._gradient_layout
 
         def of_rows(parameters: Any, others: Any, rows: dict[str, jax.Array]) -> Any:
             def loss(parameters: Any) -> tuple[jax.Array, jax.Array]:
                 losses = self._workload.losses(nnx.merge(graph, parameters, others), rows)
                 return losses.mean(), jnp.isfinite(losses)
 
-            (mean, finite), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
-            return mean, gradients, (finite, self._finite(gradients)[None])
-
-        if self.mesh.shape["data"] == 1:
-            return of_rows(parameters, others, rows)
+            return jax.value_and_grad(loss, has_aux=True)(parameters)
 
         def of_part(*own: Any) -> Any:
-            mean, gradients, notes = of_rows(*own)
-            layouts = self._whole, self._gradient_layout
-            return *mean_over_data((mean, gradients), layouts), notes
+            (loss, finite_rows), gradients = of_rows(*own)
+            mean, ours, all_of_them = mean_over_data((loss, gradients), layouts)
+            return *mean, all_of_them, (finite_rows, ours.parts[None])
 
+        if self.mesh.shape["data"] == 1:
+            (loss, finite_rows), gradients = of_rows(parameters, others, rows)
+            good = finite((loss, gradients), layouts)
+            return loss, gradients, good, (finite_rows, good.parts[None])
         everywhere, by_row = PartitionSpec(), PartitionSpec("data")
         compute = jax.shard_map(
             of_part,
             mesh=self.mesh,
             in_specs=(everywhere, everywhere, by_row),
-            out_specs=(everywhere, everywhere, by_row),
+            out_specs=(everywhere, everywhere, everywhere, by_row),
             axis_names={"data"},
             check_vma=False,
         )
@@ -251,10 +269,6 @@ class Program:
     @cached_property
     def _gradient_layout(self) -> Any:
         return nnx.split(nnx.merge(self._graph, self.shardings)[0], nnx.Param, ...)[1]
-
-    def _finite(self, gradients: Any) -> jax.Array:
-        """[tensor]: whether the gradients are finite, on each of the devices that share them."""
-        return finite_by_part(gradients, self._gradient_layout, self.mesh.shape["tensor"])
 
     def _count_right(self, state: Any, rows: dict[str, jax.Array], counts: jax.Array) -> jax.Array:
         model, _ = nnx.merge(self._graph, state)

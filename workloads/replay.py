@@ -44,7 +44,7 @@ class Bench:
         bad; None if the step was finite, after which the state is no longer the one before it."""
         batch = self.program.moved(self._batch) if moved else self._batch
         self._state, outcome = self._step(self._state, self.program.all_good(), spoil(batch))
-        return None if bool(outcome.good) else self.program.bad(outcome)
+        return None if self.program.is_good(outcome) else self.program.bad(outcome)
 
     def finer(self) -> Bench:
         """The same step with a whole copy of the model on each device, so that each can be told apart."""
@@ -92,7 +92,7 @@ def blame_state(sound: NDArray[np.bool_], program: Program, host: int) -> Verdic
     what = "the weights or the optimizer are not finite, although losses and gradients were"
     if not sound.all(axis=1).any():
         return Verdict("model", 0, "", f"{what}: the update of the model made it")
-    whose, name = _named([program.mesh.devices[tuple(np.argwhere(~sound)[0])]], host)
+    whose, name = _named([program.mesh.devices.flat[int(np.argmin(sound))]], host)
     return Verdict("device", whose, name, f"{what}, and are finite elsewhere: {name} made it")
 
 
@@ -115,14 +115,14 @@ def _verdict(finding: Finding, program: Program, host: int) -> Verdict:
     whose, name = _named(units[0], host)
     others = "" if len(units) == 1 else f" (and {len(units) - 1} more)"
     text = (
-        f"whatever rows {name}{others} is given are not finite there and are finite elsewhere"
+        f"rows are not finite on {name}{others}, whichever they are, and are finite elsewhere"
         if finding.again
-        else f"what was not finite on {name}{others} is finite when the same rows are replayed"
+        else f"rows were not finite on {name}{others} and are when they are replayed there"
     )
     return Verdict("device", whose, name, f"{text}: the device made it")
 
 
-def _named(devices: Sequence[jax.Device], host: int) -> tuple[int, str]:
+def _named(devices: Sequence[Any], host: int) -> tuple[int, str]:
     """The host of these devices, which share it, and their name. `host` is our own number.
 
     A device's own id is no number that a person could look for, and on a TPU the runtime, not we, says

@@ -64,12 +64,13 @@ class Host:
 
 
 class Job:
-    """A workdir, and attempts in it. `environment` is added to that of every process."""
+    """A workdir, and attempts in it. `environment` is added to that of every process, `on_host` to some."""
 
     def __init__(self, folder: Path, cache: Path, **environment: str) -> None:
         self.folder = folder
         self._cache = cache
-        self._environment = environment
+        self.environment = environment
+        self.on_host: dict[int, dict[str, str]] = {}
         self._attempt = 0
         self.workdir = str(folder / "work")
 
@@ -111,8 +112,9 @@ class Job:
             **os.environ,
             "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": str(devices),
-            **self._environment,
             **context.to_env(),
+            **self.environment,
+            **self.on_host.get(host, {}),
         }
         log = self.folder / f"log-{self._attempt}-{host}"
         with log.open("w") as stream:

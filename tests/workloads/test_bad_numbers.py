@@ -1,0 +1,127 @@
+"""A drill on one of two hosts, and where the next attempt begins: real runs of the perceptron."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from tests.workloads.rig import Host, Job
+from workloads.contract import Exit
+
+pytestmark = pytest.mark.slow
+
+SMALL = ("--hidden=64,32", "--batch=64", "--keep=3", "--log-every=1000", "--checkpoint-every=10")
+
+
+def _verdict(host: Host) -> dict[str, Any]:
+    return json.loads((host.out / "verdict.json").read_text())
+
+
+def _saved(job: Job) -> list[int]:
+    folders = (Path(job.workdir) / "checkpoints").iterdir()
+    return sorted(int(folder.name) for folder in folders if folder.name.isdigit())
+
+
+def _spoil(job: Job, step: int) -> None:
+    """Make the weights in a checkpoint not finite, as if they had been saved so."""
+    folder = Path(job.workdir) / "checkpoints" / str(step) / "state"
+    with ocp.PyTreeCheckpointer() as files:
+        shapes = files.metadata(folder).item_metadata.tree
+        as_numbers = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
+        state = files.restore(folder, ocp.args.PyTreeRestore(restore_args=as_numbers))
+        spoiled = jax.tree.map(
+            lambda x: x * np.nan if np.issubdtype(x.dtype, np.inexact) else x, state
+        )
+        files.save(folder, ocp.args.PyTreeSave(spoiled), force=True)
+
+
+def test_a_bad_device_is_named_by_both_hosts_and_the_next_attempt_begins_before_it(
+    job: Job,
+) -> None:
+    job.on_host[1] = {"TPUJOB_FAULT": "nan:step=27,device=1"}
+    with job.start(*SMALL, "--steps=40", hosts=2) as hosts:
+        hosts[1].until(lambda host: host.events("step"))
+        hosts[1].tell(signal.SIGUSR1)
+        codes = [host.code() for host in hosts]
+    logs = [host.log.read_text() for host in hosts]
+    assert codes == [Exit.DEVICE] * 2, "\n".join(logs)
+    for host in hosts:
+        said = _verdict(host)
+        assert (said["step"], said["host"], said["blame"]) == (27, 1, "device")
+        assert said["device"] == "device 1 of host 1"
+        assert host.events("step")[-1]["step"] == 27
+    assert "most recent call first" in logs[1], "asked for its stacks it did not show them"
+    assert _saved(job) == [10, 20]
+
+    job.on_host.clear()
+    job.environment["TPUJOB_RESUME_BEFORE"] = "15"
+    [again] = job.run(*SMALL, "--steps=30")
+    assert [event["step"] for event in again.events("resume")] == [10]
+    assert (
+        "not going on from the checkpoint of step 20: not before step 15" in again.log.read_text()
+    )
+    assert _saved(job) == [10, 20, 30]
+
+    job.environment["TPUJOB_RESUME_BEFORE"] = "5"
+    [anew] = job.run(*SMALL, "--steps=10")
+    assert not anew.events("resume")
+    assert "no older checkpoint is left: from the beginning" in anew.log.read_text()
+    assert _saved(job) == [10]
+
+
+def test_a_checkpoint_that_is_not_finite_is_passed_over_and_without_another_it_is_the_end(
+    job: Job,
+) -> None:
+    job.run(*SMALL, "--steps=30")
+    _spoil(job, 30)
+    [again] = job.run(*SMALL, "--steps=30")
+    assert [event["step"] for event in again.events("resume")] == [20]
+    line = "not going on from the checkpoint of step 30: its numbers are not finite"
+    assert line in again.log.read_text()
+    assert _saved(job) == [10, 20, 30]
+
+    for step in (10, 20, 30):
+        _spoil(job, step)
+    with job.start(*SMALL, "--steps=40") as [last]:
+        assert last.code() == Exit.NONFINITE, last.log.read_text()
+    said = _verdict(last)
+    assert (said["step"], said["blame"], said["device"]) == (10, "model", "")
+    assert said["text"].startswith("no checkpoint is left")
+    assert not last.events("step")
+    assert _saved(job) == [10, 20, 30], "the evidence was removed"
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "line"),
+    [
+        (
+            "oom:step=3",
+            Exit.ERROR,
+            "MemoryError: a drill: no memory is left on this host at step 3",
+        ),
+        ("exit:step=3,code=9", 9, "a drill: ending with 9 at step 3"),
+        ("nan:stpe=3", Exit.CONFIG, "TPUJOB_FAULT='nan:stpe=3': nan has no 'stpe'"),
+    ],
+)
+def test_other_drills(job: Job, fault: str, code: int, line: str) -> None:
+    job.environment["TPUJOB_FAULT"] = fault
+    with job.start(*SMALL, "--steps=20") as [host]:
+        assert host.code() == code, host.log.read_text()
+    assert line in host.log.read_text()
+
+
+def test_a_hang_is_one_and_shows_where(job: Job) -> None:
+    job.environment["TPUJOB_FAULT"] = "hang:step=3"
+    with job.start(*SMALL, "--steps=20") as [host]:
+        host.until(lambda host: host.events("step"))
+        host.tell(signal.SIGUSR1)
+        host.until(lambda host: "drills.py" in host.log.read_text())
+        assert host.process.poll() is None
+        assert [event["step"] for event in host.events("step")] == [1]
