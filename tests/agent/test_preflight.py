@@ -23,6 +23,12 @@ def asked(**changes: Any) -> dict[str, Any]:
     return {**default, "required": True, **changes}
 
 
+def free_address() -> str:
+    """Where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
 def emulated(host: Host) -> Host:
     """JAX works on it, with four devices."""
     host.env.update(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4")
@@ -47,9 +53,7 @@ def pair(host: Host, tmp_path: Path) -> Iterator[tuple[Host, Host]]:
 
 def together(pair: tuple[Host, Host], attempt: int = 1, **changes: Any) -> list[dict[str, Any]]:
     """The last reports of a pair that is started at once."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    check = asked(**{"hosts": 2, "chips": 8, "coordinator": address, **changes})
+    check = asked(**{"hosts": 2, "chips": 8, "coordinator": free_address(), **changes})
     for number, host in enumerate(pair):
         host.start("echo ran", host=number, hosts=2, attempt=attempt, preflight=check)
     bucket = pair[0].bucket
@@ -89,7 +93,7 @@ def test_a_program_that_needs_jax_is_not_started_without(host: Host) -> None:
 
 
 def test_a_stop_ends_the_check(host: Host) -> None:
-    check = asked(hosts=2, coordinator="127.0.0.1:9", seconds=100)
+    check = asked(hosts=2, coordinator=free_address(), seconds=100)
     host.start("echo never", host=0, hosts=2, preflight=check)
     host.phase("preflight")
     host.agent("stop", "--grace", 1)
@@ -171,9 +175,7 @@ def test_a_check_that_hangs_is_ended_and_says_where(host: Host) -> None:
 
 
 def test_a_host_that_does_not_come_is_named(host: Host) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    check = asked(hosts=2, coordinator=address, seconds=0.5)
+    check = asked(hosts=2, coordinator=free_address(), seconds=0.5)
     report = host.run("echo never", host=0, hosts=2, preflight=check)
     assert report["cause"] == "PREFLIGHT"
     assert report["error"].startswith("host 1 did not come to the pre-flight within ")

