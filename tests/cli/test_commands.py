@@ -294,7 +294,18 @@ def test_down_without_a_stack(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -
 
 def test_help_names_every_command_and_every_exit_code(tpujob: Tpujob) -> None:
     text = tpujob("--help").out
-    for command in ("up", "create", "list", "logs", "ssh", "emulator", "demo"):
+    for command in (
+        "up",
+        "create",
+        "list",
+        "logs",
+        "ssh",
+        "hosts",
+        "leaks",
+        "fsck",
+        "emulator",
+        "demo",
+    ):
         assert f"\n  {command} " in text
     for code, meaning in EXIT_CODES.items():
         assert any(line.split()[:1] == [str(code)] and meaning in line for line in text.split("\n"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.flows.conftest import Stage
+from tests.flows.test_bad_hardware import bad_device
 from tpujob.cli.text import seconds
 from tpujob.cli.why import why_page
 from tpujob.domain.codec import job_from_json, to_json
@@ -92,3 +95,46 @@ def test_many_attempts_do_not_fill_the_record_with_evidence(stage: Stage) -> Non
         del attempt["evidence"]
     older = job_from_json(document)
     assert all(a.evidence == () for a in older.attempts), "records of an older version are read"
+
+
+def test_a_swap_is_told_with_its_verdict_and_what_is_billed_meanwhile(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    bad_device(stage, job_id)
+    stage.until(job_id, State.PROVISIONING)
+    (listed,) = stage.api.list()
+    assert listed["condemned"] == ["tj-000001-1"]
+    assert listed["usd_per_hour"] == pytest.approx(8 * 0.9215, abs=1e-3), "it is billed still"
+    view = stage.api.get(job_id)
+    assert [s["role"] for s in view["slices"]] == ["condemned", "serving"]
+    (ended,) = [a for a in view["attempts"] if a["ended_at"]]
+    verdict = ended["verdict"]
+    assert verdict is not None
+    assert (verdict["step"], verdict["host"], verdict["blame"]) == (41, 1, "device")
+    assert ended["physical"][1] == "us-central2-b-01"
+    page = why(stage, job_id)
+    assert "Swap      tj-000001-1 was swapped out as bad and kept, at $7.37/h," in page
+    assert "machine us-central2-b-01" in " ".join(page.split())
+    stage.until(job_id, lambda j: not j.condemned)
+    assert stage.api.get(job_id)["condemned"] == []
+    assert "Swap" not in why(stage, job_id)
+
+
+def test_a_program_is_told_when_it_will_count_as_hung(stage: Stage) -> None:
+    """One that tells its phases gets longer for its first step; `stall: 0s` means never."""
+    job_id = stage.create(recovery={"stall": "20m"})
+    assert stage.api.get(job_id)["stall_s"] is None, "nothing runs"
+    stage.running(job_id)
+    for host in range(2):
+        stage.report(job_id, host, program_phase="compile")
+    stage.step(job_id)
+    stage.step(job_id)
+    assert stage.api.get(job_id)["stall_s"] == 40 * 60
+    for host in range(2):
+        stage.report(job_id, host, program_phase="train", step=1)
+    stage.step(job_id)
+    stage.step(job_id)
+    assert stage.api.get(job_id)["stall_s"] == 20 * 60
+    never = stage.create(name="never", recovery={"stall": "0s"})
+    stage.running(never)
+    assert stage.api.get(never)["stall_s"] is None
