@@ -169,6 +169,6 @@ def test_a_command_that_outlives_its_ssh_session_is_started_once(
         times = "once" if count == 1 else f"{count} times"
         assert row(4) == f"{hosts.calls} calls, the program started {times} and runs on"
     finally:
-        hosts.host.agent("stop", "--grace", 1)
-        bucket.close()
+        hosts.host.close()
         metadata.close()
+        bucket.close()
