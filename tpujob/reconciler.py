@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 LEASE = 60.0
 #: seconds kept free at the end of a lease for the commit
 MARGIN = 5.0
+#: seconds for which a look at the world may be acted upon: looking takes some, a process that is held up takes more
+FRESH = 60.0
 #: decisions in one tick; the next tick goes on from there
 ROUNDS = 12
 #: a started program gets this many seconds to report before it is started again (which is safe, but not free)
@@ -96,16 +98,17 @@ class Reconciler:
             except NotFound:
                 self._forget(job_id)
                 return None
+            looked = self.clock.now()
             seen = self.observer.look(job)
-            decision = decide(job, seen, self.clock.now())
+            decision = decide(job, seen, looked)
             if decision.event and decision.event.kind in _ENDS:
                 seen = self.observer.with_evidence(job, seen)
-                decision = decide(job, seen, self.clock.now())
+                decision = decide(job, seen, looked)
             wake_in = decision.wake_in
             action = self._worth_doing(job, decision.action)
             if decision.event is None and action is None:
                 break
-            moved = self._carry_out(job, seen, decision.event, action)
+            moved = self._carry_out(job, seen, looked, decision.event, action)
             if moved is None:  # another backend holds the lease, or wrote first
                 return 3.0
             if not moved:
@@ -127,13 +130,16 @@ class Reconciler:
         self._started.pop(job_id, None)
 
     def _carry_out(
-        self, job: Job, seen: Seen, happened: Event | None, action: Action | None
+        self, job: Job, seen: Seen, looked: float, happened: Event | None, action: Action | None
     ) -> bool | None:
-        """Commit, then act, under one lease. True: an event was stored; False: none; None: it is not ours to do."""
+        """Commit, then act, under one lease. True: an event was stored; False: none; None: it is not ours to do, or
+        not any more: what was seen is old."""
         lease = self.store.lease(job.id, self.owner, ttl=_ttl(job, action), now=self.clock.now())
         if lease is None:
             return None
         try:
+            if self.clock.now() - looked > FRESH:  # this process was held up
+                return None
             if happened:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
@@ -156,15 +162,18 @@ class Reconciler:
         return job
 
     def _commit(self, job: Job, happened: Event, lease: Lease) -> Job:
+        after = apply(job, happened)
+        self.offers.note(
+            job, after, happened
+        )  # first: a commit whose reply is lost may have been written
         stored = self.store.commit(
-            apply(job, happened),
+            after,
             happened,
             expected_version=job.version,
             op_id=f"{self.owner}:{lease.token}:{job.version + 1}",
             lease=lease,
         )
         log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
-        self.offers.note(job, stored, happened)
         self.changed()
         return stored
 
@@ -210,11 +219,8 @@ class Reconciler:
         return action
 
     def _act(self, job: Job, action: Action, lease: Lease) -> Result:
-        timeout = lease.until - self.clock.now() - MARGIN
-        if timeout <= 0:  # this process was held up; another one may lead by now
-            return NotYet("the lease ran out before anything was done")
         try:
-            self._do(job, action, timeout, lease)
+            self._do(job, action, lease)
         except Refused as error:
             return Denied(Cause(error.cause), str(error))
         except HostKeyChanged as error:
@@ -224,32 +230,40 @@ class Reconciler:
             return NotYet(str(error))
         return Done()
 
-    def _do(self, job: Job, action: Action, timeout: float, lease: Lease) -> None:
+    def _left(self, lease: Lease) -> float:
+        """Seconds for a call under this lease. Raises Transient when none are left: this process was held up, and
+        another one may lead by now."""
+        left = lease.until - self.clock.now() - MARGIN
+        if left <= 0:
+            raise Transient("the lease ran out before anything was done")
+        return left
+
+    def _do(self, job: Job, action: Action, lease: Lease) -> None:
         match action:
             case CreateSlice():
                 slice = _serving(job)
                 key = self.hosts.public_key(slice)
-                self.slices.create(slice, job_id=job.id, public_key=key, timeout=timeout)
+                self.slices.create(slice, job_id=job.id, public_key=key, timeout=self._left(lease))
             case DeleteSlice(name):
                 slice = next(s for s in job.slices if s.name == name)
-                self.slices.delete(slice, timeout=timeout)
+                self.slices.delete(slice, timeout=self._left(lease))
                 self.hosts.forget(slice)
             case StartProgram():
                 avoid = self._avoided(job)
                 plans = launch.plans(job, report_every=self.report_every, avoid=avoid)
-                self.hosts.start(_serving(job), plans, timeout=timeout)
+                self.hosts.start(_serving(job), plans, timeout=self._left(lease))
                 if job.attempt:
                     self._started[job.id] = (job.attempt.number, self.clock.now())
             case StopProgram(name):
                 slice = next(s for s in job.slices if s.name == name) if name else _serving(job)
                 grace = parse(job.spec).stop_grace
-                self.hosts.stop(slice, grace=grace, timeout=timeout)
+                self.hosts.stop(slice, grace=grace, timeout=self._left(lease))
             case _:
-                self._wipe(job, timeout, lease)
+                self._wipe(job, lease)
 
-    def _wipe(self, job: Job, timeout: float, lease: Lease) -> None:
+    def _wipe(self, job: Job, lease: Lease) -> None:
         """Remove the job's objects, then its record. A time-out leaves the record, so that the next tick goes on."""
-        until = self.clock.now() + timeout
+        until = self.clock.now() + self._left(lease)
         for blob in self.blobs.list(job.workdir + "/", timeout=LOOK):
             if job.wipe_checkpoints or not blob.path.startswith(job.workdir + "/checkpoints/"):
                 if self.clock.now() > until:

@@ -53,11 +53,12 @@ def give_back(job: Job, seen: Seen, now: float) -> Decision | None:
 def _may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
     """Whether keeping a condemned slice serves nothing any more: another one is there, or will not be soon."""
     age = now - (one.condemned_at or now)
+    replaced = one is not job.condemned[-1]
     lost = isinstance(look, Absent) or (isinstance(look, Present) and look.state in LOST)
     unstoppable = not one.stopped and age > STOP_PATIENCE + parse(job.spec).stop_grace
     wanted = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is Wish.RUN
     queued = job.state is State.PROVISIONING and now - job.state_since > QUEUED
-    return lost or unstoppable or not wanted or queued or age > MOST
+    return replaced or lost or unstoppable or not wanted or queued or age > MOST
 
 
 def is_condemned(job: Job, name: str) -> bool:
