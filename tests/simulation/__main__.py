@@ -1,4 +1,5 @@
-"""`python -m tests.simulation`: play seeds, print figures, and shrink what violates an invariant. See `--help`."""
+"""`python -m tests.simulation`: play seeds and kill points, print figures, and shrink what violates an invariant.
+See `--help`."""
 
 from __future__ import annotations
 
@@ -6,14 +7,21 @@ import argparse
 import secrets
 import sys
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from tests.simulation.play import Result, play
+from tests.simulation import killpoints
+from tests.simulation.play import play
 from tests.simulation.profile import RATES
+from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.shrink import command, history, shrink
 
+T = TypeVar("T")
+R = TypeVar("R")
 FIXED = 0.6  #: of the seeds are the same each time; the others are fresh, and printed
+SHOWN = 3  #: violations that are shrunk and explained
 
 
 @dataclass(frozen=True)
@@ -26,13 +34,16 @@ class Summary:
     pauses: int
     days: float
     seconds: float
+    detected: dict[str, list[float]] = field(default_factory=dict)
 
 
 def summary(seed: int) -> Summary:
     r = play(seed)
     violation = str(r.violation) if r.violation else ""
     c = r.counts
-    return Summary(seed, violation, c.effects, r.faults, c.kills, c.pauses, r.days, r.seconds)
+    return Summary(
+        seed, violation, c.effects, r.faults, c.kills, c.pauses, r.days, r.seconds, r.detected
+    )
 
 
 def seeds(count: int, first: int | None) -> list[int]:
@@ -43,30 +54,46 @@ def seeds(count: int, first: int | None) -> list[int]:
     return [*range(fixed), *range(base, base + count - fixed)]
 
 
-def many(wanted: list[int], processes: int) -> list[Summary]:
-    done: list[Summary] = []
+def many(what: str, do: Callable[[T], R], given: Sequence[T], processes: int) -> list[R]:
+    done: list[R] = []
     begun = time.monotonic()
     with ProcessPoolExecutor(processes) as pool:
-        for future in as_completed([pool.submit(summary, seed) for seed in wanted]):
-            one = future.result()
-            done.append(one)
-            if one.violation:
-                print(f"seed {one.seed}: {one.violation}", flush=True)
+        for future in as_completed([pool.submit(do, one) for one in given]):
+            done.append(future.result())
+            told = str(getattr(done[-1], "violation", done[-1]) or "")
+            if told:
+                print(f"{getattr(done[-1], 'seed', '')} {told.splitlines()[0]}", flush=True)
             if len(done) % 100 == 0:
-                print(f"{len(done)} seeds in {time.monotonic() - begun:.0f} s", flush=True)
+                print(f"{len(done)} {what} in {time.monotonic() - begun:.0f} s", flush=True)
     return done
 
 
-def figures(done: list[Summary]) -> str:
+def figures(done: Sequence[Summary]) -> str:
     days = sum(r.days for r in done)
     effects, faults = sum(r.effects for r in done), sum(r.faults for r in done)
     kills, pauses = sum(r.kills for r in done), sum(r.pauses for r in done)
-    bad = sum(bool(r.violation) for r in done)
+    bad, n = sum(bool(r.violation) for r in done), len(done)
     cpu = sum(r.seconds for r in done)
     return (
-        f"{len(done)} seeds, {days:.1f} virtual days, {effects:,} effects, {faults:,} faults, {kills:,} kills, "
-        f"{pauses:,} pauses, {bad} violations; {cpu / len(done):.2f} s each"
+        f"{n} seeds, {days:.1f} virtual days, {effects:,} effects, {faults:,} faults, {kills:,} kills, "
+        f"{pauses:,} pauses, {bad} violations; for each seed {faults / n:,.0f} faults, "
+        f"{kills / n:.0f} kills, {cpu / n:.1f} s"
     )
+
+
+def detection(done: Sequence[Summary]) -> str:
+    """How long it took from what could be seen to the decision, while every service answered."""
+    words: list[str] = []
+    for kind in sorted({k for r in done for k in r.detected}):
+        times = sorted(t for r in done for t in r.detected.get(kind, ()))
+        half, most = times[len(times) // 2], times[int(len(times) * 0.99)]
+        words.append(f"{kind} {half:.0f} s ({most:.0f} s)")
+    return "decided upon after, at the median (99th percentile): " + ", ".join(words)
+
+
+def point(one: killpoints.Point) -> str:
+    violation = one.play()
+    return f"{violation}; replay: {one.command()}" if violation else ""
 
 
 def explain(seed: int) -> None:
@@ -77,33 +104,57 @@ def explain(seed: int) -> None:
     print(f"replay: {command(small)}")
 
 
+def replay(given: argparse.Namespace) -> int:
+    off = frozenset(filter(None, given.off.split(",")))
+    result = play(given.seed, off=off, jobs=given.jobs, backends=given.backends, hours=given.hours)
+    print("\n".join(result.log))
+    print(result.violation or "no violation")
+    return 1 if result.violation else 0
+
+
+def replay_point(text: str) -> int:
+    violation = killpoints.parse(text).play()
+    print("\n".join(violation.__notes__) if violation else "no violation")
+    return 1 if violation else 0
+
+
+def play_points(most: int, processes: int) -> int:
+    """How many of them violated something."""
+    every = [p for name in SCENARIOS for p in killpoints.some(name, most)]
+    bad = [text for text in many("points", point, every, processes) if text]
+    print(f"{len(every)} kill points of {len(SCENARIOS)} stories, {len(bad)} violations")
+    return len(bad)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many (100)")
     parser.add_argument("--first", type=int, help="play that many from this one on")
+    parser.add_argument("--points", type=int, default=240, help="of each story, at most (240)")
     parser.add_argument("--seed", type=int, help="replay one and print its whole log")
-    parser.add_argument(
-        "--off", default="", help="faults left out, with commas: " + ", ".join(RATES)
-    )
+    parser.add_argument("--point", help="replay a kill point: STORY:EFFECT:before|after|cancel")
+    off = "faults left out, with commas: " + ", ".join(RATES)
+    parser.add_argument("--off", default="", help=off)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--backends", type=int)
+    parser.add_argument("--hours", type=float)
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
     if given.seed is not None:
-        off = frozenset(filter(None, given.off.split(",")))
-        result: Result = play(given.seed, off=off, jobs=given.jobs, backends=given.backends)
-        print("\n".join(result.log))
-        print(result.violation or "no violation")
-        return 1 if result.violation else 0
-    done = many(seeds(given.seeds, given.first), given.processes)
+        return replay(given)
+    if given.point:
+        return replay_point(given.point)
+    done = many("seeds", summary, seeds(given.seeds, given.first), given.processes)
     fresh = [r.seed for r in done if r.seed >= 1_000_000]
     print(figures(done))
+    print(detection(done))
     if fresh and given.first is None:
         print(f"fresh seeds: --first {min(fresh)} --seeds {len(fresh)}")
+    bad_points = play_points(given.points, given.processes) if given.points else 0
     violating = sorted(r.seed for r in done if r.violation)
-    for seed in violating[:3]:
+    for seed in violating[:SHOWN]:
         explain(seed)
-    return 1 if violating else 0
+    return 1 if violating or bad_points else 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -12,6 +13,9 @@ from tests.simulation.sim import Sim, Violation
 from tpujob.errors import Transient
 
 T = TypeVar("T")
+#: effects that change nothing: whoever dies there dies as well before the next one that does
+READS = frozenset({"look", "objects", "get", "list", "jobs", "suspects", "alive", "probe"})
+HOUR = 3600.0
 
 
 @dataclass
@@ -33,6 +37,10 @@ class Effects:
         self.calm = False  #: no fault any more
         self.kill: Callable[[], None] = lambda: None  #: ends the process that runs now
         self.kill_at: tuple[int, str] | None = None  #: (effect number, "before" or "after")
+        self.writes: list[int] = []  #: the numbers of the effects that change something
+        self.at: dict[
+            int, Callable[[], None]
+        ] = {}  #: what somebody else does just before an effect
 
     def hits(self, fault: str) -> bool:
         """Draws in any case, so that a rate of 0 shifts nothing else."""
@@ -57,6 +65,10 @@ class Effects:
         sim.check_alive()
         counts.effects += 1
         number = counts.effects
+        if name not in READS and sim.me.process is not None:
+            self.writes.append(number)
+        if number in self.at:
+            self.at[number]()
         deadline = sim.now + timeout
         if timeout <= 0:
             raise Violation("I8", about, f"{name} was called with {timeout:.1f} s to go")
@@ -107,3 +119,31 @@ class Effects:
         self.sim.note(f"{name} {about} -> paused for {seconds:.0f} s {side} it")
         process.paused_until = self.sim.now + seconds
         self.sim.sleep(0)
+
+
+class Outage:
+    """A service that is away for a while, now and then."""
+
+    def __init__(self, sim: Sim, effects: Effects, fault: str, *, longest: float) -> None:
+        self.sim, self.effects, self.fault, self.longest = sim, effects, fault, longest
+        self.random = sim.random(fault)
+        self.until = 0.0
+        self._next()
+
+    def _next(self) -> None:
+        rate = self.effects.profile[self.fault]
+        pause = self.random.expovariate(rate / HOUR) if rate else math.inf
+        if pause < 1e9:
+            self.sim.after(pause, self._begin)
+
+    def _begin(self) -> None:
+        if not self.effects.calm:
+            self.effects.counts.add(self.fault)
+            self.until = self.sim.now + self.random.uniform(5, self.longest)
+            self.sim.note(f"{self.fault} for {self.until - self.sim.now:.0f} s")
+            self._next()
+
+    def check(self, name: str) -> None:
+        if self.sim.now < self.until:
+            self.effects.counts.add(self.fault)
+            raise Transient(f"{name}: 503 the service is unavailable")

@@ -1,70 +1,16 @@
-"""The ledger of hardware and programs: what is truly there, which the code under test sees only through its ports."""
+"""The ledger of slices: what is truly there, which the code under test sees only through its ports."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
+from tests.simulation.programs import BEAT, Program, Run
 from tpujob.domain.model import Endpoint, SliceState
-
-TICK = 15.0  #: seconds between reports
-
-
-@dataclass
-class Program:
-    """One attempt on one host. Its future is planned when it starts; a kill cuts it short."""
-
-    job: str
-    attempt: int
-    host: int
-    workdir: str
-    started: float
-    setup_at: float
-    running_at: float
-    exit_at: float  #: planned
-    exit_code: int
-    resumed: float  #: seconds of work that were saved before
-    died_at: float = math.inf  #: with its host: without a word
-    told_at: float = math.inf  #: a notice was seen
-    stopped_by: str = ""
-
-    def alive(self, now: float) -> bool:
-        return now < self.exit_at and now < self.died_at
-
-    def done(self, now: float) -> float:
-        """Seconds of work, those of earlier attempts included."""
-        end = min(now, self.exit_at, self.died_at)
-        return self.resumed + max(0.0, end - self.running_at)
-
-    def report(self, at: float) -> dict[str, object]:
-        phase = "fetching" if at < self.setup_at else "setup" if at < self.running_at else "running"
-        said: dict[str, object] = {"phase": phase, "notice": ""}
-        if at >= self.told_at:
-            said["notice"] = "preempted"
-        if at >= self.exit_at:
-            said |= {"phase": "exited", "exit_code": self.exit_code}
-        if at >= self.running_at:
-            done = self.done(at)
-            said |= {"step": int(done / 10), "checkpoint": int(done / 60) * 6}
-        return said
-
-    def last_write(self, now: float, blocked: list[tuple[float, float]]) -> float | None:
-        """When it last could write its report; None: never."""
-        until = min(now, self.died_at)
-        marks = (self.started, self.setup_at, self.running_at, self.told_at, self.exit_at)
-        beat = until - (until - self.started) % TICK
-        if until > self.exit_at:
-            beat = (
-                self.exit_at
-            )  # the last report is its end; a blocked one is tried again and again
-        last = max([beat, *(m for m in marks if m <= until)])
-        for start, end in blocked:
-            if start <= last < end:
-                last = end if end <= until else start - 0.001
-        return last if last >= self.started else None
+from tpujob.domain.stall import QUIET
 
 
-@dataclass
+@dataclass(eq=False)
 class Machine:
     """One slice, as the cloud has it."""
 
@@ -75,6 +21,8 @@ class Machine:
     hosts: int
     created: float
     ours: bool = True
+    physical: tuple[str, ...] = ()  #: the machine below each host
+    nameless: bool = False  #: the metadata server does not tell them
     listed_at: float = 0.0  #: lists lag until then
     waits_until: float = 0.0
     ready_at: float = 0.0
@@ -87,17 +35,26 @@ class Machine:
     absent: tuple[float, float] = (0.0, 0.0)  #: lists miss it
     deleting_at: float = math.inf
     gone_at: float = math.inf
-    down: dict[int, float] = field(default_factory=dict)  #: host -> unreachable until
+    down: dict[int, float] = field(default_factory=dict)  #: host -> unreachable over SSH until
+    lost: dict[int, float] = field(default_factory=dict)  #: host -> dead since, for ever
     blocked: list[tuple[float, float]] = field(default_factory=list)  #: no report gets through
-    programs: dict[int, Program] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
     idle_since: float = 0.0
     unclaimed_since: float | None = None
-    preempted_seen: bool = False
 
     def up(self, now: float) -> bool:
         """Its hosts live and are ready."""
         return (
             self.ready_at <= now < min(self.dead_at, self.gone_at, self.fails_at, self.stopped_at)
+        )
+
+    def reachable(self, host: int, now: float) -> bool:
+        """Over SSH."""
+        return (
+            self.up(now)
+            and host not in self.lost
+            and self.down.get(host, 0.0) <= now
+            and not self.repair[0] <= now < self.repair[1]
         )
 
     def state(self, now: float) -> SliceState:
@@ -118,15 +75,35 @@ class Machine:
     def endpoints(self) -> tuple[Endpoint, ...]:
         return tuple(Endpoint(i, f"10.0.{self.k}.{i}") for i in range(self.hosts))
 
+    @property
+    def run(self) -> Run | None:
+        """The newest that was begun on it."""
+        return self.runs[-1] if self.runs else None
+
     def running(self, now: float) -> list[Program]:
-        return [p for p in self.programs.values() if p.alive(now)]
+        return [p for run in self.runs for p in run.programs.values() if p.alive(now)]
+
+    def run_of(self, attempt: int) -> Run | None:
+        return next((r for r in self.runs if r.attempt == attempt), None)
 
     def healthy(self, now: float, attempt: int) -> bool:
         """Nothing that anybody could hold against this attempt has happened."""
-        of_attempt = [p for p in self.programs.values() if p.attempt == attempt]
+        run = self.run_of(attempt)
         return (
-            self.up(now)
+            run is not None
+            and self.up(now)
+            and not self.lost
             and now < min(self.told_at, self.deleting_at)
-            and len(of_attempt) == self.hosts
-            and all(p.alive(now) for p in of_attempt)
+            and len(run.programs) == self.hosts
+            and now < min(run.hangs, run.spoils)
+            and all(p.alive(now) and now < p.silent_at for p in run.programs.values())
+            and not any(self._cut_off(p, now) for p in run.programs.values())
         )
+
+    def _cut_off(self, program: Program, now: float) -> bool:
+        """Neither a report nor an answer over SSH: nobody can tell it from a dead one."""
+        wrote = program.last_write(now, self.blocked)
+        unreachable = max(
+            self.down.get(program.host, 0.0), self.repair[1] if self.repair[0] <= now else 0.0
+        )
+        return unreachable > now - 60 and now - (wrote or 0.0) > QUIET * BEAT

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from tests.simulation.machines import Machine, Program
+from tests.simulation.bounds import Bounds
+from tests.simulation.checkpoints import Checkpoints
+from tests.simulation.effects import HOUR
+from tests.simulation.hardware import Accusations, Offers
+from tests.simulation.machines import Machine
+from tests.simulation.programs import Program
 from tests.simulation.sim import Sim, Violation
-from tests.simulation.world import Outage, World
+from tests.simulation.world import World
 from tpujob.domain import invariants
 from tpujob.domain.model import (
     Cause,
@@ -14,28 +19,26 @@ from tpujob.domain.model import (
     EventKind,
     Job,
     Outcome,
+    Present,
+    Role,
     Slice,
     SliceSeen,
+    SliceState,
     State,
     Unknown,
     Wish,
 )
-from tpujob.domain.retry import POLICIES
+from tpujob.domain.spec import parse
 from tpujob.ports import Lease, Store
 from tpujob.reconciler import GRACE
 
-MINUTE = 60.0
-HOUR = 3600.0
-CANARY = "canary-3f9a1c"  #: in every job's environment; must never be in an event
-#: a slice that is ready and runs nothing: the longest wait for a launch, and what ends it, with faults all along
-IDLE = 3 * HOUR
-#: an orphan: the grace, a sweep, and failing deletes
-ORPHAN = 2 * HOUR
-ORPHAN_CALM = 0.5 * HOUR
+CANARY = "canary-3f9a1c"  #: in every job's environment; must never be told
 #: calls that change the cloud, for one job in one hour
-CALLS = 400
+CALLS = 240
+#: slices of one job that are billed at once: the serving one, one that is condemned, and one that should be gone
+BILLED = 3
 
-_ENDS = (EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED)
+_ENDS = (EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED, EventKind.ATTEMPT_CONDEMNED)
 _USER = (
     EventKind.CANCEL_REQUESTED,
     EventKind.RELEASE_REQUESTED,
@@ -50,18 +53,17 @@ class Monitor:
         world.monitor = self
         self.jobs: dict[str, Job] = {}
         self.first: dict[str, Job] = {}
-        self.histories: dict[str, list[Event]] = {}
         self.keys: dict[str, str] = {}
         self.removed_jobs: set[str] = set()
         self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> last look
         self.calls: dict[str, list[float]] = {}
-        self.asked: dict[str, float] = {}  #: job -> when its last back-off ends
-        self.refused: dict[str, tuple[float, str]] = {}
-        self.detected: list[float] = []  #: seconds from a preemption to the decision
-        self.calm_since: float | None = None
         self.leases: dict[str, Lease] = {}  #: job -> the newest that was given
-        self.outages: list[Outage] = [world.cloud_outage, world.bucket.outage]
-        sim.after(MINUTE, self._minute)
+        self.bounds = Bounds(sim, world, self.jobs, self.broken)
+        self.checkpoints = Checkpoints(self.jobs, self.broken)
+        self.offers = Offers(self.broken)
+        self.accusations = Accusations(world, self.broken)
+        self.rolled_back, self.resumed = self.checkpoints.rolled_back, self.checkpoints.resumed
+        self.attended = self.bounds.attended
 
     def broken(self, rule: str, job: str, text: str) -> NoReturn:
         self.sim.note(f"VIOLATION {rule} {job} {text}")
@@ -78,7 +80,6 @@ class Monitor:
             self.broken("I7", job.id, f"the key {key} made job {self.keys[key]}, too")
         if job.id not in self.jobs and job.id not in self.removed_jobs:
             self.jobs[job.id] = self.first[job.id] = job
-            self.histories[job.id] = self.store.events(job.id)
             self.sim.note(f"submitted {job.id}")
 
     def committed(self, job: Job, event: Event | None, expected: int, lease: Lease | None) -> None:
@@ -99,12 +100,14 @@ class Monitor:
             self.broken("I6", job.id, f"{event.kind} was written without a lease")
         self._none(invariants.of_step(before, job))
         self._none(invariants.of_job(job))
-        if CANARY in event.text:
+        if CANARY in f"{event.text} {event.data} {job.message}":
             self.broken("I11", job.id, "an event tells what is in the environment")
-        self.histories[job.id].append(event)
         self.jobs[job.id] = job
+        for machine in self.world.of_job.get(job.id, ()):
+            self.world.settle(machine)
+        self.checkpoints.recorded(before, job, event, self.world.saved.get(job.id, ()))
+        self.offers.committed(self._who(), before, job, event)
         self._reasoned(before, job, event)
-        self._paced(before, job, event)
         if job.state.final:
             self._history(job)
 
@@ -130,52 +133,41 @@ class Monitor:
             return
         machine = self.world.machines.get(attempt.slice)
         ended = job.attempts[attempt.number - 1]
-        self._detection(machine, before)
-        programs = list(machine.programs.values()) if machine else []
+        self.bounds.ended(job.id)
+        programs = self._programs(attempt.slice, job.id, attempt.number)
         if ended.outcome is Outcome.SUCCEEDED:
-            good = [p for p in programs if p.attempt == attempt.number and p.exit_code == 0]
-            if not machine or len([p for p in good if self.sim.now >= p.exit_at]) < machine.hosts:
-                past = self._past_success(attempt.slice, attempt.number)
-                if not past:
-                    self.broken(
-                        "I5", job.id, "called a success before every host had exited with 0"
-                    )
+            good = [p for p in programs if p.exit_code == 0 and p.exit_at <= self.sim.now]
+            if not good or len(good) < good[0].run.hosts:
+                self.broken("I5", job.id, "called a success before every host had exited with 0")
             return
+        if ended.cause is Cause.PREFLIGHT and event.data.get("then") == State.FAILED:
+            self.broken("I5", job.id, "failed for machines that are only suspected")
         if machine and machine.healthy(self.sim.now, attempt.number) and before.wish is Wish.RUN:
             self.broken("I5", job.id, f"a healthy attempt was ended: {event.text}")
         # only what was seen counts: a slice that could not be looked at is no reason
         seen = self.seen.get((self._who(), attempt.slice))
         by_slice = ended.cause is Cause.PREEMPTED and ended.host is None
-        reported = any(p.attempt == attempt.number and p.told_at <= self.sim.now for p in programs)
+        reported = any(p.told_at <= self.sim.now for p in programs)
         if by_slice and isinstance(seen, Unknown) and not reported:
             self.broken("I12", job.id, f"decided unseen: {event.text}")
 
-    def _past_success(self, name: str, attempt: int) -> bool:
-        gone = [m for m in self.world.past if m.name == name]
-        return bool(gone) and all(
-            p.exit_code == 0 for p in gone[-1].programs.values() if p.attempt == attempt
-        )
+    def _programs(self, slice: str, job_id: str, attempt: int) -> list[Program]:
+        for machine in self.world.of_job.get(job_id, ()):
+            run = machine.run_of(attempt)
+            if machine.name == slice and run:
+                return list(run.programs.values())
+        return []
 
-    def _detection(self, machine: Machine | None, before: Job) -> None:
-        if machine and machine.shown_at <= self.sim.now and not machine.preempted_seen:
-            machine.preempted_seen = True
-            self.detected.append(self.sim.now - machine.shown_at)
-
-    def _paced(self, before: Job, job: Job, event: Event) -> None:
-        """I8: no retry sooner than its back-off."""
-        if event.kind is EventKind.RELEASE_STARTED and job.cause in (Cause.STOCKOUT, Cause.QUOTA):
-            policy = POLICIES[job.cause]
-            self.refused[job.id] = (event.at, str(job.cause))
-            self.asked[job.id] = event.at + policy.first * 0.75
-        if event.kind in _USER:
-            self.asked.pop(job.id, None)
-        if event.kind is EventKind.SLICE_REQUESTED and event.at < self.asked.get(job.id, 0.0) - 5:
-            self.broken("I8", job.id, "asked for a slice again sooner than its back-off")
+    def stall(self, job_id: str) -> float:
+        """Seconds without progress that its spec allows."""
+        return float(parse(self.jobs[job_id].spec).recovery.stall)
 
     # The cloud -------------------------------------------------------------------------------------------------------
 
     def looked(self, slice: Slice, seen: SliceSeen) -> None:
         self.seen[self._who(), slice.name] = seen
+        if isinstance(seen, Present) and seen.state is SliceState.READY:
+            self.offers.granted(self._who(), slice)
 
     def _call(self, job_id: str) -> None:
         recent = [t for t in self.calls.get(job_id, []) if t > self.sim.now - HOUR]
@@ -186,6 +178,9 @@ class Monitor:
     def leased(self, lease: Lease | None) -> None:
         if lease is not None:
             self.leases[lease.job_id] = lease
+
+    def accused(self, physicals: tuple[str, ...], op: str, reason: str, weight: float) -> None:
+        self.accusations.made(physicals, reason, weight, self.store.suspects())
 
     def _led(self, job_id: str, what: str) -> None:
         """Whoever acts on a job holds its lease, and has not outlived it. Its clock may be off by a little."""
@@ -205,23 +200,24 @@ class Monitor:
         ):
             self.broken("I1", job_id, f"{slice.name} was made while the job was {job.state}")
 
+    def refused(self, slice: Slice) -> None:
+        self.offers.answered(self._who(), slice)
+
     def created(self, machine: Machine) -> None:
         now = self.sim.now
         others = [
             m.name
             for m in self.world.machines.values()
             if m.job == machine.job and m is not machine and m.ours and now < m.deleting_at
-            and not self._orphaned(m)
         ]  # fmt: skip
-        if others:
-            self.broken("I1", machine.job, f"{machine.name} was made beside {', '.join(others)}")
-
-    def _orphaned(self, machine: Machine) -> bool:
-        """A delete that was accepted and came to nothing: the sweep's."""
         job = self.jobs.get(machine.job)
-        return job is None or any(
-            s.name == machine.name and s.gone_at is not None for s in job.slices
-        )
+        records = {s.name: s for s in job.slices} if job else {}
+        # where a delete was accepted and came to nothing, it is the sweep's
+        claimed = [records[n] for n in others if n in records and records[n].gone_at is None]
+        if any(s.role is Role.SERVING for s in claimed):
+            self.broken("I1", machine.job, f"{machine.name} was made beside {', '.join(others)}")
+        if len(claimed) >= BILLED:
+            self.broken("I10", machine.job, f"{', '.join(others)} are billed beside it, too")
 
     def deleting(self, slice: Slice) -> None:
         if slice.k:  # not the sweep's
@@ -239,76 +235,42 @@ class Monitor:
                 self.broken("I2", machine.job, f"{slice.name} was swept within its grace")
             return
         assert job is not None
-        if not record.delete_reason or job.state is not State.RELEASING:
+        condemned = record.role is Role.CONDEMNED
+        if not record.delete_reason or not (condemned or job.state is State.RELEASING):
             self.broken("I5", job.id, f"{slice.name} was deleted while the job was {job.state}")
 
     # Programs --------------------------------------------------------------------------------------------------------
 
-    def started(self, machine: Machine, program: Program) -> None:
-        now = self.sim.now
-        self._led(program.job, f"start attempt {program.attempt}")
-        job = self.jobs.get(program.job)
+    def started(self, machine: Machine, program: Program, document: Any) -> None:
+        now, run = self.sim.now, program.run
+        self._led(run.job, f"start attempt {run.attempt}")
+        job = self.jobs.get(run.job)
         newest = job.attempt.number if job and job.attempt else 0
-        if program.attempt != newest:
-            self.broken("I3", program.job, f"attempt {program.attempt} was started after {newest}")
-        for other in self.world.machines.values():
+        if run.attempt != newest:
+            self.broken("I3", run.job, f"attempt {run.attempt} was started after {newest}")
+        record = next((s for s in job.slices if s.name == machine.name), None) if job else None
+        if record is None or record.role is not Role.SERVING:
+            self.broken("I3", run.job, f"was started on {machine.name}, which does not serve it")
+        for other in self.world.of_job[run.job]:
             for running in other.running(now):
-                if running.job == program.job and other is not machine:
-                    self.broken(
-                        "I3",
-                        program.job,
-                        f"attempt {program.attempt} was started on {machine.name} while attempt "
-                        f"{running.attempt} runs on {other.name}",
-                    )
+                if other is not machine or running.run.attempt != run.attempt:
+                    if other is machine and running.host != program.host:
+                        continue  # its own host is about to be told
+                    text = f"was started on {machine.name} while attempt {running.run.attempt}"
+                    self.broken("I3", run.job, f"{text} runs on {other.name}")
 
     def stopping(self, machine: Machine, program: Program, why: str) -> None:
-        job = self.jobs.get(program.job)
+        run = program.run
+        job = self.jobs.get(run.job)
         if job is None or job.attempt is None:
             return
-        attempt = job.attempts[program.attempt - 1]
+        attempt = job.attempts[run.attempt - 1]
         if (
             attempt.outcome is None
             and job.wish is Wish.RUN
-            and machine.healthy(self.sim.now, program.attempt)
+            and machine.healthy(self.sim.now, run.attempt)
         ):
-            self.broken("I5", job.id, f"attempt {program.attempt} runs well, and was {why}")
-
-    # Each minute -----------------------------------------------------------------------------------------------------
-
-    def _minute(self) -> None:
-        """Ages count only while every service answers: what cannot be seen is not acted upon, and rightly so."""
-        now = self.sim.now
-        away = [o.until for o in self.outages if o.until > now]
-        self.sim.after(MINUTE, self._minute)
-        if away:
-            for machine in self.world.machines.values():
-                machine.idle_since += MINUTE
-                machine.unclaimed_since = (
-                    machine.unclaimed_since and machine.unclaimed_since + MINUTE
-                )
-            return
-        ours = {m.name: m for m in self.world.machines.values() if m.ours}
-        lost = set(invariants.unclaimed(ours, self.jobs.values()))
-        for machine in ours.values():
-            self._idle(machine, now)
-            if machine.name not in lost or now >= machine.deleting_at:
-                machine.unclaimed_since = None
-                continue
-            if machine.unclaimed_since is None:
-                machine.unclaimed_since = now
-            calm = self.calm_since is not None and now - self.calm_since > ORPHAN_CALM
-            if now - machine.unclaimed_since > (ORPHAN_CALM if calm else ORPHAN):
-                self.broken("I2", machine.job, f"{machine.name} is billed and owned by nobody")
-
-    def _idle(self, machine: Machine, now: float) -> None:
-        if machine.running(now) or now < machine.ready_at or now >= machine.deleting_at:
-            machine.idle_since = max(now, min(machine.ready_at, 1e12))
-        elif now - machine.idle_since > IDLE:
-            self.broken(
-                "I9",
-                machine.job,
-                f"{machine.name} is billed and has run nothing for {IDLE / HOUR:.0f} h",
-            )
+            self.broken("I5", job.id, f"attempt {run.attempt} runs well, and was {why}")
 
     # The end ---------------------------------------------------------------------------------------------------------
 
@@ -319,11 +281,19 @@ class Monitor:
             if stored != job:
                 self.broken("I6", job_id, "its record is not what was last written")
             self._history(job)
-            if not job.state.final:
+            if not job.state.final and not self._goes_on(job):
                 self.broken("L1", job_id, f"still {job.state}: {job.message}")
-        left = [m.name for m in self.world.machines.values() if m.ours]
+        going = [j.slice.name for j in self.jobs.values() if not j.state.final and j.slice]
+        left = [m.name for m in self.world.machines.values() if m.ours and m.name not in going]
         if left:
             self.broken("I2", "", f"{', '.join(left)} are left when every job has ended")
         for key, job_id in self.keys.items():
             if job_id not in self.jobs and job_id not in self.removed_jobs:
                 self.broken("I7", job_id, f"the submit {key} was acknowledged, and is lost")
+
+    def _goes_on(self, job: Job) -> bool:
+        """It has much to do yet, and does it."""
+        attempt = job.attempt
+        machine = self.world.machines.get(attempt.slice) if attempt else None
+        healthy = attempt and machine and machine.healthy(self.sim.now, attempt.number)
+        return bool(healthy and job.state is State.RUNNING)

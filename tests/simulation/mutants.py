@@ -9,7 +9,10 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from tests.simulation.world import Cloud, Hosts
+from tests.simulation.cloud import Cloud
+from tests.simulation.hosts import Hosts
+from tests.simulation.mutants_recovery import MUTANTS as MORE
+from tests.simulation.patches import Patch, replaced
 from tpujob import reconciler as reconciler_module
 from tpujob.adapters import sqlite
 from tpujob.domain import decide as decide_module
@@ -29,27 +32,22 @@ from tpujob.errors import Transient
 from tpujob.ports import Owned
 from tpujob.reconciler import Reconciler
 
-Patch = contextlib.AbstractContextManager[Any]
-
-
-def _replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
-    return mock.patch.object(owner, name, make(getattr(owner, name)))
-
 
 def create_before_intent() -> Patch:
     def make(real: Any) -> Any:
-        def carry_out(self: Reconciler, job: Any, seen: Any, happened: Any, action: Any) -> Any:
+        def carry_out(self: Reconciler, job: Any, *given: Any) -> Any:
+            happened = given[-2]
             if happened and happened.kind is EventKind.SLICE_REQUESTED:
                 wanted = lifecycle.apply(job, happened).slice
                 try:
                     self.slices.create(wanted, job_id=job.id, public_key="", timeout=50)
                 except Transient:
                     return None
-            return real(self, job, seen, happened, action)
+            return real(self, job, *given)
 
         return carry_out
 
-    return _replaced(Reconciler, "_carry_out", make)
+    return replaced(Reconciler, "_carry_out", make)
 
 
 def acts_on_an_old_look() -> Patch:
@@ -65,7 +63,7 @@ def no_compare_and_set() -> Patch:
 
         return commit
 
-    return _replaced(sqlite.SqliteStore, "commit", make)
+    return replaced(sqlite.SqliteStore, "commit", make)
 
 
 def no_fencing_and_no_lease() -> Patch:
@@ -78,7 +76,7 @@ def no_fencing_and_no_lease() -> Patch:
         return lease
 
     stack = contextlib.ExitStack()
-    stack.enter_context(_replaced(sqlite.SqliteStore, "lease", make))
+    stack.enter_context(replaced(sqlite.SqliteStore, "lease", make))
     stack.enter_context(mock.patch.object(sqlite, "_check_lease", return_value=None))
     return stack
 
@@ -91,7 +89,7 @@ def unknown_is_gone() -> Patch:
 
         return look
 
-    return _replaced(Cloud, "look", make)
+    return replaced(Cloud, "look", make)
 
 
 def gone_at_first_sight() -> Patch:
@@ -113,7 +111,7 @@ def empty_list_is_gone() -> Patch:
 
         return look
 
-    return _replaced(Cloud, "look", make)
+    return replaced(Cloud, "look", make)
 
 
 def delete_is_forgotten() -> Patch:
@@ -133,7 +131,7 @@ def delete_is_forgotten() -> Patch:
     def table(real: Any) -> Any:
         return {**real, State.RELEASING: make(real[State.RELEASING])}
 
-    return _replaced(decide_module, "_BY_STATE", table)
+    return replaced(decide_module, "_BY_STATE", table)
 
 
 def no_delete_at_all() -> Patch:
@@ -143,7 +141,7 @@ def no_delete_at_all() -> Patch:
 
         return act
 
-    return _replaced(Reconciler, "_act", make)
+    return replaced(Reconciler, "_act", make)
 
 
 def sweep_without_grace() -> Patch:
@@ -172,7 +170,7 @@ def sweep_believes_an_empty_list_of_jobs() -> Patch:
 
         return sweep
 
-    return _replaced(Reconciler, "sweep", make)
+    return replaced(Reconciler, "sweep", make)
 
 
 def lost_reply_is_a_failure() -> Patch:
@@ -188,14 +186,14 @@ def lost_reply_is_a_failure() -> Patch:
 
         return follow_up
 
-    return _replaced(reconciler_module, "follow_up", make)
+    return replaced(reconciler_module, "follow_up", make)
 
 
 def half_the_hosts_are_started() -> Patch:
     def make(real: Any) -> Any:
         return lambda job, **given: real(job, **given)[:1]
 
-    return _replaced(launch, "plans", make)
+    return replaced(launch, "plans", make)
 
 
 def attempt_number_is_reused() -> Patch:
@@ -208,7 +206,7 @@ def attempt_number_is_reused() -> Patch:
 
         return fresh
 
-    return _replaced(lifecycle, "_new_attempt", make)
+    return replaced(lifecycle, "_new_attempt", make)
 
 
 def cleanup_overwrites_the_outcome() -> Patch:
@@ -226,7 +224,7 @@ def cleanup_overwrites_the_outcome() -> Patch:
     def table(real: Any) -> Any:
         return {**real, EventKind.SLICE_GONE: make(real[EventKind.SLICE_GONE])}
 
-    return _replaced(lifecycle, "_FOLD", table)
+    return replaced(lifecycle, "_FOLD", table)
 
 
 def idempotency_key_is_ignored() -> Patch:
@@ -236,7 +234,7 @@ def idempotency_key_is_ignored() -> Patch:
 
         return create
 
-    return _replaced(sqlite.SqliteStore, "create", make)
+    return replaced(sqlite.SqliteStore, "create", make)
 
 
 def no_deadline() -> Patch:
@@ -248,14 +246,14 @@ def no_deadline() -> Patch:
 
         return act
 
-    return _replaced(Reconciler, "_act", make)
+    return replaced(Reconciler, "_act", make)
 
 
 def retries_without_backoff() -> Patch:
     def make(real: Any) -> Any:
         return lambda *given, **more: 0.0
 
-    return _replaced(endings.retry, "backoff", make)
+    return replaced(endings.retry, "backoff", make)
 
 
 def success_on_one_host() -> Patch:
@@ -266,7 +264,7 @@ def success_on_one_host() -> Patch:
 
         return ended
 
-    return _replaced(triage, "ended", make)
+    return replaced(triage, "ended", make)
 
 
 def ready_is_trusted() -> Patch:
@@ -294,7 +292,7 @@ def slice_number_is_reused() -> Patch:
     def table(real: Any) -> Any:
         return {**real, State.QUEUED: make(real[State.QUEUED])}
 
-    return _replaced(decide_module, "_BY_STATE", table)
+    return replaced(decide_module, "_BY_STATE", table)
 
 
 def preempted_and_waiting_slices_look_ready() -> Patch:
@@ -309,7 +307,7 @@ def preempted_and_waiting_slices_look_ready() -> Patch:
 
         return look
 
-    return _replaced(Cloud, "look", make)
+    return replaced(Cloud, "look", make)
 
 
 def holds_are_for_ever() -> Patch:
@@ -322,7 +320,7 @@ def holds_are_for_ever() -> Patch:
     def table(real: Any) -> Any:
         return {**real, State.HOLDING: make(real[State.HOLDING])}
 
-    return _replaced(decide_module, "_BY_STATE", table)
+    return replaced(decide_module, "_BY_STATE", table)
 
 
 def start_is_not_safe_to_repeat() -> Patch:
@@ -330,15 +328,16 @@ def start_is_not_safe_to_repeat() -> Patch:
 
     def make(real: Any) -> Any:
         def begin(self: Hosts, machine: Any, plan: Any) -> Any:
-            old = machine.programs.get(plan.host)
-            if old and old.alive(self.sim.now):
-                self.world.monitor.stopping(machine, old, "started again")
-                del machine.programs[plan.host]
+            for run in machine.runs:
+                old = run.programs.get(plan.host)
+                if old and old.alive(self.sim.now):
+                    self.world.monitor.stopping(machine, old, "started again")
+                    del run.programs[plan.host]
             return real(self, machine, plan)
 
         return begin
 
-    return _replaced(Hosts, "_start", make)
+    return replaced(Hosts, "_start", make)
 
 
 def secrets_are_told() -> Patch:
@@ -348,7 +347,7 @@ def secrets_are_told() -> Patch:
 
         return event
 
-    return _replaced(endings, "event", make)
+    return replaced(endings, "event", make)
 
 
 MUTANTS: Mapping[str, Callable[[], Patch]] = {
@@ -363,7 +362,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         impatient_with_silence, slice_number_is_reused, preempted_and_waiting_slices_look_ready,
         holds_are_for_ever, start_is_not_safe_to_repeat, secrets_are_told,
     )
-}  # fmt: skip
+} | MORE  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -5,25 +5,25 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import tempfile
 import time
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
-from pathlib import Path
 
-from tests.simulation.backend import Backend, SimStore
-from tests.simulation.effects import Counts, Effects
+from tests.simulation.backend import Backend
+from tests.simulation.bucket import Bucket
+from tests.simulation.cloud import Cloud
+from tests.simulation.effects import HOUR, Counts, Effects, Outage
+from tests.simulation.hosts import Hosts
 from tests.simulation.machines import Machine
 from tests.simulation.monitor import Monitor
 from tests.simulation.profile import Profile, draw
 from tests.simulation.sim import EPOCH, Process, Sim, Violation
+from tests.simulation.store import SimStore, in_memory
 from tests.simulation.users import User
-from tests.simulation.world import HOUR, ZONES, Outage, World
-from tpujob.adapters.sqlite import SqliteStore
+from tests.simulation.world import ZONES, World
 
 #: after the last fault, in virtual seconds, for everything to come to its end
 CALM = 6 * HOUR
-SHM = Path("/dev/shm")
 
 
 @dataclass
@@ -32,9 +32,13 @@ class Result:
     violation: Violation | None
     log: list[str]
     counts: Counts
-    days: float
+    now: float  #: when it ended, or was violated
     seconds: float
-    detected: list[float]
+    detected: dict[str, list[float]]  #: what was wrong -> seconds until that was decided
+
+    @property
+    def days(self) -> float:
+        return (self.now - EPOCH) / 86400
 
     @property
     def digest(self) -> str:
@@ -46,30 +50,39 @@ class Result:
 
 
 class Play:
-    def __init__(self, seed: int, profile: Profile, folder: Path) -> None:
+    def __init__(
+        self, seed: int, profile: Profile, script: Callable[[Play], None] | None = None
+    ) -> None:
+        """`script`: what happens instead of users and mishaps drawn from the seed."""
         self.sim, self.profile = Sim(seed), profile
         self.effects = Effects(self.sim, profile)
         self.effects.kill = self._kill
         self.world = World(self.sim, self.effects)
-        self.real = SqliteStore(folder / "jobs.db")
+        self.world.stirred = lambda job: [b.stir(job) for b in self.backends] and None
+        self.slices, self.hosts = Cloud(self.world), Hosts(self.world)
+        self.bucket = Bucket(self.world)
+        self.real = in_memory()
         self.monitor = Monitor(self.sim, self.world, self.real)
         outage = Outage(self.sim, self.effects, "store_outage", longest=900)
-        self.outage = outage
-        self.monitor.outages.append(outage)
+        self.outages = [outage, self.world.cloud_outage, self.bucket.outage]
+        self.monitor.bounds.outages = self.outages
+        self.monitor.bounds.processes = lambda: [b.process for b in self.backends]
         self.store = SimStore(self.real, self.world, self.monitor, outage)
         self.random = self.sim.random("backends")
         self._names = 0
         self.backends = [self._backend() for _ in range(profile.backends)]
         self.users = [User(self, n) for n in range(1, profile.jobs + 1)]
-        for user in self.users:
+        for user in self.users if script is None else ():
             self.sim.spawn(user.live, Process(f"user{user.number}"))
+        if script is not None:
+            script(self)
         self._plant("foreign", ours=False)
         self._plant("orphan", ours=True)
 
     def _backend(self) -> Backend:
         self._names += 1
         skew = self.random.uniform(-1.5, 1.5)
-        return Backend(self.sim, self.world, self.store, name=f"b{self._names}", skew=skew)
+        return Backend(self, name=f"b{self._names}", skew=skew)
 
     def _kill(self) -> None:
         process = self.sim.me.process
@@ -82,24 +95,23 @@ class Play:
     def _restart(self, process: Process) -> None:
         self.backends = [self._backend() if b.process is process else b for b in self.backends]
 
-    def _plant(self, fault: str, *, ours: bool) -> None:
+    def plant(self, fault: str, *, ours: bool, age: float) -> None:
         """What no job of ours asked for: somebody else's slice, or one that was forgotten."""
+        number = len(self.world.past) + len(self.world.machines)
+        now, job = self.sim.now, f"9{number:05d}"
+        name = f"tj-{job}-1" if ours else f"somebody-{number}"
+        self.world.add(Machine(name, ZONES[0], job, 1, 2, now - age, ours=ours))
+        self.effects.counts.add(fault)
+        self.sim.note(f"planted {name}")
+
+    def _plant(self, fault: str, *, ours: bool) -> None:
         rate = self.world.rate(fault)
         pause = self.random.expovariate(rate / HOUR) if rate else math.inf
 
         def plant() -> None:
-            if self.effects.calm:
-                return
-            number = len(self.world.past) + len(self.world.machines)
-            now, job = self.sim.now, f"9{number:05d}"
-            name = f"tj-{job}-1" if ours else f"somebody-{number}"
-            age = self.random.choice([0.0, 0.0, 4000.0])
-            self.world.machines[name] = Machine(
-                name, ZONES[0], job, 1, 2, now - age, ours=ours, idle_since=now
-            )
-            self.effects.counts.add(fault)
-            self.sim.note(f"planted {name}")
-            self._plant(fault, ours=ours)
+            if not self.effects.calm:
+                self.plant(fault, ours=ours, age=self.random.choice([0.0, 0.0, 4000.0]))
+                self._plant(fault, ours=ours)
 
         if pause < 1e7:
             self.sim.after(pause, plant)
@@ -108,9 +120,10 @@ class Play:
         self.sim.run_until(EPOCH + self.profile.hours * HOUR)
         self.sim.note("calm")
         self.effects.calm = True
-        self.outage.until = 0.0
         self.world.calm_down()
-        self.monitor.calm_since = self.sim.now
+        for outage in self.outages:
+            outage.until = 0.0
+        self.monitor.bounds.calm_since = self.sim.now
         until = self.sim.now + CALM
         while self.sim.now < until and not self._settled():
             self.sim.run_until(self.sim.now + 600)
@@ -135,18 +148,22 @@ def play(
     profile = draw(Sim(seed).random("profile"), off=off, jobs=jobs, backends=backends, hours=hours)
     logging.disable(logging.CRITICAL)
     violation = None
-    with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as folder:
-        it = Play(seed, profile, Path(folder))
-        try:
-            it.play()
-        except Violation as error:
-            violation = error
-        finally:
-            it.sim.stop()
-            it.real.close()
-            logging.disable(logging.NOTSET)
-    days = (it.sim.now - EPOCH) / 86400
+    it = Play(seed, profile)
+    try:
+        it.play()
+    except Violation as error:
+        violation = error
+    finally:
+        it.sim.stop()
+        it.real.close()
+        logging.disable(logging.NOTSET)
     seconds = time.perf_counter() - begun
     return Result(
-        seed, violation, it.sim.log, it.effects.counts, days, seconds, it.monitor.detected
+        seed,
+        violation,
+        it.sim.log,
+        it.effects.counts,
+        it.sim.now,
+        seconds,
+        it.monitor.bounds.detected,
     )

@@ -6,41 +6,52 @@ from collections.abc import Set
 from dataclasses import dataclass
 from random import Random
 
-#: chance for each effect, unless said otherwise
-RATES = {
-    "kill_before": 0.0004,
-    "kill_after": 0.0004,
-    "pause": 0.0004,  #: longer than a lease
-    "slow": 0.004,  #: seconds that count against a deadline
-    "store_before": 0.004,
-    "store_after": 0.004,  #: applied, reply lost
-    "store_outage": 0.05,  #: of each hour
-    "look_unknown": 0.01,
-    "look_absent": 0.003,  #: a list that lags
-    "late_listing": 0.15,  #: of each create: not to be found for a while
-    "cloud_before": 0.02,
-    "cloud_after": 0.02,
-    "cloud_outage": 0.05,
-    "stockout": 0.08,
-    "quota": 0.02,
-    "request_fails": 0.04,
-    "waits": 0.2,  #: of each create: in the cloud's queue for long
-    "stuck_delete": 0.1,
-    "delete_fails": 0.04,  #: accepted, and the slice stays
-    "ssh_before": 0.02,
-    "ssh_after": 0.02,
-    "ssh_down": 0.05,  #: of each hour, for one host
-    "blobs": 0.01,
-    "blobs_outage": 0.05,
-    "reports_blocked": 0.1,  #: of each hour, for one slice
-    "preempt": 0.25,  #: of each slice in an hour
-    "preempt_silent": 0.3,  #: of those: stays READY and is dead
-    "repair": 0.05,
-    "human": 0.02,  #: deletes or stops a slice by hand, in each hour
-    "crash": 0.1,  #: of each attempt
-    "foreign": 0.5,  #: in each hour
-    "orphan": 0.3,
+#: chance for each effect, unless said otherwise; then the most that is drawn
+RATES: dict[str, tuple[float, float]] = {
+    "kill_before": (0.004, 0.01),
+    "kill_after": (0.004, 0.01),
+    "pause": (0.0004, 0.003),  #: longer than a lease
+    "slow": (0.01, 0.2),  #: seconds that count against a deadline
+    "store_before": (0.02, 0.2),
+    "store_after": (0.02, 0.2),  #: applied, reply lost
+    "store_outage": (0.2, 1.5),  #: of each hour
+    "look_unknown": (0.03, 0.25),
+    "look_absent": (0.003, 0.01),  #: a list that lags
+    "late_listing": (0.15, 1.0),  #: of each create: not to be found for a while
+    "cloud_before": (0.04, 0.4),
+    "cloud_after": (0.04, 0.4),
+    "cloud_outage": (0.2, 1.5),
+    "stockout": (0.05, 0.6),  #: begins in an hour, in one zone
+    "quota": (0.02, 0.4),  #: begins in an hour, in one region
+    "request_fails": (0.04, 0.6),
+    "waits": (0.2, 0.8),  #: of each create: in the cloud's queue for long
+    "stuck_delete": (0.1, 0.8),
+    "delete_fails": (0.04, 0.4),  #: accepted, and the slice stays
+    "ssh_before": (0.03, 0.3),
+    "ssh_after": (0.03, 0.3),
+    "ssh_down": (0.05, 1.0),  #: of each hour, for one host
+    "blobs": (0.03, 0.2),
+    "blobs_outage": (0.2, 1.5),
+    "reports_blocked": (0.1, 2.0),  #: of each hour, for one slice
+    "preempt": (0.2, 3.0),  #: of each slice in an hour
+    "preempt_silent": (0.2, 0.6),  #: of those: stays READY and is dead
+    "repair": (0.05, 1.0),
+    "human": (0.02, 0.3),  #: deletes or stops a slice by hand, in each hour
+    "host_dies": (0.02, 0.4),  #: of each slice in an hour: one of its hosts
+    "agent_dies": (0.02, 0.4),
+    "crash": (0.08, 0.6),  #: of each attempt
+    "hang": (0.04, 0.5),
+    "left_behind": (0.02, 0.4),
+    "flip": (0.02, 0.3),  #: a wrong number that comes once
+    "maths": (0.03, 0.4),  #: of each job
+    "pause_of_program": (0.2, 1.0),  #: no progress for a while, and nothing is wrong
+    "bad_machine": (0.02, 0.15),  #: of the machines below the slices: breaks numbers
+    "nameless": (0.05, 0.5),  #: the metadata server does not tell the machine
+    "foreign": (0.1, 0.5),  #: in each hour
+    "orphan": (0.1, 0.5),
 }
+#: seconds of work in a job
+LENGTHS = (300, 1800, 7200, 28800, 60000)
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,7 @@ class Profile:
     jobs: int
     backends: int
     hours: float
+    lengths: tuple[int, ...] = LENGTHS
 
     def __getitem__(self, name: str) -> float:
         return self.rates[name]
@@ -64,14 +76,8 @@ def draw(
 ) -> Profile:
     """The profile of a seed; what is given replaces what was drawn, and shifts nothing else."""
     drawn = {
-        name: min(0.4 if base < 0.05 else 3.0, base * random.choice((0, 1, 1, 4, 20)))
-        for name, base in RATES.items()
+        name: min(most, base * random.choice((0, 1, 1, 4, 20)))
+        for name, (base, most) in RATES.items()
     }
-    for name in ("kill_before", "kill_after", "pause"):
-        drawn[name] = min(drawn[name], 0.004)
-    drawn["look_absent"] = min(drawn["look_absent"], 0.01)
-    for name in ("store_outage", "cloud_outage", "blobs_outage"):
-        drawn[name] = min(drawn[name], 0.4)
     rates = {name: 0.0 if name in off else rate for name, rate in drawn.items()}
-    drawn_jobs, drawn_backends = random.randint(2, 6), random.randint(1, 3)
-    return Profile(rates, jobs or drawn_jobs, backends or drawn_backends, hours or 5.0)
+    return Profile(rates, jobs or 8, backends or random.randint(1, 3), hours or 22.0)

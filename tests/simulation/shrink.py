@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tests.simulation.play import Result, play
 from tests.simulation.profile import RATES
+from tests.simulation.sim import EPOCH
 
 #: lines of the log that are shown
 LINES = 60
@@ -19,28 +20,43 @@ class Small:
     off: frozenset[str] = frozenset()
     jobs: int | None = None
     backends: int | None = None
+    hours: float | None = None
 
 
 def shrink(seed: int) -> Small:
-    """Leaves out one thing after the other, as long as the same invariant still fails."""
+    """Leaves out one thing after the other, as long as the same invariant still fails: jobs, backends, hours, and
+    all faults that it does not take, by halves of them first."""
     small = Small(seed, play(seed))
     assert small.result.violation, f"seed {seed} violates nothing"
-    for jobs in (1, 2, 3):
-        if (fewer := _tried(small, jobs=jobs)) is not None:
-            small = fewer
-            break
-    for backends in (1, 2):
-        if (fewer := _tried(small, backends=backends)) is not None:
-            small = fewer
-            break
-    for fault in RATES:
-        small = _tried(small, off=small.off | {fault}) or small
-    return small
+    hours = (small.result.now - EPOCH) / 3600 + 0.1
+    for changes in (
+        *({"hours": h} for h in (hours / 4, hours / 2, hours) if h < 20),
+        *({"jobs": n} for n in (1, 2, 4)),
+        *({"backends": n} for n in (1, 2)),
+    ):
+        (name,) = changes
+        if getattr(small, name) is None:
+            small = _tried(small, **changes) or small
+    return _without(small, list(RATES))
+
+
+def _without(small: Small, faults: list[str]) -> Small:
+    fewer = _tried(small, off=small.off | set(faults))
+    if fewer is not None or len(faults) == 1:
+        return fewer or small
+    half = len(faults) // 2
+    return _without(_without(small, faults[:half]), faults[half:])
+
+
+def replay(small: Small) -> Result:
+    return play(
+        small.seed, off=small.off, jobs=small.jobs, backends=small.backends, hours=small.hours
+    )
 
 
 def _tried(small: Small, **changes: object) -> Small | None:
     wanted = replace(small, **changes)  # type: ignore[arg-type]
-    result = play(small.seed, off=wanted.off, jobs=wanted.jobs, backends=wanted.backends)
+    result = replay(wanted)
     known, found = small.result.violation, result.violation
     if known is None or found is None or found.rule != known.rule:
         return None
@@ -62,6 +78,8 @@ def command(small: Small) -> str:
         words.append(f"--jobs {small.jobs}")
     if small.backends:
         words.append(f"--backends {small.backends}")
+    if small.hours:
+        words.append(f"--hours {small.hours:g}")
     if small.off:
         words.append("--off " + ",".join(sorted(small.off)))
     return " ".join(words)

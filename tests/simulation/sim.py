@@ -40,10 +40,34 @@ class Process:
     paused_until: float = 0.0
 
 
+def _closed() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(eq=False)
 class Task:
     process: Process | None
-    go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    go: threading.Lock = field(default_factory=_closed)  #: opened by whoever hands over to it
+
+
+class _Worker(threading.Thread):
+    """A thread that carries one task after the other: starting threads takes longer than most tasks."""
+
+    def __init__(self, sim: Sim) -> None:
+        super().__init__(daemon=True)
+        self.sim, self.go = sim, _closed()
+        self.given: tuple[Task, Callable[[], object]] | None = None
+
+    def run(self) -> None:
+        while True:
+            self.go.acquire()
+            if self.given is None:
+                return
+            task, work = self.given
+            self.given = None
+            self.sim.carry(self, task, work)
 
 
 class Sim:
@@ -56,8 +80,9 @@ class Sim:
         self._count = 0
         self._main = Task(None)
         self.me = self._main  #: the task that runs now
-        self._tasks: set[Task] = set()
-        self._threads: list[threading.Thread] = []
+        self._tasks: dict[Task, None] = {}
+        self._workers: list[_Worker] = []
+        self._idle: list[_Worker] = []
         self._stopping = False
 
     def random(self, name: str) -> Random:
@@ -79,6 +104,8 @@ class Sim:
 
     def sleep(self, seconds: float) -> None:
         """Others go on meanwhile. Raises Killed when the task's process died."""
+        if self._stopping:
+            raise _Stopped
         me = self.me
         self._push(self.now + max(0.0, seconds), me)
         self._switch(me)
@@ -101,30 +128,33 @@ class Sim:
         self._push(self.now, task)
 
     def spawn(self, work: Callable[[], object], process: Process | None = None) -> Task:
-        task = Task(process)
-
-        def body() -> None:
-            task.go.acquire()
-            try:
-                self.check_alive()
-                work()
-            except (Killed, _Stopped):
-                pass
-            except BaseException as error:
-                self._fail(error)
-            finally:
-                self._tasks.discard(task)
-                if not self._stopping:
-                    self._hand_over()
-
-        thread = threading.Thread(target=body, daemon=True)
-        thread.start()
-        self._tasks.add(task)
-        self._threads.append(thread)
-        if len(self._threads) > 200:
-            self._threads = [t for t in self._threads if t.is_alive()]
+        if self._idle:
+            worker = self._idle.pop()
+        else:
+            worker = _Worker(self)
+            self._workers.append(worker)
+            worker.start()
+        task = Task(process, worker.go)
+        worker.given = (task, work)
+        self._tasks[task] = None
         self._push(self.now, task)
         return task
+
+    def carry(self, worker: _Worker, task: Task, work: Callable[[], object]) -> None:
+        """On a worker's thread: the task from its begin to its end, then whoever is next."""
+        try:
+            self.check_alive()
+            work()
+        except (Killed, _Stopped):
+            pass
+        except BaseException as error:
+            self._fail(error)
+        self._tasks.pop(task, None)
+        self._idle.append(worker)
+        if self._stopping:
+            self._main.go.release()
+        else:
+            self._hand_over()
 
     def run_until(self, when: float) -> None:
         """From the main thread. Raises what any task or callback raised."""
@@ -134,14 +164,16 @@ class Sim:
             raise self.failure
 
     def stop(self) -> None:
+        """Every task unwinds, and its thread ends."""
         self._stopping = True
-        for task in list(self._tasks):
-            self.me = task
-            task.go.release()
-            while task in self._tasks:
-                for thread in self._threads:
-                    thread.join(0.001)
+        while self._tasks:
+            self.me = next(iter(self._tasks))
+            self.me.go.release()
+            self._main.go.acquire()
         self.me = self._main
+        for worker in self._workers:
+            worker.go.release()
+            worker.join()
 
     # The hand-over ---------------------------------------------------------------------------------------------------
 

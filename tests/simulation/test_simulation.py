@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +16,23 @@ from tests.simulation.shrink import Small, command, history
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-#: seeds that once showed a bug: an old look acted upon (107, 110, 141), a lease that had run out (9, 102),
-#: a slice that died silently during set-up (20)
-VIOLATED_ONCE = (9, 20, 102, 107, 110, 141)
+LINES = (Path(__file__).parent / "seeds.txt").read_text().splitlines()
+VIOLATED_ONCE = [int(line) for line in LINES if line and not line.startswith("#")]
+FIXED = [1, 2]
+FRESH = [1_000_000 + secrets.randbelow(1_000_000_000) for _ in range(2)]
 
 
-@pytest.mark.parametrize("seed", [*range(8), *VIOLATED_ONCE])
+@pytest.mark.parametrize("seed", [*FIXED, *VIOLATED_ONCE])
 def test_every_invariant_holds(seed: int) -> None:
+    explained(seed)
+
+
+@pytest.mark.parametrize("number", range(len(FRESH)))
+def test_every_invariant_holds_for_a_seed_that_nobody_has_played(number: int) -> None:
+    explained(FRESH[number])
+
+
+def explained(seed: int) -> None:
     result = play(seed)
     if result.violation:
         shown = "\n".join(history(result))
@@ -29,11 +41,11 @@ def test_every_invariant_holds(seed: int) -> None:
 
 def test_the_same_seed_gives_the_same_history_byte_for_byte() -> None:
     digests = {_digest_in_a_new_process(3, hash_seed) for hash_seed in ("0", "1", "4711")}
-    assert digests == {play(3).digest}
+    assert digests == {play(3, jobs=3, hours=4).digest}
 
 
 def _digest_in_a_new_process(seed: int, hash_seed: str) -> str:
-    code = f"from tests.simulation.play import play; print(play({seed}).digest)"
+    code = f"from tests.simulation.play import play; print(play({seed}, jobs=3, hours=4).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     ran = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
@@ -42,11 +54,11 @@ def _digest_in_a_new_process(seed: int, hash_seed: str) -> str:
 
 
 def test_a_violation_is_shown_with_its_history_and_how_to_replay_it() -> None:
-    with planted("gone_at_first_sight"):
+    with planted("create_before_intent"):
         result = play(0)
     assert result.violation
-    assert result.violation.rule == "I5"
-    assert "VIOLATION I5" in history(result)[-1]
-    small = Small(0, result, off=frozenset({"pause", "kill_after"}), jobs=1)
-    words = "python -m tests.simulation --seed 0 --jobs 1 --off kill_after,pause"
+    assert result.violation.rule == "I6"
+    assert "VIOLATION I6" in history(result)[-1]
+    small = Small(0, result, off=frozenset({"pause", "kill_after"}), jobs=1, hours=3.0)
+    words = "python -m tests.simulation --seed 0 --jobs 1 --hours 3 --off kill_after,pause"
     assert command(small) == words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING
 
 from tests.flows.world import Killed
@@ -14,13 +15,24 @@ if TYPE_CHECKING:
     from tpujob.jobs import Jobs
 
 
-def spec(name: str, hold: str, failures: int) -> dict[str, object]:
+def spec(number: int, random: Random) -> dict[str, object]:
+    """Any program: with a pattern for its output, should it not follow the workload contract."""
+    places: list[dict[str, object]] = [
+        {"type": "v4-16", "zones": ["us-central2-b"]},
+        {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"]},
+        {"type": "v5p-16", "zones": ["us-east5-b"]},
+    ]
     return {
-        "name": name,
-        "tpu": {"type": "v4-16", "zones": ["us-central2-b"], "pricing": "spot"},
+        "name": f"job-{number}",
+        "tpu": {**random.choice(places), "pricing": "spot"},
         "run": {"command": "python train.py", "env": {"TOKEN": CANARY}},
-        "hold": hold,
-        "recovery": {"failures": failures},
+        "watch": {"nonfinite": r"step (?P<step>\d+).*loss=nan"},
+        "hold": random.choice(["1m", "10m", "15m"]),
+        "recovery": {
+            "failures": random.choice([0, 3, 3, 10]),
+            "stall": random.choice(["2m", "5m", "15m"]),
+            "on_bad_host": random.choice(["swap", "swap", "release"]),
+        },
     }
 
 
@@ -35,10 +47,9 @@ class User:
     def live(self) -> None:
         hours = self.play.profile.hours
         self.play.sim.sleep(self.random.uniform(0, hours * 3600 / 3))
-        hold = self.random.choice(["1m", "10m", "15m"])
-        wanted = spec(f"job-{self.number}", hold, self.random.choice([0, 3, 3, 10]))
+        wanted = spec(self.number, self.random)
         key = f"key-{self.number}"
-        view = self._insist(lambda api: api.create(wanted, user="ada", idempotency_key=key))
+        view = self.insist(lambda api: api.create(wanted, user="ada", idempotency_key=key))
         assert view is not None
         self.job_id = view["id"]
         if self.random.random() < 0.3:
@@ -63,9 +74,9 @@ class User:
         weights = [4, 1, 2, 2, 2, 1, 0.3]
         word, verb = self.random.choices(verbs, weights)[0]
         self.play.sim.note(f"user wants {word} {job}")
-        self._insist(verb)
+        self.insist(verb)
 
-    def _insist(self, verb: Callable[[Jobs], object]) -> dict[str, str] | None:
+    def insist(self, verb: Callable[[Jobs], object]) -> dict[str, str] | None:
         """Until a backend has answered. A user's call ends with the backend that carries it."""
         while True:
             answer: list[object] = []

@@ -1,0 +1,132 @@
+"""The Slices port: Google's real rules, and its worst moods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tests.simulation.machines import Machine
+from tests.simulation.mishaps import Mishaps
+from tests.simulation.world import World
+from tpujob.domain.model import (
+    Absent,
+    Cause,
+    Present,
+    Slice,
+    SliceSeen,
+    SliceState,
+    Unknown,
+)
+from tpujob.domain.placement import region_of
+from tpujob.errors import Refused, Transient
+from tpujob.ports import Owned
+
+
+class Cloud:
+    """The Slices port."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.sim, self.effect = world, world.sim, world.effects
+        self.mishaps = Mishaps(world)
+
+    def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
+        try:
+            seen = self.effect(
+                "look", slice.name, lambda: self._look(slice), timeout=timeout,
+                before="look_unknown", after="look_unknown",
+            )  # fmt: skip
+        except Transient as error:
+            seen = Unknown(str(error))
+        self.world.monitor.looked(slice, seen)
+        return seen
+
+    def _look(self, slice: Slice) -> SliceSeen:
+        self.world.cloud_outage.check("look")
+        now, machine = self.sim.now, self.world.machines.get(slice.name)
+        if machine is None or now < machine.listed_at:
+            return Absent()
+        if machine.absent[0] <= now < machine.absent[1]:
+            return Absent()
+        lags = machine.absent[1] + 300 <= now < machine.deleting_at
+        if lags and self.effect.hits("look_absent"):
+            machine.absent = (now, now + self.effect.random.uniform(1, 40))
+            return Absent()
+        state = machine.state(now)
+        cause = Cause.STOCKOUT if state is SliceState.FAILED else None
+        return Present(
+            state,
+            machine.endpoints() if state is SliceState.READY else (),
+            "There is no more capacity in the zone" if cause else "",
+            cause,
+        )
+
+    def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
+        self.effect(
+            "create", slice.name, lambda: self._create(slice, job_id), timeout=timeout,
+            before="cloud_before", after="cloud_after",
+        )  # fmt: skip
+
+    def _create(self, slice: Slice, job_id: str) -> None:
+        world, now, fate = self.world, self.sim.now, self.world.fate
+        world.cloud_outage.check("create")
+        world.monitor.creating(slice, job_id)
+        if slice.name in world.machines:
+            return
+        cause = world.refusal(slice)
+        if cause:
+            self.effect.counts.add(cause.lower())
+            world.monitor.refused(slice)
+            self.sim.note(f"create {slice.name} -> {cause}")
+            where = f"in region {region_of(slice.zone)}" if cause == "QUOTA" else slice.zone
+            raise Refused(f"no {slice.type} {where}", cause=cause)
+        waits = now + (fate.uniform(60, 3600) if world.hit("waits") else 0.0)
+        machine = Machine(
+            slice.name, slice.zone, job_id, slice.k, 2, now,
+            nameless=world.hit("nameless"),
+            listed_at=now + (fate.uniform(1, 40) if world.hit("late_listing") else 0.0),
+            waits_until=waits, ready_at=waits + fate.uniform(5, 240),
+        )  # fmt: skip
+        machine.idle_since = machine.ready_at
+        if world.hit("request_fails"):
+            machine.fails_at, machine.ready_at = machine.ready_at, math.inf
+        world.add(machine)
+        self.sim.note(f"created {slice.name}")
+        self.mishaps.begin(machine)
+        world.monitor.created(machine)
+
+    def delete(self, slice: Slice, *, timeout: float) -> None:
+        self.effect(
+            "delete", slice.name, lambda: self._delete(slice), timeout=timeout,
+            before="cloud_before", after="cloud_after",
+        )  # fmt: skip
+
+    def _delete(self, slice: Slice) -> None:
+        world, now = self.world, self.sim.now
+        world.cloud_outage.check("delete")
+        world.monitor.deleting(slice)
+        machine = world.machines.get(slice.name)
+        if machine is None or now >= machine.deleting_at:
+            return
+        self.sim.note(f"deleting {slice.name}")
+        if world.hit("delete_fails"):
+            return  # accepted; the operation fails later, and the slice stays as it is
+        machine.deleting_at = now
+        for program in machine.running(now):
+            program.end(now, -15, "deleted")
+        stuck = world.hit("stuck_delete")
+        pause = world.fate.uniform(600, 3000) if stuck else world.fate.uniform(3, 90)
+        self.sim.after(pause, lambda: world.vanish(machine))
+
+    def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
+        return self.effect(
+            "list", ",".join(zones), lambda: self._list(zones), timeout=timeout,
+            before="cloud_before", after="cloud_after",
+        )  # fmt: skip
+
+    def _list(self, zones: Sequence[str]) -> list[Owned]:
+        self.world.cloud_outage.check("list")
+        return [
+            Owned(m.name, m.zone, m.job, m.created)
+            for m in self.world.machines.values()
+            if m.ours and m.zone in zones and self.sim.now >= m.listed_at
+        ]

@@ -1,0 +1,186 @@
+"""The ledger of programs: what truly runs on the hosts, how far it has come, and what it has saved.
+
+The hosts of a run go in step, as collectives make them. Its future is planned when its last host starts; whatever
+befalls it cuts that short.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+BEAT = 15.0  #: seconds between reports
+STEP = 10.0  #: seconds that a step takes
+EVERY = 6  #: steps between checkpoints
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    step: int
+    attempt: int
+    good: bool  #: every number in it is finite
+
+
+@dataclass(eq=False)
+class Run:
+    """One attempt on one slice."""
+
+    job: str
+    attempt: int
+    slice: str
+    hosts: int
+    listens: bool  #: it stays before the step that it is told
+    contract: bool  #: it follows the workload contract; if not, its output is watched
+    resumed: int = 0  #: the step that it went on from
+    before: int = 0  #: it was told to resume from an earlier step than this
+    steps: int = 0  #: where it ends
+    begins: float = math.inf  #: the last of its hosts runs
+    compiles: float = 0.0  #: seconds until the first step
+    pause: tuple[float, float] = (math.inf, math.inf)  #: nobody goes on for a while, and rightly so
+    frozen: bool = False  #: in that pause the hosts stood still: nobody looked either
+    hangs: float = math.inf  #: nobody goes on any more
+    spoils: float = math.inf  #: its numbers are not finite from then on
+    quiet_host: int = -1  #: shows no sign of progress although the run goes on
+    programs: dict[int, Program] = field(default_factory=dict)
+    culprit: int = -1  #: the host whose device breaks the numbers
+    tainted: bool = False  #: what it resumed from held numbers that are not finite
+    kept: int = 0  #: the newest step that is in the ledger of checkpoints
+
+    def over(self) -> float:
+        """When it stops going on: it hangs, or a host is missing."""
+        ends = [min(p.exit_at, p.died_at) for p in self.programs.values()]
+        return min([self.hangs, *ends])
+
+    def saved_at(self) -> float:
+        """When its last host 0 saved everything, before it ended by itself."""
+        first = self.programs.get(0)
+        return first.exit_at if first and first.exit_code in (0, 75) else math.inf
+
+    def worked(self, at: float) -> float:
+        """Seconds of steps."""
+        until = min(at, self.over())
+        paused = max(0.0, min(until, self.pause[1]) - self.pause[0])
+        return max(0.0, until - self.begins - self.compiles - paused)
+
+    def step(self, at: float) -> int:
+        reached = self.resumed + int(self.worked(at) / STEP + 1e-6)
+        return min(reached, max(self.steps, self.resumed))
+
+    def when(self, worked: float) -> float:
+        """The time at which it has worked that long."""
+        plain = self.begins + self.compiles + worked
+        return plain if plain <= self.pause[0] else plain + self.pause[1] - self.pause[0]
+
+    def bad_step(self) -> int | None:
+        return None if self.spoils == math.inf else self.step(self.spoils)
+
+    def stepped(self, at: float) -> bool:
+        return self.worked(at) >= STEP
+
+    def idle(self, host: int, at: float) -> float:
+        """Seconds since its last sign of progress."""
+        if host == self.quiet_host and at > self.begins + self.compiles:
+            return at - self.begins - self.compiles
+        if self.pause[0] <= at <= self.pause[1]:
+            return at - self.pause[0]
+        if at >= self.over():
+            return at - self.over()
+        if at < self.begins + self.compiles:
+            started = self.programs[host].running_at
+            return at - started if self.contract or at < self.begins else 0.0
+        return self.worked(at) % STEP
+
+    def looks(self, host: int, at: float) -> int:
+        if self.frozen and at <= self.pause[1] + 2 and at >= self.pause[0]:
+            return 1
+        return int(self.idle(host, at))
+
+    def next_change(self, now: float) -> float:
+        """When something about it changes by itself."""
+        times = [self.begins + self.compiles, *self.pause, self.hangs, self.spoils]
+        for p in self.programs.values():
+            times += [p.setup_at, p.running_at, p.exit_at, p.died_at, p.silent_at]
+        return min((t for t in times if t > now), default=math.inf)
+
+
+@dataclass(eq=False)
+class Program:
+    """One host's part of a run."""
+
+    run: Run
+    host: int
+    workdir: str
+    physical: str  #: as the metadata server tells it
+    started: float
+    setup_at: float
+    running_at: float
+    exit_at: float = math.inf  #: planned
+    exit_code: int = 0
+    error: str = ""
+    cause: str = ""
+    verdict: dict[str, Any] | None = None
+    lines: tuple[str, ...] = ()  #: what its agent keeps of a bad end
+    died_at: float = math.inf  #: with its host: without a word
+    silent_at: float = math.inf  #: its agent is gone, and it runs on
+    told_at: float = math.inf  #: a notice was seen
+    saved_in: float | None = None
+    wrote: float = -1.0  #: when its newest report was written that somebody listed
+    stopped_by: str = ""
+
+    def alive(self, now: float) -> bool:
+        return now < self.exit_at and now < self.died_at
+
+    def end(self, at: float, code: int, why: str = "") -> None:
+        if at < self.exit_at:
+            self.exit_at, self.exit_code, self.stopped_by = at, code, why
+            self.error, self.cause, self.verdict, self.lines = "", "", None, ()
+
+    def report(self, at: float) -> dict[str, object]:
+        phase = "fetching" if at < self.setup_at else "setup" if at < self.running_at else "running"
+        said: dict[str, object] = {"phase": phase, "notice": "", "physical": self.physical}
+        if at >= self.told_at:
+            said |= {"notice": "preempted"}
+        if at >= self.running_at:
+            said |= self._progress(at)
+        if at >= self.exit_at:
+            said |= {"phase": "exited", "exit_code": self.exit_code, "saved_in": self.saved_in}
+            said |= {"error": self.error, "cause": self.cause} if self.cause else {}
+            said |= {"verdict": self.verdict} if self.verdict else {}
+        return said
+
+    def _progress(self, at: float) -> dict[str, object]:
+        run, said = self.run, dict[str, object]()
+        said |= {"idle": run.idle(self.host, at), "looks": run.looks(self.host, at)}
+        if run.contract:
+            said["program_phase"] = "train" if run.stepped(at) else "compile"
+        if run.stepped(at) and (run.contract or not run.tainted):
+            # what tells the step of another program is the same line that tells of a broken number
+            sound = run.contract or at < run.spoils
+            said["step"] = run.step(at) if sound else (run.bad_step() or 0) - (at < self.exit_at)
+        if run.contract:
+            newest = run.step(min(at, run.spoils - STEP) if run.tainted else at) // EVERY * EVERY
+            said["resumed_from"] = run.resumed
+            kept = run.step(at) if at >= run.saved_at() else max(newest, run.resumed)
+            said["checkpoint"] = kept or None
+        return said
+
+    def last_write(self, now: float, blocked: list[tuple[float, float]]) -> float | None:
+        """When it last could write its report; None: never."""
+        until = min(now, self.died_at, self.silent_at)
+        marks = [self.started, self.setup_at, self.running_at, self.told_at, self.exit_at]
+        run = self.run
+        if run.frozen:
+            marks.append(run.pause[1])
+            if run.pause[0] <= until < run.pause[1]:
+                until = run.pause[0]
+        beat = until - (until - self.started) % BEAT
+        if until > self.exit_at:
+            # the last report is its end; a blocked one is tried again and again
+            beat = self.exit_at
+            marks = [self.exit_at]
+        last = max([beat, *(m for m in marks if m <= until)])
+        for start, end in blocked:
+            if start <= last < end:
+                last = end if end <= until else start - 0.001
+        return last if last >= self.started else None

@@ -1,0 +1,226 @@
+"""Short stories of one job, without chance: what a kill or a cancel at any point of them may not spoil."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tests.simulation.machines import Machine
+from tests.simulation.mishaps import Mishaps
+from tests.simulation.plans import Work
+from tests.simulation.play import Play
+from tests.simulation.profile import RATES, Profile
+from tests.simulation.sim import EPOCH, Process, Violation
+from tests.simulation.users import spec
+from tpujob.domain.model import State
+from tpujob.jobs import Jobs
+
+JOB = "000001"
+#: virtual seconds that a story may take, kills included
+LONG = 6 * 3600.0
+EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
+
+Script = Callable[[Play], None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    script: Script
+    ends: State = State.SUCCEEDED
+    backends: int = 1
+    work: Work = field(default_factory=Work)
+
+
+def tell(
+    scenario: Scenario,
+    *,
+    kill_at: tuple[int, str] | None = None,
+    cancel_at: int | None = None,
+    seed: int = 0,
+) -> Play:
+    """Play it to its end. Raises Violation, also when it ends otherwise than it should."""
+    quiet = dict.fromkeys(RATES, 0.0)
+    profile = Profile(quiet, 1, scenario.backends, 0.0)
+
+    def script(play: Play) -> None:
+        play.world.work[JOB] = scenario.work
+        play.effects.kill_at = kill_at
+        if cancel_at is not None:
+            play.effects.at[cancel_at] = lambda: ask(play, lambda api: api.cancel(JOB))
+        submit(play)
+        scenario.script(play)
+
+    play = Play(seed, profile, script)
+    try:
+        _to_the_end(play)
+        allowed = {scenario.ends} if cancel_at is None else {scenario.ends, State.CANCELLED}
+        job = play.monitor.jobs[JOB]
+        if job.state not in allowed:
+            raise Violation("L1", JOB, f"{scenario.name} ended as {job.state}: {job.message}")
+    except Violation as error:
+        error.add_note("\n".join(play.sim.log))
+        raise
+    finally:
+        play.sim.stop()
+        play.real.close()
+    return play
+
+
+def _to_the_end(play: Play) -> None:
+    while play.sim.now < EPOCH + LONG:
+        play.sim.run_until(play.sim.now + 120)
+        job = play.monitor.jobs.get(JOB)
+        if job and job.state.final and not [m for m in play.world.machines.values() if m.ours]:
+            break
+    play.monitor.finish()
+
+
+# What a script does --------------------------------------------------------------------------------------------------
+
+
+def ask(play: Play, verb: Callable[[Jobs], object]) -> None:
+    user = play.users[0]
+    play.sim.spawn(lambda: user.insist(verb), Process("user"))
+
+
+def submit(play: Play) -> None:
+    wanted = spec(1, play.sim.random("spec"))
+    wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": "5m"}}
+    ask(play, lambda api: api.create(wanted, user="ada", idempotency_key="key"))
+
+
+def when(play: Play, state: State, do: Callable[[Machine], None], *, then: float = 3.0) -> None:
+    """Once, that many seconds after the job is first seen in this state."""
+
+    def watch() -> None:
+        while True:
+            play.sim.sleep(0.5)
+            job = play.monitor.jobs.get(JOB)
+            if job and job.state is state:
+                break
+            if job and job.state.final:
+                return
+        play.sim.sleep(then)
+        machines = [m for m in play.world.machines.values() if m.job == JOB]
+        if machines or state is State.RELEASING:
+            do(machines[-1] if machines else play.world.past[-1])
+
+    play.sim.spawn(watch, Process("fate"))
+
+
+def at(state: State, do: Callable[[Play, Machine], object], *, then: float = 3.0) -> Script:
+    return lambda play: when(play, state, lambda machine: do(play, machine) and None, then=then)
+
+
+def user(state: State, verb: Callable[[Jobs], object]) -> Script:
+    return at(state, lambda play, machine: ask(play, verb))
+
+
+def both(*scripts: Script) -> Script:
+    return lambda play: [script(play) for script in scripts] and None
+
+
+def nothing(play: Play) -> None: ...
+
+
+def _stockout(play: Play) -> None:
+    play.world.scarce["us-east5-a"] = math.inf
+
+
+def _preempted(play: Play, machine: Machine) -> None:
+    Mishaps(play.world).preempt(machine)
+
+
+def _dead_ready(play: Play, machine: Machine) -> None:
+    _preempted(play, machine)
+    machine.shown_at, machine.dead_at = math.inf, play.sim.now
+    for program in machine.running(play.sim.now):
+        program.died_at, program.told_at = play.sim.now, math.inf
+
+
+def _hangs(play: Play, machine: Machine) -> None:
+    for run in machine.runs:
+        run.hangs = play.sim.now
+        for program in run.programs.values():
+            program.exit_at = math.inf
+
+
+def _crashes(play: Play, machine: Machine) -> None:
+    for program in machine.running(play.sim.now):
+        program.end(play.sim.now + program.host, 76 if program.host else 1)
+
+
+def _bad_machine(play: Play) -> None:
+    play.world.bad.add(play.world.free["us-east5-a"][1])
+
+
+def _suspected(play: Play) -> None:
+    first = play.world.free["us-east5-a"][0]
+    given = {"zone": "us-east5-a", "weight": 2.0, "reason": "known", "op_id": "x", "at": EPOCH}
+    play.real.accuse([first], **given)
+
+
+def _store_away(play: Play, machine: Machine) -> None:
+    play.store.outage.until = play.sim.now + 400
+    _preempted(play, machine)
+
+
+def _bucket_away(play: Play, machine: Machine) -> None:
+    play.bucket.outage.until = play.sim.now + 400
+
+
+def _orphan(play: Play, machine: Machine) -> None:
+    play.plant("orphan", ours=True, age=4000.0)
+    play.plant("foreign", ours=False, age=4000.0)
+
+
+_CANCELLED, _FAILED = State.CANCELLED, State.FAILED
+_S = State
+
+SCENARIOS: Mapping[str, Scenario] = {
+    s.name: s
+    for s in (
+        Scenario("happy", nothing),
+        Scenario("stockout, then the next zone", _stockout),
+        Scenario("preempted while running", at(_S.RUNNING, _preempted, then=70.0)),
+        Scenario("preempted while it is prepared", at(_S.PREPARING, _preempted)),
+        Scenario("preempted before it is ready", at(_S.PROVISIONING, _preempted)),
+        Scenario("dead, and called ready", at(_S.RUNNING, _dead_ready)),
+        Scenario("a machine makes wrong numbers", _bad_machine, work=Work(120, contract=True)),
+        Scenario("the same, and nobody replays it", _bad_machine, work=Work(120, contract=False)),
+        Scenario("the maths breaks", nothing, ends=_FAILED, work=Work(30, contract=False, maths=8)),
+        Scenario("a suspected machine is refused", _suspected),
+        Scenario("hangs", at(_S.RUNNING, _hangs)),
+        Scenario("crashes once", at(_S.RUNNING, _crashes)),
+        Scenario("a host dies", at(_S.RUNNING, lambda p, m: Mishaps(p.world).kill_host(m))),
+        Scenario(
+            "cancelled early", user(_S.PROVISIONING, lambda a: a.cancel(JOB)), ends=_CANCELLED
+        ),
+        Scenario(
+            "cancelled while it is prepared",
+            user(_S.PREPARING, lambda a: a.cancel(JOB)),
+            ends=_CANCELLED,
+        ),
+        Scenario(
+            "cancelled while running",
+            user(_S.RUNNING, lambda a: a.cancel(JOB)),
+            ends=_CANCELLED,
+        ),
+        Scenario(
+            "held, and resumed",
+            both(
+                user(_S.RUNNING, lambda a: a.cancel(JOB)),
+                user(_S.HOLDING, lambda a: a.resume(JOB)),
+            ),
+        ),
+        Scenario(
+            "deleted while running", user(_S.RUNNING, lambda a: a.delete(JOB)), ends=_CANCELLED
+        ),
+        Scenario("two backends", at(_S.RUNNING, _preempted, then=70.0), backends=2),
+        Scenario("the store is away", at(_S.RUNNING, _store_away)),
+        Scenario("the storage is away", at(_S.RUNNING, _bucket_away)),
+        Scenario("orphans", at(_S.RUNNING, _orphan)),
+    )
+}

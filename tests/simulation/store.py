@@ -1,0 +1,142 @@
+"""The Store port in front of the real adapter: each call may fail, its reply may be lost, its caller may die."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from tests.simulation.effects import Outage
+from tests.simulation.world import World
+from tpujob.adapters import sqlite
+from tpujob.adapters.sqlite_file import SqliteFile
+from tpujob.domain.model import Event, Job, Suspect
+from tpujob.ports import Lease
+
+if TYPE_CHECKING:
+    from tests.simulation.monitor import Monitor
+
+BRIEF = 30.0  #: seconds that a call to the store may take
+
+
+class MemoryFile(SqliteFile):
+    """The real tables, in memory: one task runs at a time, so one connection serves all."""
+
+    def _opened(self) -> sqlite3.Connection:
+        db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._prepare(db)
+        return db
+
+
+def in_memory() -> sqlite.SqliteStore:
+    with mock.patch.object(sqlite, "SqliteFile", MemoryFile):
+        return sqlite.SqliteStore(Path(os.devnull))
+
+
+class SimStore:
+    def __init__(
+        self, real: sqlite.SqliteStore, world: World, monitor: Monitor, outage: Outage
+    ) -> None:
+        self.real, self.world, self.monitor, self.outage = real, world, monitor, outage
+        self._known: dict[str, Job] = {}  #: what was read since it was last written
+
+    def _effect(self, name: str, about: str, do: Callable[[], Any], *, writes: bool = True) -> Any:
+        def guarded() -> Any:
+            self.outage.check(name)
+            return do()
+
+        lost = {"before": "store_before", "after": "store_after"} if writes else {}
+        return self.world.effects(name, about, guarded, timeout=BRIEF, store=True, **lost)
+
+    def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
+        def do() -> Job:
+            stored = self.real.create(job, event, idempotency_key=idempotency_key)
+            self._known.pop(stored.id, None)
+            self.monitor.submitted(stored, idempotency_key)
+            return stored
+
+        return self._effect("submit", idempotency_key, do)
+
+    def get(self, job_id: str) -> Job:
+        self.world.sim.check_alive()
+        self.outage.check("get")
+        known = self._known.get(job_id)
+        if known is None:
+            known = self._known[job_id] = self.real.get(job_id)
+        return known
+
+    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
+        return self._effect(
+            "jobs", "", lambda: self.real.list(user=user, name=name, live=live), writes=False
+        )
+
+    def commit(
+        self,
+        job: Job,
+        event: Event | None,
+        *,
+        expected_version: int,
+        op_id: str,
+        lease: Lease | None,
+    ) -> Job:
+        def do() -> Job:
+            self._known.pop(job.id, None)
+            stored = self.real.commit(
+                job, event, expected_version=expected_version, op_id=op_id, lease=lease
+            )
+            self.monitor.committed(stored, event, expected_version, lease)
+            return stored
+
+        return self._effect("commit", f"{job.id} {event.kind if event else ''}", do)
+
+    def events(self, job_id: str, *, after: int = 0) -> list[Event]:
+        return self.real.events(job_id, after=after)
+
+    def remove(self, job_id: str, *, lease: Lease | None) -> None:
+        def do() -> None:
+            self._known.pop(job_id, None)
+            self.real.remove(job_id, lease=lease)
+            self.monitor.removed(job_id)
+
+        self._effect("remove", job_id, do)
+
+    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
+        def do() -> Lease | None:
+            lease = self.real.lease(job_id, owner, ttl=ttl, now=now)
+            self.monitor.leased(lease)
+            return lease
+
+        return self._effect("lease", job_id, do)
+
+    def release(self, lease: Lease) -> None:
+        self._effect("release", lease.job_id, lambda: self.real.release(lease))
+
+    def due(self, now: float) -> list[str]:
+        self.world.sim.check_alive()
+        self.outage.check("due")
+        return self.real.due(now)
+
+    def next_wake(self) -> float | None:
+        return self.real.next_wake()
+
+    def changes(self, after: int) -> tuple[int, list[str]]:
+        return self.real.changes(after)
+
+    def accuse(self, physicals: Sequence[str], *, op_id: str, **given: Any) -> None:
+        def do() -> None:
+            self.real.accuse(physicals, op_id=op_id, **given)
+            self.monitor.accused(tuple(physicals), op_id, given["reason"], given["weight"])
+
+        self._effect("accuse", op_id, do)
+
+    def suspects(self) -> list[Suspect]:
+        return self._effect("suspects", "", self.real.suspects, writes=False)
+
+    def put_suspect(self, suspect: Suspect) -> None:
+        self._effect("put_suspect", suspect.physical, lambda: self.real.put_suspect(suspect))
+
+    def remove_suspect(self, physical: str) -> None:
+        self._effect("remove_suspect", physical, lambda: self.real.remove_suspect(physical))
