@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.contracts.tpu_slices import KEY, SLICE, ask, fail, gone, look, wait_for
 from tests.emulator.tpu_rig import (
     PARENT,
     PROJECT,
@@ -29,7 +30,6 @@ from tpujob.domain.model import (
     Absent,
     Cause,
     Present,
-    Slice,
     SliceSeen,
     SliceState,
     Unknown,
@@ -38,19 +38,6 @@ from tpujob.emulator import drills
 from tpujob.emulator.faults import CallFault
 from tpujob.emulator.serve import TpuServer
 from tpujob.errors import Refused, Transient
-from tpujob.ports import Slices
-
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIexample tpujob"
-SLICE = Slice(
-    name="tj-000007-1",
-    k=1,
-    type="v4-16",
-    zone=ZONE,
-    pricing="spot",
-    runtime_version="tpu-ubuntu2204-base",
-    usd_per_hour=None,
-    requested_at=0.0,
-)
 
 
 @pytest.fixture
@@ -65,34 +52,6 @@ def slices(cloud: Cloud) -> Iterator[CloudTpuSlices]:
     made = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
     yield made
     made.close()
-
-
-def ask(slices: Slices, slice: Slice = SLICE, job_id: str = "000007") -> None:
-    slices.create(slice, job_id=job_id, public_key=KEY, timeout=10)
-
-
-def look(slices: Slices, slice: Slice = SLICE) -> SliceSeen:
-    return slices.look(slice, timeout=10)
-
-
-def wait_for(slices: Slices, state: SliceState, slice: Slice = SLICE) -> Present:
-    def there() -> Present | None:
-        seen = look(slices, slice)
-        return seen if isinstance(seen, Present) and seen.state is state else None
-
-    found = until(there, f"{slice.name} {state}")
-    assert found is not None
-    return found
-
-
-def gone(slices: Slices, slice: Slice = SLICE) -> None:
-    until(lambda: look(slices, slice) == Absent(), f"{slice.name} absent")
-
-
-def fail(cloud: Cloud, method: str, code: str, when: str = "pre", message: str = "") -> None:
-    with cloud.world.lock:
-        fault = CallFault(method, code, 1, "post" if when == "post" else "pre", message=message)
-        drills.fail_calls(cloud.world, fault)
 
 
 # The life of a slice -------------------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ class NodeSpec:
     metadata: Mapping[str, str]
     external_ips: bool
     body: bytes  #: the node as the caller sent it
+    autocheckpoint: bool = False  #: only v2alpha1 has a word for it
 
 
 @dataclass(slots=True)

@@ -9,6 +9,8 @@ word for is put into that word; the rest of what only this version has is not ke
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from google.cloud.tpu_v2.types import cloud_tpu as v2
 from google.cloud.tpu_v2alpha1.types import cloud_tpu as v2alpha1
 from google.longrunning import operations_pb2
@@ -34,12 +36,19 @@ class TpuV2Alpha1:
             for name, (handler, request) in self._v2.methods().items()
         }
         own = {
+            "GetNode": (self.get_node, v2alpha1.GetNodeRequest),
             "CreateNode": (self.create_node, v2alpha1.CreateNodeRequest),
             "CreateQueuedResource": (self.create_queued, v2alpha1.CreateQueuedResourceRequest),
             "SimulateMaintenanceEvent": (self.maintain, v2alpha1.SimulateMaintenanceEventRequest),
             "ListReservations": (self.list_reservations, v2alpha1.ListReservationsRequest),
         }
         return {**translated, **own}
+
+    def get_node(self, request: Message) -> Message:
+        shown = self._v2.get_node(by_name(request, v2.GetNodeRequest.pb()))
+        message = by_name(shown, v2alpha1.Node.pb())
+        message.autocheckpoint_enabled = self._world.get_node(request.name).spec.autocheckpoint
+        return message
 
     def create_node(self, request: Message) -> Message:
         translated = by_name(request, v2.CreateNodeRequest.pb())
@@ -58,7 +67,16 @@ class TpuV2Alpha1:
             if old.HasField("multi_node_params"):
                 new.multislice_params.node_count = old.multi_node_params.node_count
                 new.multislice_params.node_id_prefix = old.multi_node_params.node_id_prefix
-        return self._v2.create_queued(translated)
+        started = self._v2.create_queued(translated)
+        if any(one.node.autocheckpoint_enabled for one in asked.tpu.node_spec):
+            self._let_autocheckpoint(
+                f"{request.parent}/queuedResources/{request.queued_resource_id}"
+            )
+        return started
+
+    def _let_autocheckpoint(self, name: str) -> None:
+        queued = self._world.get_queued(name)
+        queued.specs = tuple((id, replace(spec, autocheckpoint=True)) for id, spec in queued.specs)
 
     def maintain(self, request: Message) -> Message:
         node = self._world.get_node(request.name)

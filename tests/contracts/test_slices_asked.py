@@ -1,0 +1,151 @@
+"""What a slice on Cloud TPU is asked for with: every option, as the emulated API shows it afterwards."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from google.cloud import tpu_v2
+from google.cloud.tpu_v2alpha1 import TpuClient as AlphaClient
+
+from tests.contracts.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
+from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.adapters.cloud_tpu_request import Disk, Options
+from tpujob.domain.model import Cause, Present, SliceState
+from tpujob.emulator import drills
+from tpujob.errors import Transient
+
+FULL = Options(
+    network="lab",
+    subnetwork="lab-a",
+    external_ips=False,
+    tags=("tpu", "inside"),
+    service_account="train@p.iam.gserviceaccount.com",
+    labels={"team": "vision", "tpujob-owner": "me"},
+    metadata={"color": "blue", "ssh-keys": "someone:else"},
+    startup_script="#!/bin/sh\ntrue",
+    reservation="ours",
+    disks=(Disk("data"), Disk("projects/q/zones/z/disks/d", read_only=False)),
+    wait=3600,
+)
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    yield made
+    made.stop()
+
+
+def asked_with(cloud: Cloud, options: Options, pricing: str = "spot") -> tpu_v2.QueuedResource:
+    """The queued resource, once its node is there."""
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+    slice = replace(SLICE, pricing=pricing)
+    try:
+        ask(slices, slice)
+        wait_for(slices, SliceState.READY, slice)
+    finally:
+        slices.close()
+    return cloud.client().get_queued_resource(name=queued_name(SLICE.name))
+
+
+def test_every_option_reaches_the_node(cloud: Cloud) -> None:
+    queued = asked_with(cloud, FULL)
+    node = cloud.client().get_node(name=node_name(SLICE.name))
+    network = node.network_config
+    assert (network.network, network.subnetwork) == ("lab", "lab-a")
+    assert not network.enable_external_ips
+    assert not any(e.access_config.external_ip for e in node.network_endpoints)
+    assert list(node.tags) == ["tpu", "inside"]
+    assert node.service_account.email == "train@p.iam.gserviceaccount.com"
+    assert list(node.service_account.scope) == ["https://www.googleapis.com/auth/cloud-platform"]
+    assert [(d.source_disk, d.mode.name) for d in node.data_disks] == [
+        (f"projects/{PROJECT}/zones/{ZONE}/disks/data", "READ_ONLY"),
+        ("projects/q/zones/z/disks/d", "READ_WRITE"),
+    ]
+    assert node.metadata["startup-script"] == "#!/bin/sh\ntrue"
+    assert node.metadata["color"] == "blue"
+    assert queued.queueing_policy.valid_until_duration.total_seconds() == 3600
+
+
+def test_no_option_is_stronger_than_what_makes_a_slice_ours(cloud: Cloud) -> None:
+    asked_with(cloud, FULL)
+    node = cloud.client().get_node(name=node_name(SLICE.name))
+    assert dict(node.labels) == {
+        "team": "vision",
+        "tpujob": "1",
+        "tpujob-job": "000007",
+        "tpujob-owner": "local",
+    }
+    assert node.metadata["ssh-keys"] == f"tpujob:{KEY}"
+
+
+def test_without_options_the_project_decides(cloud: Cloud) -> None:
+    queued = asked_with(cloud, Options())
+    node = cloud.client().get_node(name=node_name(SLICE.name))
+    assert node.network_config.enable_external_ips
+    assert "startup-script" not in node.metadata
+    raw = tpu_v2.QueuedResource.pb(queued)
+    assert not raw.HasField("queueing_policy")
+    assert not raw.tpu.node_spec[0].node.HasField("service_account")
+
+
+@pytest.mark.parametrize(
+    ("pricing", "tier", "scheduling", "reservation"),
+    [
+        ("spot", "spot", False, ""),  # with a tier of its own, the node must have none
+        ("on-demand", None, False, ""),
+        ("reserved", "guaranteed", True, f"projects/p/locations/{ZONE}/reservations/ours"),
+    ],
+)
+def test_the_price_is_asked_for_as_the_api_wants_it(
+    cloud: Cloud, pricing: str, tier: str | None, scheduling: bool, reservation: str
+) -> None:
+    raw: Any = tpu_v2.QueuedResource.pb(asked_with(cloud, FULL, pricing))
+    assert raw.WhichOneof("tier") == tier
+    assert raw.tpu.node_spec[0].node.HasField("scheduling_config") is scheduling
+    assert raw.reservation_name == reservation
+
+
+@pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
+def test_autocheckpoint_is_asked_for_where_the_api_has_it(cloud: Cloud, pricing: str) -> None:
+    asked_with(cloud, replace(FULL, autocheckpoint=True), pricing)
+    alpha: AlphaClient = cloud.alpha()
+    node = alpha.get_node(name=node_name(SLICE.name))
+    assert node.autocheckpoint_enabled
+    assert node.tags == ["tpu", "inside"]
+    assert cloud.world.get_node(node_name(SLICE.name)).spec.pricing == pricing
+
+
+def test_a_request_that_waits_too_long_fails_as_a_stockout(cloud: Cloud) -> None:
+    with cloud.world.lock:
+        drills.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
+    options = Options(wait=0.05)
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+    ask(slices)
+    seen = wait_for(slices, SliceState.FAILED)
+    assert seen.cause is Cause.STOCKOUT
+    slices.close()
+
+
+@pytest.mark.parametrize("options", [Options(), Options(autocheckpoint=True)], ids=["v2", "alpha"])
+def test_a_repeat_after_a_lost_answer_is_one_request(cloud: Cloud, options: Options) -> None:
+    """The id depends on the slice alone, so another backend of the same owner repeats it too."""
+    fail(cloud, "CreateQueuedResource", "UNAVAILABLE", "post")
+    for number in range(2):
+        slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+        if number == 0:
+            with pytest.raises(Transient):
+                ask(slices)
+        else:
+            ask(slices)
+            assert isinstance(look(slices), Present)
+        slices.close()
+    (request_id,) = cloud.world.requests
+    assert uuid.UUID(request_id).version == 5
+    until(lambda: len(cloud.world.nodes) == 1, "one node")
+    assert len(cloud.world.queued) == 1

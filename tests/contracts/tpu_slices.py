@@ -1,0 +1,49 @@
+"""A slice on the emulated Cloud TPU, asked for and looked at through the port."""
+
+from __future__ import annotations
+
+from tests.emulator.tpu_rig import ZONE, Cloud, until
+from tpujob.domain.model import Absent, Present, Slice, SliceSeen, SliceState
+from tpujob.emulator import drills
+from tpujob.emulator.faults import CallFault
+from tpujob.ports import Slices
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIexample tpujob"
+SLICE = Slice(
+    name="tj-000007-1",
+    k=1,
+    type="v4-16",
+    zone=ZONE,
+    pricing="spot",
+    runtime_version="tpu-ubuntu2204-base",
+    usd_per_hour=None,
+    requested_at=0.0,
+)
+
+
+def ask(slices: Slices, slice: Slice = SLICE, job_id: str = "000007", timeout: float = 10) -> None:
+    slices.create(slice, job_id=job_id, public_key=KEY, timeout=timeout)
+
+
+def look(slices: Slices, slice: Slice = SLICE) -> SliceSeen:
+    return slices.look(slice, timeout=10)
+
+
+def wait_for(slices: Slices, state: SliceState, slice: Slice = SLICE) -> Present:
+    def there() -> Present | None:
+        seen = look(slices, slice)
+        return seen if isinstance(seen, Present) and seen.state is state else None
+
+    found = until(there, f"{slice.name} {state}")
+    assert found is not None
+    return found
+
+
+def gone(slices: Slices, slice: Slice = SLICE) -> None:
+    until(lambda: look(slices, slice) == Absent(), f"{slice.name} absent")
+
+
+def fail(cloud: Cloud, method: str, code: str, when: str = "pre", message: str = "") -> None:
+    with cloud.world.lock:
+        fault = CallFault(method, code, 1, "post" if when == "post" else "pre", message=message)
+        drills.fail_calls(cloud.world, fault)
