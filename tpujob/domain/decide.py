@@ -136,6 +136,8 @@ def _holding(job: Job, seen: Seen, now: float) -> Decision:
         if not gone:
             return Decision(note_missing(job, now), wake_in=15)
         return endings.release(job, now, gone, then=State.CANCELLED, cause=Cause.CANCELLED)
+    if job.wish is Wish.RUN and any(not s.stopped for s in job.condemned):
+        return Decision(wake_in=2)  # two programs must never write into one workdir
     if job.wish is Wish.RUN:
         text = f"attempt {len(job.attempts) + 1} is being started on the held {endings.slice_name(job)}"
         return Decision(event(job, _E.RESUMED, now, text), StartProgram(), wake_in=1)

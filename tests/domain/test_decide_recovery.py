@@ -1,0 +1,185 @@
+"""Every combination of condemned slices, silent hosts, circuits and verdicts decides something legal and safe, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.domain.test_decide import ENDPOINTS, NOW, SLICES, job_in, report
+from tpujob.domain import capacity, invariants
+from tpujob.domain.decide import decide, follow_up
+from tpujob.domain.lifecycle import apply
+from tpujob.domain.model import (
+    Absent,
+    Cause,
+    Circuit,
+    CreateSlice,
+    DeleteSlice,
+    Done,
+    Job,
+    Outcome,
+    Present,
+    Report,
+    Role,
+    Seen,
+    Silence,
+    Slice,
+    SliceSeen,
+    SliceState,
+    StartProgram,
+    State,
+    StopProgram,
+    Unknown,
+    Verdict,
+    Wish,
+)
+
+AGES = (10.0, 3600.0)
+BAD = {"role": Role.CONDEMNED, "delete_reason": "wrong numbers"}
+CONDEMNED: list[dict[str, Any]] = [
+    {"condemned_at": NOW - age, "stopped": stopped, "delete_asked_at": asked}
+    for age, stopped, asked in product(AGES, (False, True), (None, NOW - 5))
+]
+VERDICTS = [
+    None,
+    Verdict(step=7, host=1, device="TPU_0", blame="device", text="host 1 computes it otherwise"),
+    Verdict(step=7, host=0, blame="model", text="not finite anywhere"),
+    Verdict(step=7, host=0, text="step 7 loss=nan"),
+    Verdict(text="loss=nan"),
+]
+ENDS: list[dict[str, Any]] = [
+    {"code": 65},
+    {"code": 71},
+    {"code": -15, "error": "loss=nan", "error_cause": Cause.NONFINITE},
+    {"code": 1, "error": "host 1: suspected", "error_cause": Cause.PREFLIGHT},
+]
+LOOKS: list[SliceSeen] = [
+    Absent(),
+    Unknown("503"),
+    *(Present(s) for s in (SliceState.PREEMPTED, SliceState.DELETING, SliceState.WAITING)),
+    Present(SliceState.READY, ENDPOINTS),
+]
+CIRCUITS = [
+    {},
+    {"us-central2-b/v4-16/spot": Circuit(Cause.STOCKOUT, 3, NOW - 900, NOW + 60, NOW - 5)},
+    {"us-central2-b/v4/spot": Circuit(Cause.QUOTA, 1, NOW - 900, NOW - 60, NOW - 90)},
+]
+
+
+def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
+    """The same job, whose earlier slice was swapped out."""
+    bad = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 4000)
+    bad = replace(bad, endpoints=ENDPOINTS, ready_at=NOW - 3900, **BAD, **condemned)
+    serving = tuple(replace(s, name="tj-000001-2", k=2) for s in job.slices)
+    attempts = tuple(replace(a, slice="tj-000001-2") for a in job.attempts)
+    return replace(job, slices=(bad, *serving), attempts=attempts)
+
+
+def safe(job: Job, seen: Seen) -> None:
+    decision = decide(job, seen, NOW)
+    where = f"{job.state}, wish {job.wish}, {job.slices}, saw {seen}: {decision}"
+    after = apply(job, decision.event) if decision.event else job  # raises IllegalEvent
+    if not invariants.of_job(job):
+        assert not invariants.of_job(after), f"{invariants.of_job(after)}: {where}"
+        if decision.event:
+            stored = replace(after, version=job.version + 1)
+            assert not invariants.of_step(job, stored), where
+    assert decision.wake_in >= 0, where
+    match decision.action:
+        case StartProgram():
+            assert after.slice is not None, where
+            assert all(s.stopped for s in job.condemned), f"two programs at once: {where}"
+        case CreateSlice():
+            opens = capacity.opens_at(after.slice, seen.circuits) if after.slice else 0.0
+            assert job.state is not State.QUEUED or opens <= NOW, (
+                f"asks for what is refused: {where}"
+            )
+        case DeleteSlice(name):
+            slice = next(s for s in after.slices if s.name == name)
+            assert slice.delete_reason, where
+            assert slice.role is Role.CONDEMNED or after.state is State.RELEASING, where
+        case StopProgram(name):
+            assert name == "" or name in [s.name for s in after.condemned], where
+        case _:
+            pass
+    if after.state.final:
+        assert not [s for s in after.slices if s.gone_at is None], f"ends with a slice: {where}"
+    if decision.action:
+        done = follow_up(after, decision.action, Done(), NOW)
+        if done:
+            assert not invariants.of_job(apply(after, done)) or invariants.of_job(job), where
+
+
+@pytest.mark.parametrize("state", [s for s in State if not s.final])
+def test_a_condemned_slice_is_stopped_and_given_back_whatever_the_job_does(state: State) -> None:
+    reported: Sequence[tuple[Report, ...]] = ((), (report(0), report(1)))
+    runs = state in (State.PREPARING, State.RUNNING)  # begun only when the earlier one is stopped
+    for wish, condemned, bad_seen, seen, reports in product(
+        Wish, CONDEMNED, LOOKS, LOOKS, reported[runs:]
+    ):
+        if runs and not condemned["stopped"]:
+            continue
+        job = with_condemned(job_in(state, wish=wish), condemned)
+        looks: dict[str, SliceSeen] = {"tj-000001-1": bad_seen, "tj-000001-2": seen}
+        safe(job, Seen(looks, reports, readable_for=100.0))
+
+
+@pytest.mark.parametrize("state", [State.PREPARING, State.RUNNING])
+def test_every_end_with_every_verdict_leads_somewhere(state: State) -> None:
+    earlier = [None, Cause.NONFINITE, Cause.BAD_HOST]
+    for verdict, end, swap, before, spent in product(
+        VERDICTS, ENDS, ("swap", "release"), earlier, (0, 99)
+    ):
+        job = job_in(state)
+        spec = {**job.spec, "recovery": {**job.spec["recovery"], "on_bad_host": swap}}
+        budgets = dict.fromkeys(("nonfinite", "bad_hosts", "preflights"), spent)
+        job = replace(job, spec=spec, spent=budgets)
+        if before:
+            job = _second(job, before)
+        given = {key: value for key, value in end.items() if key != "code"}
+        last = report(1, "exited", end["code"], verdict=verdict, physical="b", **given)
+        last = replace(last, attempt=len(job.attempts))
+        first = replace(report(0, "exited", 76, physical="a"), attempt=len(job.attempts))
+        safe(job, Seen({"tj-000001-1": LOOKS[-1]}, (first, last), readable_for=100.0))
+
+
+def _second(job: Job, cause: Cause) -> Job:
+    """The same, after an attempt that ended for that cause on other machines."""
+    (newest,) = job.attempts
+    ended = replace(
+        newest,
+        ended_at=NOW - 300,
+        outcome=Outcome.FAILED,
+        cause=cause,
+        verdict=VERDICTS[3],
+        physical=("c", "d"),
+        slice="tj-000001-0",
+    )
+    return replace(job, attempts=(ended, replace(newest, number=2)))
+
+
+@pytest.mark.parametrize("state", [State.PREPARING, State.RUNNING])
+def test_every_silence_hang_and_outage_leads_somewhere(state: State) -> None:
+    ages, idles, looks = (5.0, 400.0, 2000.0), (None, 10.0, 5000.0), (0, 4, 900)
+    silences: list[dict[int, Silence]] = [{}, {0: Silence(10.0, 1)}, {0: Silence(4000.0, 30)}]
+    phases = ("setup", "preflight", "running", "stopping")
+    for age, idle, look, phase, silent, seen, readable in product(
+        ages, idles, looks, phases, silences, LOOKS, (0.0, 100.0)
+    ):
+        one = replace(report(0, idle=idle, looks=look), age=age)
+        other = replace(report(1, phase, idle=idle, looks=look), age=5.0)
+        safe(
+            job_in(state),
+            Seen({"tj-000001-1": seen}, (one, other), readable_for=readable, silent=silent),
+        )
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.PROVISIONING, State.RELEASING])
+def test_what_is_refused_is_not_asked_for(state: State) -> None:
+    for wish, circuits, seen, wake in product(Wish, CIRCUITS, SLICES, (0.0, NOW + 5)):
+        job = replace(job_in(state, wish=wish), wake=wake)
+        safe(job, Seen({"tj-000001-1": seen}, circuits=circuits))
