@@ -6,6 +6,7 @@ dies leaves at most one job waiting for at most one lease. When ticks happen is 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
@@ -277,19 +278,33 @@ class Reconciler:
 
     def sweep(self, zones: Iterable[str]) -> list[Owned]:
         """Delete what carries our label and no live job claims, once it is older than GRACE. Slices are listed before
-        jobs, so one that is just being asked for is never taken for an orphan. Returns what it asked to delete;
-        what could not be listed or deleted is left for the next sweep."""
-        try:
-            found = self.slices.list_all(sorted(set(zones)), timeout=LOOK * 3)
-        except (Transient, Refused) as error:
-            log.warning("sweep: %s", error)
-            return []
+        jobs, so one that is just being asked for is never taken for an orphan; of a job whose record cannot be read
+        nobody knows what it claims, so nothing of it is touched. Returns what it asked to delete; what could not be
+        listed or deleted is left for the next sweep."""
+        found = self._listed(sorted(set(zones)))
         claimed = {
             s.name for job in self.store.list(live=True) for s in job.slices if s.gone_at is None
         }
+        unreadable = {job_id for job_id, _ in self.store.damaged()}
         now = self.clock.now()
-        orphans = [o for o in found if o.name not in claimed and now - o.created_at > GRACE]
+        orphans = [
+            o
+            for o in found
+            if o.name not in claimed and o.job_id not in unreadable and now - o.created_at > GRACE
+        ]
         return [o for o in orphans if self._delete_orphan(o)]
+
+    def _listed(self, zones: list[str]) -> list[Owned]:
+        """What is ours in these zones; when one of them cannot be listed, what is in the others."""
+        try:
+            return self.slices.list_all(zones, timeout=LOOK * 3)
+        except (Transient, Refused) as error:
+            log.warning("sweep: %s", error)
+        found: list[Owned] = []
+        for zone in zones if len(zones) > 1 else ():
+            with contextlib.suppress(Transient, Refused):
+                found += self.slices.list_all([zone], timeout=LOOK)
+        return found
 
     def _delete_orphan(self, orphan: Owned) -> bool:
         log.warning("sweep: no live job claims %s in %s: deleting it", orphan.name, orphan.zone)

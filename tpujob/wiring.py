@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +16,8 @@ if TYPE_CHECKING:
     from tpujob.adapters.remote import RemoteJobs
     from tpujob.jobs import Jobs
     from tpujob.loop import Loop
-    from tpujob.ports import Store
     from tpujob.stack import Access
     from tpujob.watch import Watch
-
-log = logging.getLogger(__name__)
 
 
 def client(settings: Settings) -> RemoteJobs:
@@ -65,6 +60,7 @@ def backend(settings: Settings) -> Backend:
     from tpujob.jobs import Jobs
     from tpujob.loop import Loop
     from tpujob.reconciler import Reconciler
+    from tpujob.upkeep import zones
     from tpujob.watch import Watch
 
     emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
@@ -84,7 +80,7 @@ def backend(settings: Settings) -> Backend:
         report_every=settings.report_every,
         changed=watch.poke,
     )
-    loop = Loop(reconciler, store, clock, zones=lambda: swept_zones(store))
+    loop = Loop(reconciler, store, clock, zones=lambda: zones(store))
     api = Jobs(
         store,
         blobs,
@@ -98,19 +94,6 @@ def backend(settings: Settings) -> Backend:
         circuits=reconciler.circuits,
     )
     return Backend(api, loop, watch)
-
-
-def swept_zones(store: Store) -> Iterable[str]:
-    """Where the sweep looks for slices that no job claims: nowhere while a record cannot be read, as nobody knows
-    what its job claims."""
-    from tpujob.upkeep import zones
-
-    damaged = store.damaged()
-    if damaged:
-        ids = ", ".join(job_id for job_id, _ in damaged)
-        log.error("nothing is swept while records are damaged (%s): see `tpujob fsck`", ids)
-        return ()
-    return zones(store)
 
 
 def _ready(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from tests.flows.conftest import Stage
 from tests.flows.world import Machine
 from tpujob.domain.model import State
 from tpujob.domain.suspects import THRESHOLD
-from tpujob.errors import BadRequest, NotFound, Transient
+from tpujob.errors import BadRequest, NotFound, Refused, Transient
+from tpujob.ports import Owned
 from tpujob.upkeep import zones
 
 HOUR = 3600.0
@@ -95,16 +97,32 @@ def test_a_job_whose_record_is_damaged_may_claim_its_slices(stage: Stage, tmp_pa
     assert "damaged" in broken["text"]
 
 
-def test_the_sweep_looks_nowhere_while_a_record_is_damaged(stage: Stage, tmp_path: Path) -> None:
-    from tpujob.wiring import swept_zones
-
+def test_the_sweep_leaves_what_a_damaged_record_may_claim_and_takes_the_rest(
+    stage: Stage, tmp_path: Path
+) -> None:
     job_id = stage.create()
     stage.running(job_id)
-    assert set(swept_zones(stage.store)) == set(zones(stage.store))
     damage(tmp_path, job_id)
+    leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
     stage.clock.sleep(HOUR)
-    assert stage.reconciler.sweep(swept_zones(stage.store)) == []
+    assert [o.name for o in stage.reconciler.sweep(zones(stage.store))] == ["tj-000077-1"]
     assert list(stage.cloud.machines) == ["tj-000001-1"], "a healthy slice was deleted unseen"
+
+
+def test_a_zone_that_cannot_be_listed_keeps_no_other_from_being_swept(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
+    real = stage.cloud.list_all
+
+    def list_all(asked: Sequence[str], *, timeout: float) -> list[Owned]:
+        if "us-east5-b" in asked:
+            raise Refused("us-east5-b is not enabled for this project", cause="PERMISSION")
+        return real(asked, timeout=timeout)
+
+    monkeypatch.setattr(stage.cloud, "list_all", list_all)
+    swept = stage.reconciler.sweep(["us-central2-b", "us-east5-b"])
+    assert [o.name for o in swept] == ["tj-000077-1"]
 
 
 # Machines ------------------------------------------------------------------------------------------------------------

@@ -108,6 +108,9 @@ ECHO = re.compile(
     r"|Connection (?:reset|closed) by (?:remote )?peer|another task (?:died|has (?:failed|crashed))"
 )
 
+#: what libraries print on every host that has no key file, whatever happens
+NOISE = re.compile(r"google_auth_provider|Could not find the credentials file")
+
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -282,7 +285,8 @@ def _notices(reports: Sequence[Report]) -> tuple[str, ...]:
 def _last_words(lines: Sequence[str]) -> list[str]:
     """The end of the last traceback, or of everything."""
     traceback = _traceback(lines)
-    return (traceback or [line for line in lines if line.strip()])[-6:]
+    plain = [line for line in lines if line.strip() and not NOISE.search(line)]
+    return (traceback or plain)[-6:]
 
 
 def _traceback(lines: Sequence[str]) -> list[str]:
