@@ -74,7 +74,7 @@ class Drill:
         return fault.transient and (self._spent or step > fault.step)
 
 
-def _replace(array: jax.Array, bad: set[jax.Device]) -> jax.Array:
+def _replace(array: jax.Array, bad: set[Any]) -> jax.Array:
     """The same array, but these devices hold numbers that nothing can be computed from."""
     pieces = [
         jax.device_put(_bad_like(np.asarray(shard.data)), shard.device)

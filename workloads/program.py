@@ -128,7 +128,7 @@ class Program:
         `good` is that of the step before, or `all_good()`; if it does not hold, the state stays as it is.
         """
         outcome = self._good, self._whole, self._by_row, self._by_device
-        layout = self.shardings, Outcome._make(outcome)  # pyright: ignore[reportArgumentType]
+        layout = self.shardings, Outcome._make(outcome)
         step = jax.jit(self._step, donate_argnums=0, out_shardings=layout)
         options = _IN_HASTE if in_haste and jax.default_backend() == "cpu" else None
         return step.lower(self.layout, self.all_good(), batch).compile(options)

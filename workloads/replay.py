@@ -104,12 +104,15 @@ def _verdict(finding: Finding, program: Program, host: int) -> Verdict:
             text += ", or the only device, which there is no other to compare with"
         return Verdict("model", 0, "", text)
     if finding.blame == "data":
-        shown = ", ".join(str(row) for row in finding.rows[:_NAMED_ROWS])
-        shown += ", ..." * (len(finding.rows) > _NAMED_ROWS)
-        rows, are = ("rows", "are") if len(finding.rows) > 1 else ("row", "is")
-        text = f"{rows} {shown} of the batch {are} not finite on whichever device computes them"
-        unit = finding.rows[0] * len(mesh.devices) // program.config.batch
-        whose, _ = _named([mesh.devices[min(unit, len(mesh.devices) - 1), 0]], host)
+        batch = program.config.batch
+        bad = sorted(
+            {row % batch for row in finding.rows}
+        )  # a small one is repeated for more devices
+        shown = ", ".join(map(str, bad[:_NAMED_ROWS])) + ", ..." * (len(bad) > _NAMED_ROWS)
+        which, them = ("rows", "them") if bad[1:] else ("row", "it")
+        are = "are" if bad[1:] else "is"
+        text = f"{which} {shown} of the batch {are} not finite on whichever device computes {them}"
+        whose, _ = _named([mesh.devices[bad[0] * len(mesh.devices) // batch, 0]], host)
         return Verdict("data", whose, "", f"{text}: the data made it")
     units = [list(mesh.devices[unit]) for unit in finding.units] or [list(mesh.devices.flat)]
     whose, name = _named(units[0], host)

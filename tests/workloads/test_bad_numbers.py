@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,16 @@ def test_a_hang_is_one_and_shows_where(job: Job) -> None:
     job.environment["TPUJOB_FAULT"] = "hang:step=3"
     with job.start(*SMALL, "--steps=20") as [host]:
         host.until(lambda host: host.events("step"))
-        host.tell(signal.SIGUSR1)
-        host.until(lambda host: "drills.py" in host.log.read_text())
+        host.until(_shows_that_it_is_in("drills.py"))
         assert host.process.poll() is None
         assert [event["step"] for event in host.events("step")] == [1]
+
+
+def _shows_that_it_is_in(file: str) -> Callable[[Host], bool]:
+    """Whether the stacks, asked for again and again, come to show that file."""
+
+    def asked(host: Host) -> bool:
+        host.tell(signal.SIGUSR1)
+        return file in host.log.read_text()
+
+    return asked
