@@ -44,18 +44,17 @@ def key(offer: Offer, cause: Cause, detail: str = "") -> str:
 
 def refused(circuits: Circuits, slice: Slice, detail: str, now: float) -> dict[str, Circuit]:
     """The circuits after the request for `slice` came to nothing (`slice.refused` says why). Of several that were
-    asked for before the first of them was refused, that one counts."""
+    asked for before the first of them was refused, that one counts, and the wait begins anew with each."""
     cause = slice.refused
     if cause is None:
         return dict(circuits)
     name = key(slice, cause, detail)
     old = circuits.get(name)
-    if old and slice.requested_at <= old.opened_at:
-        return dict(circuits)
-    refusals = old.refusals + 1 if old else 1
+    again = old is not None and slice.requested_at <= old.opened_at
+    refusals = old.refusals + (not again) if old else 1
     delay = retry.backoff(retry.POLICIES[cause], refusals - 1, seed=f"{name}:{refusals}")
-    since = old.since if old else now
-    return {**circuits, name: Circuit(cause, refusals, since, now + delay, opened_at=now)}
+    since, opened_at = (old.since if old else now), (old.opened_at if old and again else now)
+    return {**circuits, name: Circuit(cause, refusals, since, now + delay, opened_at)}
 
 
 def asked(circuits: Circuits, offer: Offer, now: float) -> dict[str, Circuit]:
