@@ -14,7 +14,9 @@ from tpujob.errors import Transient
 
 T = TypeVar("T")
 #: effects that change nothing: whoever dies there dies as well before the next one that does
-READS = frozenset({"look", "objects", "get", "list", "jobs", "suspects", "alive", "probe"})
+READS = frozenset(
+    {"look", "objects", "get", "list", "jobs", "damaged", "suspects", "alive", "probe"}
+)
 HOUR = 3600.0
 
 

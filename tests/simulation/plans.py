@@ -82,7 +82,7 @@ def _pause(world: World, run: Run, fate: Random, length: float) -> None:
     stall = world.monitor.stall(run.job)
     run.pause = (
         begin,
-        begin + (fate.uniform(30, 240) if run.frozen else fate.uniform(0.1, 0.7) * stall),
+        begin + (fate.uniform(30, 285) if run.frozen else fate.uniform(0.1, 0.7) * stall),
     )
 
 

@@ -19,6 +19,7 @@ from tpujob.ports import Lease
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor
 
+FOR_EVER = 1e18
 BRIEF = 30.0  #: seconds that a call to the store may take
 
 
@@ -42,6 +43,7 @@ class SimStore:
     ) -> None:
         self.real, self.world, self.monitor, self.outage = real, world, monitor, outage
         self._known: dict[str, Job] = {}  #: what was read since it was last written
+        self._waking: list[str] | None = None  #: those that wake some time, the same
 
     def _effect(self, name: str, about: str, do: Callable[[], Any], *, writes: bool = True) -> Any:
         def guarded() -> Any:
@@ -54,7 +56,7 @@ class SimStore:
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
         def do() -> Job:
             stored = self.real.create(job, event, idempotency_key=idempotency_key)
-            self._known.pop(stored.id, None)
+            self._forget(stored.id)
             self.monitor.submitted(stored, idempotency_key)
             return stored
 
@@ -63,15 +65,25 @@ class SimStore:
     def get(self, job_id: str) -> Job:
         self.world.sim.check_alive()
         self.outage.check("get")
+        return self._read(job_id)
+
+    def _read(self, job_id: str) -> Job:
         known = self._known.get(job_id)
         if known is None:
             known = self._known[job_id] = self.real.get(job_id)
         return known
 
+    def _forget(self, job_id: str) -> None:
+        self._known.pop(job_id, None)
+        self._waking = None
+
     def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
         return self._effect(
             "jobs", "", lambda: self.real.list(user=user, name=name, live=live), writes=False
         )
+
+    def damaged(self) -> list[tuple[str, str]]:
+        return self._effect("damaged", "", self.real.damaged, writes=False)
 
     def commit(
         self,
@@ -83,7 +95,7 @@ class SimStore:
         lease: Lease | None,
     ) -> Job:
         def do() -> Job:
-            self._known.pop(job.id, None)
+            self._forget(job.id)
             stored = self.real.commit(
                 job, event, expected_version=expected_version, op_id=op_id, lease=lease
             )
@@ -97,7 +109,7 @@ class SimStore:
 
     def remove(self, job_id: str, *, lease: Lease | None) -> None:
         def do() -> None:
-            self._known.pop(job_id, None)
+            self._forget(job_id)
             self.real.remove(job_id, lease=lease)
             self.monitor.removed(job_id)
 
@@ -117,7 +129,9 @@ class SimStore:
     def due(self, now: float) -> list[str]:
         self.world.sim.check_alive()
         self.outage.check("due")
-        return self.real.due(now)
+        if self._waking is None:
+            self._waking = self.real.due(FOR_EVER)
+        return [job_id for job_id in self._waking if self._read(job_id).wake <= now]
 
     def next_wake(self) -> float | None:
         return self.real.next_wake()
@@ -140,3 +154,9 @@ class SimStore:
 
     def remove_suspect(self, physical: str) -> None:
         self._effect("remove_suspect", physical, lambda: self.real.remove_suspect(physical))
+
+    def damaged(self) -> list[tuple[str, str]]:
+        return self._effect("damaged", "", self.real.damaged, writes=False)
+
+    def zones(self) -> list[str]:
+        return self._effect("zones", "", self.real.zones, writes=False)

@@ -30,7 +30,7 @@ def spec(number: int, random: Random) -> dict[str, object]:
         "hold": random.choice(["1m", "10m", "15m"]),
         "recovery": {
             "failures": random.choice([0, 3, 3, 10]),
-            "stall": random.choice(["2m", "5m", "15m"]),
+            "stall": random.choice(["2m", "2m", "5m", "15m"]),
             "on_bad_host": random.choice(["swap", "swap", "release"]),
         },
     }
