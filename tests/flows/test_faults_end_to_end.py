@@ -31,6 +31,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     assert left == [], f"no story may leave a slice behind: {left}"
 
 
+def submit(stack: LocalStack, **changes: object) -> str:
+    """The bundled program on two hosts; the job's id."""
+    file = stack.folder / "mlp.yaml"
+    file.write_text(json.dumps({**MLP, **changes}))  # JSON is YAML
+    return stack.json("create", str(file))["id"]
+
+
 def finish(stack: LocalStack, job_id: str) -> None:
     stack.run("delete", job_id, "--yes")
     stack.until(job_id, lambda v: v["state"] in ("cancelled", "failed", "succeeded"))
@@ -70,18 +77,23 @@ def test_a_host_out_of_memory_is_named_and_tried_again_once(stack: LocalStack) -
     assert len(view["attempts"]) == 2
 
 
-def test_a_program_that_hangs_is_ended_with_its_stacks_and_started_again(
+def test_a_hang_in_a_collective_is_ended_with_its_stacks_and_started_again(
     stack: LocalStack,
 ) -> None:
-    job_id = stack.create("stuck", COUNT, recovery={"stall": "5s"}, **PLAIN)
+    """Real JAX: host 1 never gets beyond a step, and host 0 waits for it in an all-reduce."""
+    stack.run("emulator", "break-host", "us-central2-b-h001", "--fault", "hang:step=30")
+    recovery = {"stall": "8s", "on_bad_host": "release"}
+    job_id = submit(stack, name="stuck", recovery=recovery, **PLAIN)
     stack.until(job_id, "running")
-    stack.run("emulator", "hang", job_id)
-    view = stack.until(job_id, lambda v: v["state"] == "running" and v["attempt"] == 2)
-    first = view["attempts"][0]
-    assert first["cause"] == "HANG"
+    stack.run("emulator", "break-host", "us-central2-b-h001", "--mend")
+    stack.run("wait", job_id, timeout=PATIENT)
+    view = stack.job(job_id)
+    assert view["state"] == "succeeded"
+    assert [a["cause"] for a in view["attempts"]] == ["HANG", None]
     assert len(view["slices"]) == 1, "the slice is not to blame"
-    assert first["evidence"], "what each process was doing is kept"
-    finish(stack, job_id)
+    stacks = "\n".join(view["attempts"][0]["evidence"])
+    assert "loop.py" in stacks or "drills.py" in stacks, f"what it was doing is kept:\n{stacks}"
+    assert view["attempts"][1]["resumed_from"] == 20
 
 
 def test_any_program_that_prints_nan_is_tried_on_other_hardware_and_then_it_is_the_maths(
@@ -107,9 +119,7 @@ def test_any_program_that_prints_nan_is_tried_on_other_hardware_and_then_it_is_t
 def test_a_bad_host_is_found_swapped_and_remembered(stack: LocalStack) -> None:
     """The whole of it with real JAX: one bad machine of two, a replay that names it, another slice, success."""
     stack.run("emulator", "break-host", "us-central2-b-h001", "--fault", "nan:step=50,device=1")
-    file = stack.folder / "digits.yaml"
-    file.write_text(json.dumps(MLP))  # JSON is YAML
-    job_id = stack.json("create", str(file))["id"]
+    job_id = submit(stack)
     stack.run("wait", job_id, timeout=PATIENT)
     view = stack.job(job_id)
     assert view["state"] == "succeeded"
