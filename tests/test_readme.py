@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.local_stack import LocalStack
+from tpujob.domain import spec
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,6 +28,14 @@ def test_it_shows_files_and_commands() -> None:
     assert len(COMMANDS) >= 10
     first = README.index("make demo"), README.index("make test")
     assert max(first) < 1000, "the two commands come first"
+
+
+def test_every_job_file_that_it_shows_is_accepted() -> None:
+    shown = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    jobs = [text for text in shown if "\ntpu:" in text]
+    assert len(jobs) >= 2
+    for text in jobs:
+        spec.load(text, "README.md")  # raises BadSpec, which says what is wrong and where
 
 
 def test_every_command_of_the_table_exists() -> None:
