@@ -9,7 +9,6 @@ from typing import Any
 from unittest import mock
 
 from tests.simulation.patches import Patch, replaced
-from tpujob import reconciler
 from tpujob.domain import capacity, condemned, decide, lifecycle, nonfinite, stall, suspects
 from tpujob.domain.model import Silence
 
@@ -124,10 +123,6 @@ def suspects_are_never_taken() -> Patch:
     return mock.patch.object(suspects, "REFUSALS", 10**6)
 
 
-def old_looks_are_acted_upon() -> Patch:
-    return mock.patch.object(reconciler, "FRESH", 1e9)
-
-
 MUTANTS: Mapping[str, Callable[[], Patch]] = {
     made.__name__: made
     for made in (
@@ -137,6 +132,6 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         no_grace_for_the_first_step, no_watchdog, nobody_is_left_behind, launches_take_for_ever,
         circuits_are_ignored, half_open_lets_everybody_through, suspicion_counts_twice,
         all_beside_a_bad_machine_are_called_bad, maths_is_held_against_machines,
-        suspects_are_never_taken, old_looks_are_acted_upon,
+        suspects_are_never_taken,
     )
 }  # fmt: skip

@@ -78,7 +78,7 @@ def _pause(world: World, run: Run, fate: Random, length: float) -> None:
     if not world.drawn(fate, "pause_of_program"):
         return
     run.frozen = fate.random() < 0.5
-    begin = run.begins + run.compiles + fate.uniform(0.1, length)
+    begin = run.begins + run.compiles + fate.uniform(0.1, min(length, 3600.0))
     stall = world.monitor.stall(run.job)
     run.pause = (
         begin,

@@ -155,8 +155,5 @@ class SimStore:
     def remove_suspect(self, physical: str) -> None:
         self._effect("remove_suspect", physical, lambda: self.real.remove_suspect(physical))
 
-    def damaged(self) -> list[tuple[str, str]]:
-        return self._effect("damaged", "", self.real.damaged, writes=False)
-
     def zones(self) -> list[str]:
         return self._effect("zones", "", self.real.zones, writes=False)
