@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from tests.workloads.rig import Host, Job
@@ -30,17 +30,23 @@ def _saved(job: Job) -> list[int]:
     return sorted(int(folder.name) for folder in folders if folder.name.isdigit())
 
 
+#: Makes the weights in a checkpoint not finite, as if they had been saved so.
+SPOIL = """
+import sys, jax, numpy, orbax.checkpoint as ocp
+with ocp.PyTreeCheckpointer() as files:
+    shapes = files.metadata(sys.argv[1]).item_metadata.tree
+    wanted = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=numpy.ndarray), shapes)
+    state = files.restore(sys.argv[1], ocp.args.PyTreeRestore(restore_args=wanted))
+    bad = lambda x: x * numpy.nan if numpy.issubdtype(x.dtype, numpy.inexact) else x
+    files.save(sys.argv[1], ocp.args.PyTreeSave(jax.tree.map(bad, state)), force=True)
+"""
+
+
 def _spoil(job: Job, step: int) -> None:
-    """Make the weights in a checkpoint not finite, as if they had been saved so."""
     folder = Path(job.workdir) / "checkpoints" / str(step) / "state"
-    with ocp.PyTreeCheckpointer() as files:
-        shapes = files.metadata(folder).item_metadata.tree
-        as_numbers = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
-        state = files.restore(folder, ocp.args.PyTreeRestore(restore_args=as_numbers))
-        spoiled = jax.tree.map(
-            lambda x: x * np.nan if np.issubdtype(x.dtype, np.inexact) else x, state
-        )
-        files.save(folder, ocp.args.PyTreeSave(spoiled), force=True)
+    # a process of its own, as one that has used jax cannot choose its devices any more
+    command = [sys.executable, "-c", SPOIL, str(folder)]
+    subprocess.run(command, check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
 
 
 def test_a_bad_device_is_named_by_both_hosts_and_the_next_attempt_begins_before_it(
