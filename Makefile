@@ -17,11 +17,12 @@ test: lint  ## every check and every test; the quick tests first
 	$(PYTEST) -m "not slow" -n 4
 	$(PYTEST) -m slow -n 2 --dist loadfile
 
-# How many; `make sim SEEDS=5000` is the long run.
+# How many; `make sim SEEDS=5000` is the long run. Kill points of each story, at most; 0: none of them.
 SEEDS ?= 100
+POINTS ?= 60
 
 sim: $(READY)  ## recovery under a virtual clock: faults and kills by the thousand, every invariant checked
-	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --points $(POINTS)
 
 lint: $(READY)  ## format, lint, types, and the direction of imports
 	$(BIN)/ruff check
