@@ -1,0 +1,73 @@
+"""What the zones offer: the emulated API's lists, kept for a while, and the table while it cannot be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contracts.tpu_slices import fail
+from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud
+from tpujob.adapters.cloud_tpu_calls import Api
+from tpujob.adapters.cloud_tpu_offers import FRESH, CloudTpuOffers
+from tpujob.domain import accelerators
+from tpujob.errors import Refused
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.cloud = Cloud(page_size=7)
+        self.api = Api(PROJECT, endpoint=self.cloud.tpu.address)
+        self.offers = CloudTpuOffers(self.api, now=lambda: self.time)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig()
+    yield made
+    made.api.close()
+    made.cloud.stop()
+
+
+def test_a_zone_has_what_the_api_lists_on_all_pages(rig: Rig) -> None:
+    known = rig.offers.known(ZONE, timeout=10)
+    assert known.listed
+    assert known.types == {t for t in accelerators.ALL if ZONE in accelerators.zones(t)}
+    assert {"v4-8", "v4-4096", "v6e-8"} <= known.types
+    assert "v2-8" not in known.types
+    assert {"tpu-ubuntu2204-base", "v2-alpha-tpuv6e", "tpu-vm-base"} <= known.runtime_versions
+
+
+def test_the_zones_are_those_of_the_project(rig: Rig) -> None:
+    assert rig.offers.zones(timeout=10) == tuple(sorted(rig.cloud.world.stock.hosts))
+
+
+def test_a_list_is_kept_for_an_hour_and_the_old_one_when_the_cloud_is_away(rig: Rig) -> None:
+    first = rig.offers.known(ZONE, timeout=10)
+    fail(rig.cloud, "ListAcceleratorTypes", "UNAVAILABLE")
+    rig.time += FRESH - 1
+    assert rig.offers.known(ZONE, timeout=10) is first
+    assert rig.cloud.world.faults.calls, "nobody was asked"
+    rig.time += 2
+    assert rig.offers.known(ZONE, timeout=10) is first
+    assert not rig.cloud.world.faults.calls
+    again = rig.offers.known(ZONE, timeout=10)
+    assert again is not first
+    assert again == first
+
+
+def test_without_the_cloud_the_table_answers(rig: Rig) -> None:
+    fail(rig.cloud, "ListAcceleratorTypes", "UNAVAILABLE")
+    offline = rig.offers.known(ZONE, timeout=10)
+    assert not offline.listed
+    assert offline.types == {t for t in accelerators.ALL if ZONE in accelerators.zones(t)}
+    assert "tpu-ubuntu2204-base" in offline.runtime_versions
+    assert rig.offers.known(ZONE, timeout=10).listed, "and the cloud is asked again"
+    fail(rig.cloud, "ListLocations", "UNAVAILABLE")
+    assert "europe-west4-a" in rig.offers.zones(timeout=10)
+
+
+def test_a_zone_that_is_closed_to_the_project_is_refused(rig: Rig) -> None:
+    with pytest.raises(Refused, match=r"mars-1-a is not found .*name others in tpu\.zones"):
+        rig.offers.known("mars-1-a", timeout=10)
