@@ -24,15 +24,14 @@ from tpujob.domain.model import (
     Seen,
     SliceState,
     StopProgram,
-    Unknown,
     Wish,
 )
 from tpujob.domain.spec import parse
 
 #: an absent slice is believed gone only when a second look, this many seconds later, agrees
 SECOND_LOOK = 60.0
-#: a report this young, in seconds, comes from a host that still lives
-ALIVE = 20.0
+#: a report that is late by no more than this many seconds comes from a host that still lives
+LATE = 5.0
 
 _E = EventKind
 
@@ -45,7 +44,7 @@ def interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
     slice = job.slice
     match slice_seen:
         case Present(state) if state in LOST:
-            if _still_saving(seen.reports):
+            if _still_saving(seen):
                 return Decision(wake_in=1)
             reports = reports_of(seen)
             lost = _lost_slice(job, slice_seen, reports)
@@ -120,8 +119,7 @@ def _lost_slice(job: Job, lost: Present, reports: Sequence[Report]) -> triage.En
     return triage.End(Outcome.INTERRUPTED, cause, None, message, says)
 
 
-def _still_saving(reports: Sequence[Report] | Unknown) -> bool:
+def _still_saving(seen: Seen) -> bool:
     """A preempted host that still reports is still saving: it is not cut off."""
-    if isinstance(reports, Unknown):
-        return False
-    return any(r.phase != "exited" and r.age < ALIVE for r in reports)
+    alive = seen.report_every + LATE
+    return any(r.phase != "exited" and r.age < alive for r in reports_of(seen))

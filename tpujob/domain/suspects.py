@@ -39,6 +39,13 @@ def avoided(suspects: Iterable[Suspect], now: float) -> list[str]:
     return sorted(s.physical for s in suspects if refused(s, now))
 
 
+def worst_first(suspects: Iterable[Suspect]) -> list[Suspect]:
+    """The highest score first, all as they have faded by one and the same time."""
+    found = list(suspects)
+    newest = max((s.updated_at for s in found), default=0.0)
+    return sorted(found, key=lambda s: (-score(s, newest), s.physical))
+
+
 def accused(suspect: Suspect, weight: float, reason: str, at: float) -> Suspect:
     """The record after one more accusation."""
     return replace(
