@@ -30,22 +30,23 @@ def _saved(job: Job) -> list[int]:
     return sorted(int(folder.name) for folder in folders if folder.name.isdigit())
 
 
-#: Makes the weights in a checkpoint not finite, as if they had been saved so.
+#: Makes the weights in checkpoints not finite, as if they had been saved so.
 SPOIL = """
 import sys, jax, numpy, orbax.checkpoint as ocp
+bad = lambda x: x * numpy.nan if numpy.issubdtype(x.dtype, numpy.inexact) else x
 with ocp.PyTreeCheckpointer() as files:
-    shapes = files.metadata(sys.argv[1]).item_metadata.tree
-    wanted = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=numpy.ndarray), shapes)
-    state = files.restore(sys.argv[1], ocp.args.PyTreeRestore(restore_args=wanted))
-    bad = lambda x: x * numpy.nan if numpy.issubdtype(x.dtype, numpy.inexact) else x
-    files.save(sys.argv[1], ocp.args.PyTreeSave(jax.tree.map(bad, state)), force=True)
+    for folder in sys.argv[1:]:
+        shapes = files.metadata(folder).item_metadata.tree
+        wanted = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=numpy.ndarray), shapes)
+        state = files.restore(folder, ocp.args.PyTreeRestore(restore_args=wanted))
+        files.save(folder, ocp.args.PyTreeSave(jax.tree.map(bad, state)), force=True)
 """
 
 
-def _spoil(job: Job, step: int) -> None:
-    folder = Path(job.workdir) / "checkpoints" / str(step) / "state"
+def _spoil(job: Job, *steps: int) -> None:
+    folders = [str(Path(job.workdir) / "checkpoints" / str(step) / "state") for step in steps]
     # a process of its own, as one that has used jax cannot choose its devices any more
-    command = [sys.executable, "-c", SPOIL, str(folder)]
+    command = [sys.executable, "-c", SPOIL, *folders]
     subprocess.run(command, check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
 
 
@@ -94,8 +95,7 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over_and_without_another_it_i
     assert line in again.log.read_text()
     assert _saved(job) == [10, 20, 30]
 
-    for step in (10, 20, 30):
-        _spoil(job, step)
+    _spoil(job, 10, 20, 30)
     with job.start(*SMALL, "--steps=40") as [last]:
         assert last.code() == Exit.NONFINITE, last.log.read_text()
     said = _verdict(last)
