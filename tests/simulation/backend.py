@@ -45,7 +45,7 @@ class SimCondition:
 
     def wait(self, timeout: float) -> None:
         self.waiting = self.sim.me
-        self.sim.sleep(timeout)
+        self.sim.sleep(max(timeout, 0.001))  # less would vanish in the rounding of the time
         self.waiting = None
 
     def notify_all(self) -> None:
