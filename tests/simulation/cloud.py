@@ -47,10 +47,12 @@ class Cloud:
             return Absent()
         if machine.absent[0] <= now < machine.absent[1]:
             return Absent()
-        lags = machine.absent[1] + 300 <= now < machine.deleting_at
-        if lags and self.effect.hits("look_absent"):
-            machine.absent = (now, now + self.effect.random.uniform(1, 40))
+        # never twice on end: that it is missing at two looks, far enough apart, is what counts as gone
+        lags = machine.found and machine.absent[1] + 300 <= now < machine.deleting_at
+        if self.effect.hits("look_absent") and lags:
+            machine.found, machine.absent = False, (now, now + self.effect.random.uniform(1, 40))
             return Absent()
+        machine.found = True
         state = machine.state(now)
         cause = Cause.STOCKOUT if state is SliceState.FAILED else None
         return Present(

@@ -33,6 +33,7 @@ class Machine:
     stopped_at: float = math.inf  #: by a person
     repair: tuple[float, float] = (math.inf, math.inf)
     absent: tuple[float, float] = (0.0, 0.0)  #: lists miss it
+    found: bool = False  #: seen since they did
     deleting_at: float = math.inf
     gone_at: float = math.inf
     down: dict[int, float] = field(default_factory=dict)  #: host -> unreachable over SSH until
