@@ -1,6 +1,6 @@
 """Text in, text out: the plan that each host of an attempt is given, and the reports that come back.
 
-The agent (`agent/agent.py`) reads the one and writes the other. Where things lie in the workdir is said here too.
+The agent (`agent/`) reads the one and writes the other. Where things lie in the workdir is said here too.
 """
 
 from __future__ import annotations
