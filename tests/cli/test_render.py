@@ -333,3 +333,15 @@ def test_the_live_panel_tells_a_condemned_slice_from_the_one_that_serves() -> No
     assert _slice(both).endswith("(and tj-000042-1, condemned)")
     assert _hosts(both) == "0: 127.9.0.1"
     assert _slice(job_view(slices=[bad], condemned=["tj-000042-1"])).endswith("condemned")
+
+
+def test_requests_that_came_to_nothing_are_counted_not_listed() -> None:
+    refused = [
+        slice_view(f"tj-000042-{k}", zone=zone, ready_at=None, gone_at=AT)
+        for k, zone in enumerate(("us-east5-b", "us-east5-a", "us-east5-b"), start=1)
+    ]
+    job = job_view(slices=[*refused, slice_view("tj-000042-4")])
+    shown = page.job_page(job, [], 80, NOW)
+    assert "tj-000042-1" not in shown
+    assert "tj-000042-4  held" in shown
+    assert "3 requests came to nothing: us-east5-b 2, us-east5-a 1" in shown

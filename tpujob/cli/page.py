@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,8 @@ def job_page(
         out += labelled(label, text, columns, color)
     if job["slices"]:
         out += ["", paint("Slices", "bold", color)]
-        out += [line for s in job["slices"] for line in _slice(s, columns)]
+        out += [line for s in job["slices"] if not _fruitless(s) for line in _slice(s, columns)]
+        out += _requests(job, columns)
     if job["attempts"]:
         out += ["", paint("Attempts", "bold", color)]
         out += [line for a in job["attempts"] for line in _attempt(a, columns, now, color)]
@@ -70,6 +72,20 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     if job["outcome"] or job["cause"]:
         facts.append(("Outcome", " ".join(filter(None, (job["outcome"], job["cause"])))))
     return facts
+
+
+def _fruitless(slice: SliceView) -> bool:
+    """A request that never became a slice."""
+    return bool(slice["gone_at"] and not slice["ready_at"])
+
+
+def _requests(job: JobView, columns: int) -> list[str]:
+    """What came to nothing, in one line: there may be many of them."""
+    zones = Counter(slice["zone"] for slice in job["slices"] if _fruitless(slice))
+    if not zones:
+        return []
+    places = ", ".join(f"{zone} {n}" for zone, n in zones.items())
+    return [clip(f"  {many(zones.total(), 'request')} came to nothing: {clean(places)}", columns)]
 
 
 def _slice(slice: SliceView, columns: int) -> list[str]:
