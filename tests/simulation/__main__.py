@@ -63,7 +63,7 @@ def many(what: str, do: Callable[[T], R], given: Sequence[T], processes: int) ->
             told = str(getattr(done[-1], "violation", done[-1]) or "")
             if told:
                 print(f"{getattr(done[-1], 'seed', '')} {told.splitlines()[0]}", flush=True)
-            if len(done) % 25 == 0:
+            if len(done) % (25 if what == "seeds" else 500) == 0:
                 print(f"{len(done)} {what} in {time.monotonic() - begun:.0f} s", flush=True)
     return done
 

@@ -91,8 +91,10 @@ def submit(play: Play) -> None:
     ask(play, lambda api: api.create(wanted, user="ada", idempotency_key="key"))
 
 
-def when(play: Play, state: State, do: Callable[[Machine], None], *, then: float = 3.0) -> None:
-    """Once, that many seconds after the job is first seen in this state."""
+def when(
+    play: Play, state: State, do: Callable[[Machine | None], object], *, then: float = 3.0
+) -> None:
+    """Once, that many seconds after the job is first seen in this state; with its slice, if there is one by then."""
 
     def watch() -> None:
         while True:
@@ -104,18 +106,18 @@ def when(play: Play, state: State, do: Callable[[Machine], None], *, then: float
                 return
         play.sim.sleep(then)
         machines = [m for m in play.world.machines.values() if m.job == JOB]
-        if machines or state is State.RELEASING:
-            do(machines[-1] if machines else play.world.past[-1])
+        do(machines[-1] if machines else None)
 
     play.sim.spawn(watch, Process("fate"))
 
 
 def at(state: State, do: Callable[[Play, Machine], object], *, then: float = 3.0) -> Script:
-    return lambda play: when(play, state, lambda machine: do(play, machine) and None, then=then)
+    """To its slice, if there is one."""
+    return lambda play: when(play, state, lambda m: m and do(play, m), then=then)
 
 
 def user(state: State, verb: Callable[[Jobs], object]) -> Script:
-    return at(state, lambda play, machine: ask(play, verb))
+    return lambda play: when(play, state, lambda m: ask(play, verb))
 
 
 def both(*scripts: Script) -> Script:
