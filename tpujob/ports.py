@@ -7,7 +7,7 @@ returns in process, over HTTP and under `--json`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
@@ -93,6 +93,16 @@ class Store(Protocol):
 
     def changes(self, after: int) -> tuple[int, list[str]]:
         """The newest change number, and the ids of jobs changed after `after` (removed ones included). Cheap."""
+        ...
+
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:
+        """From now on call `changed`, from a thread of the store's own, soon after any commit of any process, until
+        the function that this returns is called. A hint may come late, twice or, after an outage, not at all.
+        None: this store cannot tell; ask `changes` from time to time."""
+        ...
+
+    def close(self) -> None:
+        """End what follows, and let go of files and connections; the store still works afterwards."""
         ...
 
     def damaged(self) -> list[tuple[str, str]]:

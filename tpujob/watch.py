@@ -1,7 +1,8 @@
 """One follower of the store, many listeners: whoever waits for a change of a job waits here.
 
-The store is asked only while somebody listens, by one thread that ends soon after the last of them has gone. What a
-listener is told is a hint: fetch the job again. A hint may come late or for nothing; it is never the news itself.
+The store is asked only while somebody listens, by one thread that ends soon after the last of them has gone; where the
+store tells of changes by itself, it is asked when it does. What a listener is told is a hint: fetch the job again. A
+hint may come late or for nothing; it is never the news itself.
 """
 
 from __future__ import annotations
@@ -9,23 +10,29 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from tpujob.errors import TpujobError
 from tpujob.ports import Store
 
 log = logging.getLogger(__name__)
 
+#: seconds between two looks into a store that tells of changes by itself: for the hint that an outage swallowed
+TOLD = 30.0
+
 
 class Watch:
     """Thread-safe. Change numbers are the store's: they grow, and mean the same after a restart."""
 
     def __init__(self, store: Store, *, interval: float = 0.5) -> None:
-        """`interval`: seconds until the change of another process is noticed, at most; `poke` is at once."""
+        """`interval`: seconds until the change of another process is noticed, at most, where the store does not tell;
+        `poke` is at once."""
         self._store, self._interval = store, interval
         self._changed = threading.Condition()
         self._poked = threading.Event()
         self._listeners = 0
         self._follower: threading.Thread | None = None
+        self._telling = False  #: the store tells the follower of changes
         self._seen = 0  #: the store was followed up to this change
         self._last: dict[str, int] = {}  #: of each job, its last change or a later number
 
@@ -60,21 +67,36 @@ class Watch:
     # The follower ----------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """With the condition held: a follower is at work, and looks at once."""
-        self._poked.set()
+        """With the condition held: a follower is at work, and looks at once, unless it is told when to."""
+        if not self._telling:
+            self._poked.set()
         if self._follower is None:
             self._follower = threading.Thread(target=self._run, name="watch", daemon=True)
             self._follower.start()
 
     def _run(self) -> None:
-        while True:
+        stop = self._told()
+        self._telling = stop is not None
+        while self._wanted():
             self._poked.clear()
             self._look()
-            self._poked.wait(self._interval)
-            with self._changed:
-                if not self._listeners:  # nobody came within the interval, either
-                    self._follower = None
-                    return
+            self._poked.wait(TOLD if stop else self._interval)
+        if stop:
+            stop()
+
+    def _wanted(self) -> bool:
+        with self._changed:
+            if not self._listeners:  # nobody came within the interval, either
+                self._follower, self._telling = None, False
+            return bool(self._listeners)
+
+    def _told(self) -> Callable[[], None] | None:
+        """Let the store poke this thread, if it can; what ends that."""
+        try:
+            return self._store.follow(self.poke)
+        except TpujobError as error:
+            log.warning("the store does not tell of changes: %s", error)
+            return None
 
     def _look(self) -> None:
         try:

@@ -11,14 +11,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tpujob.adapters.firestore import FirestoreStore
+from tpujob.adapters.firestore_calls import Firestore
+from tpujob.adapters.firestore_values import Put
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Event, EventKind, Job, State, Wish
 from tpujob.errors import Conflict
 from tpujob.ports import Store
 
+
+def _firestore(place: str) -> Firestore:
+    """A place there: `host:port/project`."""
+    endpoint, _, project = place.partition("/")
+    return Firestore(project, endpoint=endpoint)
+
+
 #: name of the adapter -> how a store is opened at a place, which two openers of the same place share
 ADAPTERS: dict[str, Callable[[str], Store]] = {
     "sqlite": lambda place: SqliteStore(Path(place) / "jobs.db"),
+    "firestore": lambda place: FirestoreStore(_firestore(place)),
 }
 
 
@@ -30,8 +41,22 @@ def _damage_sqlite(place: str, job_id: str) -> None:
     db.close()
 
 
+def _damage_firestore(place: str, job_id: str) -> None:
+    db, path = _firestore(place), f"jobs/{job_id}"
+    found = db.read("damage", path)
+    assert found
+    version = int(str(found.fields["version"])) + 1
+    fields = {**found.fields, "document": "{", "version": version}
+    fields.pop("changed")
+    db.change("damage", [], lambda _: (None, [Put(path, fields, stamped=True)]))
+    db.close()
+
+
 #: name of the adapter -> how a record is damaged behind its back
-DAMAGE: dict[str, Callable[[str, str], None]] = {"sqlite": _damage_sqlite}
+DAMAGE: dict[str, Callable[[str, str], None]] = {
+    "sqlite": _damage_sqlite,
+    "firestore": _damage_firestore,
+}
 
 
 def a_job(name: str = "mlp", **fields: object) -> Job:

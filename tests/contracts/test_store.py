@@ -30,9 +30,11 @@ class Place:
     adapter: str
     where: str
     running: list[subprocess.Popen[str]] = field(default_factory=list)
+    opened: list[Store] = field(default_factory=list)
 
     def open(self) -> Store:
-        return ADAPTERS[self.adapter](self.where)
+        self.opened.append(ADAPTERS[self.adapter](self.where))
+        return self.opened[-1]
 
     def damage(self, job_id: str) -> None:
         """Its record is no record any more."""
@@ -71,8 +73,13 @@ def go(*processes: subprocess.Popen[str]) -> None:
 
 @pytest.fixture(params=ADAPTERS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    place = Place(request.param, str(tmp_path / "state"))
+    elsewhere = {"firestore": "firestore_place"}  #: the fixture that makes the place, if any does
+    asked = elsewhere.get(request.param)
+    where = request.getfixturevalue(asked) if asked else str(tmp_path / "state")
+    place = Place(request.param, where)
     yield place
+    for store in place.opened:
+        store.close()
     for process in place.running:
         process.kill()
         process.communicate()

@@ -7,26 +7,20 @@ lock at its start, so two writers queue up instead of failing halfway. Opening, 
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any
 
-from tpujob.adapters import sqlite_suspects
+from tpujob.adapters import sqlite_suspects, store_records
 from tpujob.adapters.sqlite_file import SqliteFile
 from tpujob.adapters.sqlite_tables import SCRIPTS
-from tpujob.domain.codec import event_from_json, job_from_json, to_json
-from tpujob.domain.model import Event, Job, Suspect, Wish
-from tpujob.errors import Conflict, Fenced, NotFound, StoreError
+from tpujob.adapters.store_records import CACHED, REMEMBERED
+from tpujob.domain.codec import event_from_json, job_from_json
+from tpujob.domain.model import Event, Job, Suspect
+from tpujob.errors import StoreError
 from tpujob.ports import Lease
-
-#: of one job: how many commits back a repeat is still recognised; one that is older meets the version check
-REMEMBERED = 16
-#: decoded records kept; a job of 64 hosts takes about 30 kB
-CACHED = 4096
 
 log = logging.getLogger(__name__)
 
@@ -96,10 +90,7 @@ class SqliteStore:
             version, _ = _row(db, job.id)
             _check_lease(db, job.id, lease)
             if version != expected_version:
-                raise Conflict(
-                    f"job {job.id} is at version {version} by now, not {expected_version}",
-                    hint="somebody else changed it: look again",
-                )
+                raise store_records.moved_on(job.id, version, expected_version)
             stored = replace(job, version=version + 1)
             _write(db, stored, event, op_id)
         return stored
@@ -109,7 +100,7 @@ class SqliteStore:
             _row(db, job_id)
             query = "SELECT document FROM events WHERE job_id = ? AND seq > ? ORDER BY seq"
             rows = db.execute(query, (job_id, after)).fetchall()
-        return [event_from_json(_parse(job_id, text)) for (text,) in rows]
+        return [event_from_json(store_records.parse(job_id, text)) for (text,) in rows]
 
     def remove(self, job_id: str, *, lease: Lease | None) -> None:
         with self._file.writing() as db:
@@ -176,6 +167,10 @@ class SqliteStore:
             newest = rows[-1][0] if rows else _newest(db)
         return newest, [job_id for _, job_id in rows]
 
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:  # noqa: ARG002
+        """None: a file tells nobody; `changes` costs a few microseconds."""
+        return None
+
     # Suspects --------------------------------------------------------------------------------------------------------
 
     def accuse(
@@ -224,7 +219,7 @@ class SqliteStore:
         known = self._decoded.get(job_id)
         if known and known.version == version:
             return known
-        job = job_from_json(_parse(job_id, text))
+        job = job_from_json(store_records.parse(job_id, text))
         if len(self._decoded) >= CACHED:
             self._decoded.clear()
         self._decoded[job_id] = job
@@ -237,7 +232,7 @@ class SqliteStore:
 def _row(db: Connection, job_id: str) -> tuple[int, str]:
     row = db.execute("SELECT version, document FROM jobs WHERE id = ?", (job_id,)).fetchone()
     if row is None:
-        raise NotFound(f"there is no job {job_id}", hint="`tpujob list --all` shows what there is")
+        raise store_records.missing(job_id)
     return row
 
 
@@ -246,17 +241,16 @@ def _check_lease(db: Connection, job_id: str, lease: Lease | None) -> None:
         return
     row = db.execute("SELECT owner, token FROM leases WHERE job_id = ?", (job_id,)).fetchone()
     if row and row[1] != lease.token:
-        raise Fenced(f"job {job_id} is led by {row[0]} by now", hint="another backend acts for it")
+        raise store_records.fenced(job_id, row[0])
 
 
 def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> None:
-    text = json.dumps(to_json(job), separators=(",", ":"))
-    idle = job.state.final and job.wish is not Wish.CLEAN
+    text = store_records.job_text(job)
     values = (
         job.user,
         job.name,
         not job.state.final,
-        None if idle else job.wake,
+        store_records.waking(job),
         job.version,
         text,
     )
@@ -266,7 +260,7 @@ def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> No
         (job.id, *values, int(job.id)),
     )
     if event:
-        document = json.dumps(to_json(replace(event, seq=job.version)), separators=(",", ":"))
+        document = store_records.event_text(event, job.version)
         db.execute("INSERT INTO events VALUES (?, ?, ?)", (job.id, job.version, document))
     if op_id:
         db.execute("INSERT INTO ops VALUES (?, ?, ?, ?)", (job.id, job.version, op_id, text))
@@ -283,10 +277,3 @@ def _changed(db: Connection, job_id: str) -> None:
 
 def _newest(db: Connection) -> int:
     return db.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()[0]
-
-
-def _parse(job_id: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise StoreError(f"the record of job {job_id} is damaged: {error}") from error

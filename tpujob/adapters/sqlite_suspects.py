@@ -28,8 +28,7 @@ def accuse(db: Connection, physical: str, zone: str, weight: float, reason: str,
 def all_of(db: Connection) -> list[Suspect]:
     """The highest score first, all as they have faded by one and the same time."""
     found = [_suspect(row) for row in db.execute(f"SELECT {_COLUMNS} FROM suspects")]  # noqa: S608
-    newest = max((s.updated_at for s in found), default=0.0)
-    return sorted(found, key=lambda s: (-suspects.score(s, newest), s.physical))
+    return suspects.worst_first(found)
 
 
 def put(db: Connection, suspect: Suspect) -> None:

@@ -1,4 +1,4 @@
-"""Jobs and events to and from JSON documents, the form in which every store keeps them.
+"""Jobs, events and suspects to and from JSON documents, the form in which every store keeps them.
 
 The fields and their types are read from the records themselves, once, so a new field needs nothing here. A document
 lacks a field that its writer did not know: the record's default stands in. A field that the record does not know is
@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from tpujob.domain.model import Event, Job, Json
+from tpujob.domain.model import Event, Job, Json, Suspect
 from tpujob.errors import StoreError
 
 SCHEMA_VERSION = 1  #: of the documents written here; one newer is read, two newer is refused
@@ -24,7 +24,7 @@ Convert = Callable[[Any], Any]
 Document = dict[str, Json]
 
 
-def to_json(record: Job | Event) -> Document:
+def to_json(record: Job | Event | Suspect) -> Document:
     """The record as a document of plain JSON types, every field named."""
     return _writer(type(record))(record)
 
@@ -42,6 +42,11 @@ def job_from_json(document: Json) -> Job:
 def event_from_json(document: Json) -> Event:
     """The event that `to_json` was given. Raises StoreError, naming the field."""
     return _read(Event, document)
+
+
+def suspect_from_json(document: Json) -> Suspect:
+    """The suspect that `to_json` was given. Raises StoreError, naming the field."""
+    return _read(Suspect, document)
 
 
 def _readable(document: Document, version: int) -> Document:

@@ -1,0 +1,110 @@
+"""Between a store and Firestore: counts what is billed, sees every request, and fails on demand."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+LOSE = "lose"  #: the request is carried out and its reply lost
+Fault = Callable[[str, Any], "grpc.StatusCode | str | None"]
+
+
+class Failure(grpc.RpcError):
+    """What the client library sees of a request that failed."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        self._code, self._details = code, details
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return self._details
+
+    def trailing_metadata(self) -> tuple[()]:
+        return ()
+
+    def result(self) -> Any:
+        raise self
+
+
+class Network(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    """`fault` is asked about each request, by the name of its method, and says how it fails; None: it does not."""
+
+    def __init__(self, fault: Fault = lambda method, request: None) -> None:
+        self.fault = fault
+        self.seen: list[tuple[str, Any, float | None]] = []  #: method, request, its time limit
+        self.billed: Counter[str] = Counter()  #: reads, writes and deletes, as they are charged
+        self._lock = threading.Lock()
+
+    def methods(self) -> list[str]:
+        return [method for method, _, _ in self.seen]
+
+    def bill(self, what: str, count: int) -> None:
+        with self._lock:
+            self.billed[what] += count
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        lost = self._before(details, request)
+        reply = continuation(details, request)
+        if lost:
+            reply.result()
+            raise Failure(grpc.StatusCode.UNAVAILABLE, "the reply was lost")
+        if details.method.endswith("/Commit") and reply.code() is grpc.StatusCode.OK:
+            for write in request.writes:
+                self.bill("deletes" if write.delete else "writes", 1)
+        return reply
+
+    def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
+        if self._before(details, request):
+            raise Failure(grpc.StatusCode.UNAVAILABLE, "the reply was lost")
+        answers = continuation(details, request)
+        if details.method.endswith("/BatchGetDocuments"):  # also those that are not there
+            self.bill("reads", len(request.documents))
+            return answers
+        return _Counted(answers, self, "document", least=1)
+
+    def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
+        self._before(details, None)
+        return _Counted(continuation(details, requests), self, "document_change", least=0)
+
+    def _before(self, details: Any, request: Any) -> bool:
+        method = details.method.rpartition("/")[2]
+        with self._lock:
+            self.seen.append((method, request, details.timeout))
+            fault = self.fault(method, request)
+        if isinstance(fault, grpc.StatusCode):
+            raise Failure(fault, f"as the test asked: {fault.name}")
+        return fault == LOSE
+
+
+class _Counted:
+    """A stream of answers; each that has `part` is a document that was read, and a query costs at least `least`."""
+
+    def __init__(self, answers: Any, network: Network, part: str, *, least: int) -> None:
+        self._answers, self._network, self._part, self._least = answers, network, part, least
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            answer = next(self._answers)
+        except StopIteration:
+            self._network.bill("reads", self._least)
+            raise
+        if type(answer).pb(answer).HasField(self._part):
+            self._network.bill("reads", 1)
+            self._least = 0
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._answers, name)

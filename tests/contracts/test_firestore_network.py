@@ -1,0 +1,353 @@
+"""The Firestore store on a network that fails: nothing is lost, nothing happens twice, and the user is told clearly."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.contracts.firestore_network import LOSE, Network
+from tests.contracts.stores import a_job, an_event
+from tests.contracts.test_store import a_slice
+from tpujob.adapters.firestore import FirestoreStore
+from tpujob.adapters.firestore_calls import REFUSALS, Firestore, Patience
+from tpujob.domain.model import Job, Suspect
+from tpujob.errors import Fenced, NotFound, StoreError, Transient
+from tpujob.ports import Lease
+from tpujob.watch import Watch
+
+LONG = 30.0  #: seconds; no test waits so long, unless it is about to fail
+
+
+@dataclass
+class Time:
+    """Waits in no time, and remembers how long it would have been."""
+
+    now: float = 0.0
+    pauses: list[float] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def patience(self) -> Patience:
+        return Patience(sleep=self.sleep, clock=lambda: self.now, chance=lambda: 1.0)
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture
+def firestore(firestore_place: str, network: Network, time: Time) -> Firestore:
+    endpoint, _, project = firestore_place.partition("/")
+    return Firestore(project, endpoint=endpoint, patience=time.patience(), interceptors=[network])
+
+
+@pytest.fixture
+def store(firestore: Firestore) -> Iterator[FirestoreStore]:
+    store = FirestoreStore(firestore)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def job(store: FirestoreStore) -> Job:
+    return store.create(a_job(), an_event())
+
+
+@contextmanager
+def failing(network: Network, method: str, *faults: grpc.StatusCode | str) -> Iterator[None]:
+    """The next requests of that method fail so, one after the other."""
+    left = list(faults)
+    network.fault = lambda asked, _: left.pop(0) if left and asked == method else None
+    yield
+    network.fault = lambda *_: None
+    assert not left, f"{left} of {method} was never met"
+
+
+def moved(store: FirestoreStore, job: Job, *, op: str = "op", lease: Lease | None = None) -> Job:
+    version = job.version
+    return store.commit(job, an_event("moved"), expected_version=version, op_id=op, lease=lease)
+
+
+# Replies that are lost -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leased", [True, False])
+def test_a_commit_that_was_applied_although_its_reply_was_lost_is_recognised(
+    store: FirestoreStore, network: Network, time: Time, job: Job, leased: bool
+) -> None:
+    lease = store.lease(job.id, "a", ttl=60, now=0) if leased else None
+    with failing(network, "Commit", LOSE):
+        assert moved(store, job, lease=lease).version == 2
+    assert store.get(job.id).version == 2
+    assert [e.seq for e in store.events(job.id)] == [1, 2]
+    assert len(time.pauses) == 1, "it was tried again after a pause"
+
+
+def test_a_lost_reply_is_recognised_although_somebody_else_has_moved_on(
+    store: FirestoreStore, network: Network, job: Job, firestore_place: str
+) -> None:
+    endpoint, _, project = firestore_place.partition("/")
+    other = FirestoreStore(Firestore(project, endpoint=endpoint))
+    left: list[Any] = [LOSE]
+
+    def fault(method: str, _: Any) -> Any:
+        if method == "Commit" and left:
+            return left.pop()
+        if method == "BatchGetDocuments" and not left and other.get(job.id).version == 2:
+            moved(other, other.get(job.id), op="theirs")
+        return None
+
+    network.fault = fault
+    mine = moved(store, job, op="mine")
+    other.close()
+    assert mine.version == 2
+    assert [e.seq for e in store.events(job.id)] == [1, 2, 3]
+
+
+def test_a_job_is_created_once_although_the_reply_was_lost(
+    store: FirestoreStore, network: Network
+) -> None:
+    with failing(network, "Commit", LOSE):
+        made = store.create(a_job(), an_event())
+    assert made.id == "000001"
+    assert [j.id for j in store.list()] == ["000001"]
+
+
+def test_whatever_loses_its_reply_is_done_once(
+    store: FirestoreStore, network: Network, job: Job
+) -> None:
+    with failing(network, "Commit", LOSE):
+        first = store.lease(job.id, "a", ttl=60, now=0)
+    assert first
+    assert store.lease(job.id, "b", ttl=60, now=1) is None
+    with failing(network, "Commit", LOSE):
+        store.release(first)
+    second = store.lease(job.id, "b", ttl=60, now=1)
+    assert second
+    assert second.token > first.token
+    with failing(network, "Commit", LOSE):
+        store.accuse(["h1"], zone="z", weight=2.0, reason="r", op_id="x", at=0.0)
+    assert [s.score for s in store.suspects()] == [2.0]
+    with failing(network, "Commit", LOSE):
+        store.remove(job.id, lease=second)
+    with pytest.raises(NotFound):
+        store.get(job.id)
+
+
+# Requests that fail --------------------------------------------------------------------------------------------------
+
+AGAIN = [code for code in grpc.StatusCode if code.name not in REFUSALS and code.value[0] != 0]
+
+
+@pytest.mark.parametrize("code", AGAIN, ids=lambda code: code.name)
+def test_what_may_pass_is_tried_again_also_when_a_read_was_refused(
+    store: FirestoreStore, network: Network, time: Time, job: Job, code: grpc.StatusCode
+) -> None:
+    lease = store.lease(job.id, "a", ttl=60, now=0)
+    with failing(network, "BatchGetDocuments", code, code):
+        assert moved(store, job, lease=lease).version == 2
+    with failing(network, "Commit", code):
+        assert moved(store, store.get(job.id), op="next", lease=lease).version == 3
+    with failing(network, "RunQuery", code):
+        assert len(store.list()) == 1
+    assert len(time.pauses) == 4
+
+
+@pytest.mark.parametrize("code", list(REFUSALS))
+def test_a_clear_no_is_told_at_once_with_a_cure(
+    store: FirestoreStore, network: Network, time: Time, code: str
+) -> None:
+    network.fault = lambda *_: grpc.StatusCode[code]
+    for call in (store.list, lambda: store.get("000001")):
+        with pytest.raises(StoreError, match="Firestore says no") as caught:
+            call()
+        assert caught.value.hint == REFUSALS[code]
+        assert not isinstance(caught.value, NotFound), "a refused read is no missing job"
+    assert time.pauses == []
+
+
+def test_an_outage_ends_in_an_error_for_a_person_after_bounded_tries(
+    store: FirestoreStore, network: Network, time: Time, job: Job
+) -> None:
+    network.fault = lambda *_: grpc.StatusCode.UNAVAILABLE
+    before = len(network.seen)
+    with pytest.raises(Transient, match="read job 000001: Firestore does not answer"):
+        store.get(job.id)
+    limits = Patience()
+    assert len(network.seen) - before == limits.tries
+    assert time.now <= limits.seconds
+    assert time.pauses == sorted(time.pauses)
+    assert time.pauses[-1] > 8 * time.pauses[0], "from try to try it waits longer"
+    network.fault = lambda *_: None
+    assert store.get(job.id) == job, "nothing is needed but the end of the outage"
+
+
+def test_endless_contention_ends_in_an_error_for_a_person(
+    store: FirestoreStore, network: Network, job: Job
+) -> None:
+    for code in (grpc.StatusCode.ABORTED, grpc.StatusCode.FAILED_PRECONDITION):
+        network.fault = lambda method, _, code=code: code if method == "Commit" else None
+        with pytest.raises(Transient, match="write job 000001"):
+            moved(store, job)
+    network.fault = lambda *_: None
+    assert store.get(job.id) == job
+
+
+def test_pauses_are_spread_by_chance() -> None:
+    chance = random.Random(7).random
+    pauses = [Patience(chance=chance).pause(3) for _ in range(20)]
+    assert len(set(pauses)) == 20
+    assert all(0.1 <= pause <= 0.2 for pause in pauses)
+
+
+def test_every_request_has_a_time_limit(store: FirestoreStore, network: Network, job: Job) -> None:
+    lease = store.lease(job.id, "a", ttl=60, now=0)
+    moved(store, job, lease=lease)
+    with pytest.raises(Fenced):
+        moved(store, job, op="z", lease=Lease(job.id, "z", 0, 0.0))
+    for call in (store.list, store.damaged, store.zones, store.suspects, store.next_wake):
+        call()
+    store.changes(0)
+    store.due(0)
+    store.put_suspect(Suspect("h", "z", 0.0, 0.0))
+    store.remove_suspect("h")
+    store.remove(job.id, lease=lease)
+    limits = {(method, timeout) for method, _, timeout in network.seen}
+    assert {m for m, _ in limits} == {"BatchGetDocuments", "Commit", "RunQuery", "Rollback"}
+    assert all(timeout and timeout <= Patience().request for _, timeout in limits), limits
+
+
+def test_nothing_but_reads_and_the_commit_happens_in_a_transaction(
+    store: FirestoreStore, network: Network, job: Job
+) -> None:
+    lease = store.lease(job.id, "a", ttl=60, now=0)
+    network.seen.clear()
+    moved(store, job, lease=lease)
+    assert network.methods() == ["BatchGetDocuments", "Commit"]
+    locked, commit = (request for _, request, _ in network.seen)
+    assert "read_write" in locked.new_transaction
+    assert commit.transaction
+
+
+def test_locks_are_given_back_when_nothing_is_written(
+    store: FirestoreStore, network: Network, job: Job
+) -> None:
+    store.lease(job.id, "a", ttl=60, now=0)
+    network.seen.clear()
+    with pytest.raises(Fenced):
+        moved(store, job, lease=Lease(job.id, "old", 0, 0.0))
+    assert network.methods() == ["BatchGetDocuments", "Rollback"]
+
+
+def test_without_credentials_the_message_says_what_to_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+    store = FirestoreStore(Firestore("project"))
+    with pytest.raises(StoreError, match="no credentials") as caught:
+        store.get("000001")
+    assert "gcloud auth" in caught.value.hint
+
+
+# Sizes and damage ----------------------------------------------------------------------------------------------------
+
+
+def test_a_record_of_many_hosts_is_kept_and_one_too_large_is_refused(
+    store: FirestoreStore,
+) -> None:
+    many = tuple(a_slice("us-central2-b", k) for k in range(1, 5000))
+    stored = store.create(a_job(slices=many), an_event())
+    assert FirestoreStore(store._db).get(stored.id) == stored
+    noise = random.Random(7).randbytes(1_200_000).hex()
+    with pytest.raises(StoreError, match="at most 1 MiB; nothing was stored"):
+        store.create(a_job(spec={"env": noise}), an_event())
+    with pytest.raises(StoreError, match="an event of job"):
+        store.commit(stored, an_event(noise), expected_version=1, op_id="x", lease=None)
+    assert [j.version for j in store.list()] == [1]
+
+
+def test_tokens_grow_although_the_document_of_the_lease_is_lost(
+    store: FirestoreStore, firestore: Firestore, job: Job
+) -> None:
+    for owner in "abc":
+        old = store.lease(job.id, owner, ttl=0, now=0)
+    assert old
+    moved(store, job, lease=old)
+    firestore.remove("lose", [f"leases/{job.id}"])
+    new = store.lease(job.id, "d", ttl=60, now=0)
+    assert new
+    assert new.token > old.token
+    with pytest.raises(Fenced, match="led by d"):
+        moved(store, store.get(job.id), op="late", lease=old)
+
+
+# Following -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_follower_hears_of_another_opener_at_once(
+    store: FirestoreStore, firestore_place: str, job: Job
+) -> None:
+    endpoint, _, project = firestore_place.partition("/")
+    other = FirestoreStore(Firestore(project, endpoint=endpoint))
+    heard = threading.Event()
+    stop = store.follow(heard.set)
+    assert stop
+    hears(heard, "what was changed lately is told at the start")
+    moved(other, job)
+    hears(heard, "a commit")
+    other.remove(job.id, lease=None)
+    hears(heard, "a removal")
+    stop()
+    other.create(a_job(), an_event())
+    assert threads() == 0
+    assert not heard.is_set(), "after the end nothing is told"
+    other.close()
+
+
+def test_a_stream_that_breaks_is_begun_again_where_it_ended(
+    store: FirestoreStore, network: Network, job: Job
+) -> None:
+    heard = threading.Event()
+    broken: list[grpc.StatusCode] = [grpc.StatusCode.UNAVAILABLE]
+    network.fault = lambda method, _: broken.pop() if method == "Listen" and broken else None
+    stop = store.follow(heard.set)
+    assert stop
+    hears(heard, "the second stream works")
+    stream: Callable[[], Any] = store._follower._stream._call.cancel  # type: ignore[union-attr]
+    stream()
+    moved(store, job)
+    hears(heard, "a commit while there was no stream")
+    stop()
+    assert threads() == 0
+
+
+def test_a_watch_hears_long_before_its_next_look(store: FirestoreStore, job: Job) -> None:
+    watch = Watch(store, interval=LONG)
+    start = watch.now()
+    threading.Timer(0.3, moved, (store, job)).start()
+    assert watch.wait(job.id, start, LONG / 2) > start
+    watch.poke()  # ends the follower
+
+
+def hears(heard: threading.Event, what: str) -> None:
+    assert heard.wait(LONG), f"not told: {what}"
+    heard.clear()
+
+
+def threads() -> int:
+    return sum(thread.name == "firestore-follow" for thread in threading.enumerate())
