@@ -1,7 +1,7 @@
 """When ticks happen: one scheduler thread, a few workers, no thread or process of a job's own.
 
-A live job is looked at when its last tick asked for it, at once when its record changes, and every second while
-somebody follows it.
+A live job is looked at when its last tick asked for it, at once when this backend changes its record, within RESYNC
+seconds when another one does, and every second while somebody follows it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from tpujob.errors import TpujobError
 from tpujob.ports import Clock, Store
 from tpujob.reconciler import Reconciler
 
@@ -43,6 +44,7 @@ class Loop:
         self._busy: set[str] = set()
         self._again: set[str] = set()  #: poked while busy
         self._attended: dict[str, float] = {}  #: until when somebody follows it
+        self._change: int | None = None  #: the newest change that was looked into; None: none yet
         self._stopping = False
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tick")
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
@@ -92,11 +94,24 @@ class Loop:
             self._wait(min(next_resync, next_sweep))
 
     def _resync(self, now: float) -> None:
+        """Look for what other backends left: jobs that are due, and jobs that they moved while we let them sleep."""
         due = self._guarded(lambda: self._store.due(now)) or []
+        moved = self._guarded(self._moved) or []
         with self._wakeup:
             for job_id in due:
                 if job_id not in self._when and job_id not in self._busy:
                     self._when[job_id] = now
+            for job_id in moved:
+                if self._when.get(job_id, 0.0) > now + RESYNC:
+                    self._when[job_id] = now
+
+    def _moved(self) -> list[str]:
+        """The jobs that were changed since this was last asked, by whomever."""
+        if self._change is None:
+            self._change = self._store.changes(0)[0]
+            return []
+        self._change, moved = self._store.changes(self._change)
+        return moved
 
     def _dispatch(self, now: float) -> None:
         with self._wakeup:
@@ -120,6 +135,8 @@ class Loop:
         wake_in: float | None = 30.0  # after a bug or a broken store: not at once, and not never
         try:
             wake_in = self._reconciler.tick(job_id)
+        except TpujobError as error:
+            log.warning("job %s: %s; looking again in 30 s", job_id, error)
         except Exception:
             log.exception("job %s: the tick failed", job_id)
         now = self._clock.now()
@@ -138,6 +155,9 @@ class Loop:
     def _guarded(self, call: Callable[[], T]) -> T | None:
         try:
             return call()
+        except TpujobError as error:
+            log.warning("the loop goes on: %s", error)
+            return None
         except Exception:
             log.exception("the loop goes on after an error")
             return None

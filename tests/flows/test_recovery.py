@@ -10,6 +10,7 @@ import pytest
 from tests.flows.conftest import SPEC, Stage
 from tpujob.domain.model import Cause, Outcome, SliceState, State, Wish
 from tpujob.errors import BadRequest
+from tpujob.loop import RESYNC, Loop
 
 
 def test_a_job_runs_to_its_end_and_its_slice_is_given_back(stage: Stage) -> None:
@@ -460,3 +461,19 @@ def test_evidence_is_read_from_few_hosts_and_for_a_short_time(
     assert stage.bucket.gets == most
     assert stage.clock.now() - before <= 5.0
     assert stage.job(job_id).attempts[0].cause is Cause.CRASH
+
+
+def test_a_sleeping_job_that_another_backend_moved_is_looked_at_within_half_a_minute(
+    stage: Stage,
+) -> None:
+    """It may have died since, and nobody else would look before the long sleep is over."""
+    job_id = stage.create()
+    now = stage.clock.now()
+    loop = Loop(stage.reconciler, stage.store, stage.clock, zones=list)
+    loop._resync(now)
+    loop._when[job_id] = now + 900
+    loop._resync(now + RESYNC)
+    assert loop._when[job_id] == now + 900, "nothing has changed: it may sleep"
+    stage.api.cancel(job_id)
+    loop._resync(now + 2 * RESYNC)
+    assert loop._when[job_id] == now + 2 * RESYNC

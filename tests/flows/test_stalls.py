@@ -156,3 +156,23 @@ def test_a_notice_that_came_too_late_says_how_many_steps_are_lost(stage: Stage) 
         )
     job = stage.until(job_id, lambda j: j.attempts[0].cause is not None)
     assert "the slice was preempted; not saved, 212 steps lost" in job.attempts[0].message
+
+
+def test_a_set_up_without_an_end_is_not_billed_for_ever(stage: Stage) -> None:
+    job_id = stage.create(recovery={"failures": 0})
+    stage.faults.broken.add("start")
+    stage.until(job_id, State.PREPARING)
+    stage.faults.broken.clear()
+    began = stage.clock.now()
+    for _ in range(600):
+        for host in range(2):
+            stage.report(job_id, host, phase="setup")
+        stage.step(job_id)
+        stage.clock.sleep(15)
+        if stage.job(job_id).state is State.FAILED:
+            break
+    job = stage.job(job_id)
+    assert (job.state, job.cause) == (State.FAILED, Cause.SETUP)
+    assert 7000 <= stage.clock.now() - began <= 8000
+    assert "host 0 is still in setup after 2 h" in job.message
+    assert stage.cloud.machines == {}

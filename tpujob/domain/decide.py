@@ -44,6 +44,8 @@ from tpujob.domain.spec import parse
 
 #: hosts that never reported their agent: the slice is given back after this many seconds
 LAUNCH_DEADLINE = 30 * 60.0
+#: hosts that report, but do not come to start the program: the slice is not billed for longer than these seconds
+SETUP_DEADLINE = 2 * 3600.0
 #: progress is stored at most this often, in seconds; between, it is read from the reports
 PROGRESS_EVERY = 120.0
 
@@ -94,13 +96,26 @@ def _preparing(job: Job, seen: Seen, now: float) -> Decision:
         text = f"attempt {endings.number(job)} runs on {endings.hosts_text(expected)}"
         return Decision(event(job, _E.ATTEMPT_RUNNING, now, text), wake_in=1)
     if len(seen.reports) == expected:
-        return stalled(job, seen, seen.reports, now) or Decision(wake_in=2)
+        late = _late(job, seen.reports, now)
+        return late or stalled(job, seen, seen.reports, now) or Decision(wake_in=2)
     if job.attempt and now - max(job.attempt.started_at, job.wake) > LAUNCH_DEADLINE:
         unheard = sorted(set(range(expected)) - {r.host for r in seen.reports})
         message = f"no word from {endings.list_hosts(unheard)} in {LAUNCH_DEADLINE / 60:.0f} min"
         lost = triage.End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
         return Decision(endings.end_attempt(job, lost, seen.reports, now), wake_in=0)
-    return Decision(action=StartProgram(), wake_in=2)
+    return Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
+
+
+def _late(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
+    """Set-up without an end."""
+    waits = [r for r in reports if r.phase not in ("running", "exited")]
+    if not job.attempt or not waits or now - job.attempt.started_at < SETUP_DEADLINE:
+        return None
+    message = (
+        f"host {waits[0].host} is still in {waits[0].phase} after {SETUP_DEADLINE / 3600:.0f} h"
+    )
+    end = triage.End(Outcome.FAILED, Cause.SETUP, waits[0].host, message)
+    return Decision(endings.end_attempt(job, end, reports, now), wake_in=0)
 
 
 def _running(job: Job, seen: Seen, now: float) -> Decision:

@@ -126,8 +126,9 @@ def _requeue_delay(job: Job, circuits: capacity.Circuits, now: float) -> float:
     policy = retry.POLICIES[job.cause]
     used = max(0, job.spent.get(policy.budget, 1) - 1)
     plain = retry.backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
-    if job.cause not in (Cause.STOCKOUT, Cause.QUOTA) or not circuits:
-        return plain
+    tried = capacity.refusals(job)
+    if not tried or not capacity.opens_at(tried[-1], circuits):
+        return plain  # not for want of capacity, or another backend was refused
     _, opens = capacity.first_to_open(options(parse(job.spec)), circuits)
     return round(max(1.0, opens - now), 2)
 
