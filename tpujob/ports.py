@@ -47,6 +47,11 @@ class Store(Protocol):
         """Raises NotFound; StoreError when its record is damaged."""
         ...
 
+    def peek(self, job_id: str) -> Job:
+        """As `get`, but perhaps as it was a moment ago, where that is cheaper. Enough to decide on, as a commit
+        compares the version; not to act on without a commit."""
+        ...
+
     def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
         """Jobs, newest first. `live`: True: not in a final state; False: in one; None: both.
         Those whose record is damaged are left out: whoever concludes something from a job's absence asks
@@ -84,7 +89,8 @@ class Store(Protocol):
         ...
 
     def due(self, now: float) -> list[str]:
-        """Ids of the jobs whose `wake` has come, the longest overdue first; final jobs with nothing to do are not."""
+        """Ids of the jobs whose `wake` has come, the longest overdue first; final jobs with nothing to do are not.
+        Perhaps as it was a moment ago."""
         ...
 
     def next_wake(self) -> float | None:

@@ -95,7 +95,7 @@ class Reconciler:
         wake_in = 0.0
         for _ in range(ROUNDS):
             try:
-                job = self.store.get(job_id)
+                job = self.store.peek(job_id)
             except NotFound:
                 self._forget(job_id)
                 return None
@@ -118,7 +118,7 @@ class Reconciler:
 
     def _finished(self, job_id: str) -> bool:
         try:
-            job = self.store.get(job_id)
+            job = self.store.peek(job_id)
         except NotFound:
             return True
         if not job.state.final:

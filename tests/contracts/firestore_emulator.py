@@ -24,7 +24,7 @@ SDK = Path("/usr/lib/google-cloud-sdk")
 CLASS = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"
 #: for a start in a second, and little memory
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-PATIENCE = 60.0  #: seconds; a start takes one or two
+PATIENCE = 120.0  #: seconds; a start takes one or two on a machine that is free
 
 MISSING = (
     "NOT TESTED AGAINST FIRESTORE: its emulator is not here. Install Java and "
@@ -90,7 +90,7 @@ def keep(folder: Path, jar: Path) -> None:
         print("ready", flush=True)
         with (folder / "users").open("w") as users:
             fcntl.flock(users, fcntl.LOCK_EX)
-            ready.unlink()
+            ready.unlink(missing_ok=True)
     finally:
         process.kill()
         process.wait()

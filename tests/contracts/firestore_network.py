@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -42,25 +42,30 @@ class Network(
     def __init__(self, fault: Fault = lambda method, request: None) -> None:
         self.fault = fault
         self.seen: list[tuple[str, Any, float | None]] = []  #: method, request, its time limit
-        self.billed: Counter[str] = Counter()  #: reads, writes and deletes, as they are charged
+        #: reads, writes and deletes, as they are charged, each with the collections that they went to
+        self.billed: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
     def methods(self) -> list[str]:
         return [method for method, _, _ in self.seen]
 
-    def bill(self, what: str, count: int) -> None:
+    def bill(self, what: str, why: str, count: int) -> None:
         with self._lock:
-            self.billed[what] += count
+            self.billed[what, why] += count
+
+    def total(self, what: str) -> int:
+        return sum(count for (each, _), count in self.billed.items() if each == what)
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         lost = self._before(details, request)
         reply = continuation(details, request)
+        if details.method.endswith("/Commit") and reply.code() is grpc.StatusCode.OK:
+            names = [write.delete or write.update.name for write in request.writes]
+            for write in request.writes:
+                self.bill("deletes" if write.delete else "writes", collections(names), 1)
         if lost:
             reply.result()
             raise Failure(grpc.StatusCode.UNAVAILABLE, "the reply was lost")
-        if details.method.endswith("/Commit") and reply.code() is grpc.StatusCode.OK:
-            for write in request.writes:
-                self.bill("deletes" if write.delete else "writes", 1)
         return reply
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
@@ -68,13 +73,15 @@ class Network(
             raise Failure(grpc.StatusCode.UNAVAILABLE, "the reply was lost")
         answers = continuation(details, request)
         if details.method.endswith("/BatchGetDocuments"):  # also those that are not there
-            self.bill("reads", len(request.documents))
+            self.bill("reads", collections(request.documents), len(request.documents))
             return answers
-        return _Counted(answers, self, "document", least=1)
+        query = request.structured_query
+        why = f"query {query.from_[0].collection_id} by {query.order_by[0].field.field_path}"
+        return _Counted(answers, self, why, "document", least=1)
 
     def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
         self._before(details, None)
-        return _Counted(continuation(details, requests), self, "document_change", least=0)
+        return _Counted(continuation(details, requests), self, "stream", "document_change", least=0)
 
     def _before(self, details: Any, request: Any) -> bool:
         method = details.method.rpartition("/")[2]
@@ -86,11 +93,18 @@ class Network(
         return fault == LOSE
 
 
+def collections(names: Sequence[str]) -> str:
+    """The innermost collections of these documents."""
+    return "+".join(sorted({name.split("/")[-2] for name in names}))
+
+
 class _Counted:
     """A stream of answers; each that has `part` is a document that was read, and a query costs at least `least`."""
 
-    def __init__(self, answers: Any, network: Network, part: str, *, least: int) -> None:
-        self._answers, self._network, self._part, self._least = answers, network, part, least
+    def __init__(self, answers: Any, network: Network, why: str, part: str, *, least: int) -> None:
+        self._answers, self._network, self._why = answers, network, why
+        self._part, self._least = part, least
+        self._told: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -99,12 +113,21 @@ class _Counted:
         try:
             answer = next(self._answers)
         except StopIteration:
-            self._network.bill("reads", self._least)
+            self._network.bill("reads", self._why, self._least)
             raise
         if type(answer).pb(answer).HasField(self._part):
-            self._network.bill("reads", 1)
+            self._network.bill("reads", self._why, self._new(getattr(answer, self._part)))
             self._least = 0
         return answer
+
+    def _new(self, part: Any) -> int:
+        """The emulator tells all documents of a stream again after each change; Firestore only the one."""
+        if self._part == "document":
+            return 1
+        seen = (part.document.name, str(part.document.update_time))
+        known = seen in self._told
+        self._told.add(seen)
+        return int(not known)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._answers, name)

@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import monotonic, sleep
 from typing import Any
 
 import grpc
 import pytest
 
 from tests.contracts.firestore_network import LOSE, Network
-from tests.contracts.stores import a_job, an_event
+from tests.contracts.stores import DAMAGE, a_job, an_event
 from tests.contracts.test_store import a_slice
 from tpujob.adapters.firestore import FirestoreStore
 from tpujob.adapters.firestore_calls import REFUSALS, Firestore, Patience
@@ -270,7 +271,7 @@ def test_without_credentials_the_message_says_what_to_run(
 def test_a_record_of_many_hosts_is_kept_and_one_too_large_is_refused(
     store: FirestoreStore,
 ) -> None:
-    many = tuple(a_slice("us-central2-b", k) for k in range(1, 5000))
+    many = tuple(a_slice("us-central2-b", k) for k in range(1, 1500))
     stored = store.create(a_job(slices=many), an_event())
     assert FirestoreStore(store._db).get(stored.id) == stored
     noise = random.Random(7).randbytes(1_200_000).hex()
@@ -342,6 +343,88 @@ def test_a_watch_hears_long_before_its_next_look(store: FirestoreStore, job: Job
     threading.Timer(0.3, moved, (store, job)).start()
     assert watch.wait(job.id, start, LONG / 2) > start
     watch.poke()  # ends the follower
+
+
+# A backend's memory ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def backend(firestore: Firestore) -> Iterator[FirestoreStore]:
+    backend = FirestoreStore(firestore, mirrored=True)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def other(firestore_place: str) -> Iterator[FirestoreStore]:
+    """Another process, on a network without faults."""
+    endpoint, _, project = firestore_place.partition("/")
+    other = FirestoreStore(Firestore(project, endpoint=endpoint))
+    yield other
+    other.close()
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    ends = monotonic() + LONG
+    while not holds():
+        assert monotonic() < ends, f"not within {LONG:.0f} s: {what}"
+        sleep(0.005)
+
+
+def silent(network: Network, backend: FirestoreStore, job_id: str) -> bool:
+    """Whether a look at the job, and at what is due, asks nothing of the database."""
+    before = len(network.seen)
+    backend.peek(job_id)
+    backend.due(0)
+    return len(network.seen) == before
+
+
+def test_a_backend_looks_at_its_jobs_from_memory_and_hears_of_others(
+    backend: FirestoreStore, other: FirestoreStore, network: Network
+) -> None:
+    one, two = (other.create(a_job(wake=wake), an_event()) for wake in (20.0, 10.0))
+    assert backend.due(30) == [two.id, one.id]
+    assert backend.peek(one.id) == one
+    eventually(lambda: silent(network, backend, one.id), "the mirror is up to date")
+    assert backend.due(30) == [two.id, one.id]
+    assert backend.due(15) == [two.id]
+    theirs = moved(other, one)
+    eventually(lambda: backend.peek(one.id) == theirs, "what another process wrote")
+    mine = moved(backend, theirs, op="mine")
+    assert backend.peek(one.id) == mine, "its own commits it knows at once"
+    third = other.create(a_job(wake=5.0), an_event())
+    eventually(lambda: backend.due(30) == [third.id, two.id, one.id], "a new job")
+    other.remove(two.id, lease=None)
+    eventually(lambda: backend.due(30) == [third.id, one.id], "a removal")
+    with pytest.raises(NotFound):
+        backend.peek(two.id)
+    assert silent(network, backend, one.id)
+
+
+def test_while_its_stream_is_broken_a_backend_asks(
+    backend: FirestoreStore, other: FirestoreStore, network: Network, job: Job
+) -> None:
+    eventually(lambda: silent(network, backend, job.id), "the mirror is up to date")
+    network.fault = lambda method, _: grpc.StatusCode.UNAVAILABLE if method == "Listen" else None
+    backend._follower._stream._call.cancel()  # type: ignore[union-attr]
+    eventually(lambda: not silent(network, backend, job.id), "it asks")
+    theirs = moved(other, job)
+    assert backend.peek(job.id) == theirs, "what it is told is the newest"
+    theirs = moved(other, theirs, op="more")
+    network.fault = lambda *_: None
+    eventually(lambda: silent(network, backend, job.id), "the stream works again")
+    assert backend.peek(job.id) == theirs, "and what was missed was told first"
+
+
+def test_a_damaged_record_is_not_due_from_memory_either(
+    backend: FirestoreStore, other: FirestoreStore, network: Network, firestore_place: str
+) -> None:
+    good, bad = (other.create(a_job(wake=1.0), an_event()) for _ in range(2))
+    eventually(lambda: silent(network, backend, good.id), "the mirror is up to date")
+    DAMAGE["firestore"](firestore_place, bad.id)
+    eventually(lambda: backend.due(9) == [good.id], "it is left out")
+    with pytest.raises(StoreError, match="damaged"):
+        backend.peek(bad.id)
 
 
 def hears(heard: threading.Event, what: str) -> None:

@@ -10,16 +10,16 @@ How requests are made and repeated is in `firestore_calls.py`, what the document
 from __future__ import annotations
 
 import hashlib
-import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tpujob.adapters import firestore_records as records
 from tpujob.adapters import store_records
 from tpujob.adapters.firestore_calls import Docs, Firestore
-from tpujob.adapters.firestore_follower import Follower
+from tpujob.adapters.firestore_follower import STAMPED_BEFORE, Follower
+from tpujob.adapters.firestore_mirror import Mirror
 from tpujob.adapters.firestore_values import CHANGED, NAME, Found, Put, Remove, Time, Where
 from tpujob.domain import suspects
 from tpujob.domain.codec import event_from_json, to_json
@@ -27,11 +27,6 @@ from tpujob.domain.model import Event, Job, Suspect
 from tpujob.errors import StoreError
 from tpujob.ports import Lease
 
-log = logging.getLogger(__name__)
-
-#: seconds between a server's stamp on a change and its commit, at most: it stamps a request when it comes in, and no
-#: request of ours lives longer
-STAMPED_BEFORE = 30
 #: events removed in one go
 REMOVED = 400
 
@@ -40,17 +35,19 @@ class FirestoreStore:
     """Implements `ports.Store`. Every call may also raise Transient (Firestore did not answer in time, or many wrote
     the same at once; nothing is lost by repeating) or StoreError (it said no; the hint says what to do)."""
 
-    def __init__(self, firestore: Firestore) -> None:
+    def __init__(self, firestore: Firestore, *, mirrored: bool = False) -> None:
+        """`mirrored`: for a backend, which looks at every job every few seconds: `peek` and `due` are answered from
+        memory, which a stream of changes keeps up to date."""
         self._db = firestore
         self._creating = threading.Lock()  #: one process does not race itself for the next id
-        #: records never change, so one of the same version is the same
-        self._decoded: dict[str, Job] = {}
-        self._told: set[tuple[str, int]] = set()  #: damaged records that the log has named
         self._zones: set[str] = set()  #: zones that are known to be stored
-        self._follower = Follower(firestore)
+        self._mirror = Mirror()
+        self._follower = Follower(firestore, self._mirror)
+        self._mirrored, self._following = mirrored, False
 
     def close(self) -> None:
         """End what follows and the connection; the store still works afterwards."""
+        self._following = False
         self._follower.close()
         self._db.close()
 
@@ -78,10 +75,13 @@ class FirestoreStore:
         self._note_zones(job)
         with self._creating:
             made = self._db.change(doing, [key, records.COUNTER], plan)
-        return self.get(made) if isinstance(made, str) else made
+        return self.get(made) if isinstance(made, str) else self._mirror.keep(made)
 
     def get(self, job_id: str) -> Job:
-        return self._decode(self._existing(f"read job {job_id}", job_id))
+        return self._mirror.read(self._existing(f"read job {job_id}", job_id))
+
+    def peek(self, job_id: str) -> Job:
+        return (self._follow().job(job_id) if self._mirrored else None) or self.get(job_id)
 
     def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
         wanted = {"user": user or None, "name": name or None, "live": live}
@@ -89,7 +89,7 @@ class FirestoreStore:
         found = self._db.select(
             "list jobs", "jobs", where=where, order=records.NUMBER, newest_first=True
         )
-        return self._readable(found)
+        return self._mirror.readable(found)
 
     def commit(
         self,
@@ -126,7 +126,7 @@ class FirestoreStore:
         doing = f"write job {job.id}"
         # Without a lease nothing is read but what is written, so no locks are needed.
         paths = [path, leases] if lease else [path]
-        return self._db.change(doing, paths, plan, locked=lease is not None)
+        return self._mirror.keep(self._db.change(doing, paths, plan, locked=lease is not None))
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:
         doing = f"read the events of job {job_id}"
@@ -156,13 +156,13 @@ class FirestoreStore:
             below = f"jobs/{job_id}/events"
             while found := self._db.select(doing, below, only=NAME, limit=REMOVED):
                 self._db.remove(doing, [each.path for each in found])
-        self._decoded.pop(job_id, None)
+        self._mirror.removed(job_id)
 
     def damaged(self) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
         for doc in self._db.select("check all jobs", "jobs", order=records.NUMBER):
             try:
-                self._decode(doc)
+                self._mirror.read(doc)
             except StoreError as error:
                 found.append((doc.id, error.message))
         return found
@@ -211,9 +211,12 @@ class FirestoreStore:
     # When to look ----------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> list[str]:
+        known = self._follow().due(now) if self._mirrored else None
+        if known is not None:
+            return known
         where: list[Where] = [(records.WAKE, "<=", float(now))]
         found = self._db.select("list due jobs", "jobs", where=where, order=records.WAKE)
-        return [job.id for job in self._readable(found)]
+        return [job.id for job in self._mirror.readable(found)]
 
     def next_wake(self) -> float | None:
         found = self._db.select(
@@ -287,27 +290,12 @@ class FirestoreStore:
             self._db.change("remember a zone", [], lambda _: (None, puts))
             self._zones |= new
 
-    def _readable(self, docs: Iterable[Found]) -> list[Job]:
-        """The jobs whose records can be read. One that cannot keeps nobody from the others; the log names it once."""
-        found: list[Job] = []
-        for doc in docs:
-            try:
-                found.append(self._decode(doc))
-            except StoreError as error:
-                if (doc.id, doc.changed_us) not in self._told:
-                    log.error("%s; it is left out of every list", error.message)
-                    self._told.add((doc.id, doc.changed_us))
-        return found
-
-    def _decode(self, doc: Found) -> Job:
-        known = self._decoded.get(doc.id)
-        if known and known.version == doc.fields.get("version"):
-            return known
-        job = records.job(doc)
-        if len(self._decoded) >= store_records.CACHED:
-            self._decoded.clear()
-        self._decoded[doc.id] = job
-        return job
+    def _follow(self) -> Mirror:
+        """The mirror, with a stream that keeps it up to date."""
+        if not self._following:
+            self._following = True
+            self._follower.follow(lambda: None)
+        return self._mirror
 
 
 def _suspect_path(physical: str) -> str:

@@ -18,7 +18,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tpujob.adapters.firestore_values import Found, Put, Remove, found, query, write_of
+from tpujob.adapters.firestore_values import (
+    Found,
+    Put,
+    Remove,
+    found,
+    microseconds,
+    query,
+    write_of,
+)
 from tpujob.errors import StoreError, TpujobError, Transient
 
 T = TypeVar("T")
@@ -95,6 +103,16 @@ class Firestore:
     def read(self, doing: str, path: str) -> Found | None:
         """One document as it is now."""
         return self._repeated(doing, lambda left: self._get([path], left)[0][path])
+
+    def now(self, doing: str) -> int:
+        """The database's clock: microseconds since the epoch."""
+
+        def once(left: float) -> int:
+            request = {"database": self.database, "documents": [f"{self.root}/clock/none"]}
+            answers = self.api().batch_get_documents(request, **self.options(left))
+            return max(microseconds(type(each).pb(each).read_time) for each in answers)
+
+        return self._repeated(doing, once)
 
     def select(self, doing: str, collection: str, **wanted: Any) -> list[Found]:
         """The documents of a collection that `firestore_values.query` describes, all as of one moment."""

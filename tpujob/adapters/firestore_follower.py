@@ -1,7 +1,7 @@
 """Who wants to hear of changes at once: one stream from Firestore for all of them, in a thread of its own.
 
-What is told is that something has changed, not what: `FirestoreStore.changes` says that. So nothing is kept here
-that could be wrong; a stream that breaks is begun again where it ended.
+Listeners are told that something has changed, the mirror is told what. A stream that breaks is begun again where it
+ended.
 """
 
 # The client library's generated classes carry no types that a checker can follow.
@@ -13,20 +13,22 @@ import contextlib
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tpujob.adapters.firestore_calls import Firestore, translated
-from tpujob.adapters.firestore_values import CHANGED, Time, query
+from tpujob.adapters.firestore_mirror import Mirror
+from tpujob.adapters.firestore_records import WAKE
+from tpujob.adapters.firestore_values import CHANGED, Time, found, query
 from tpujob.errors import TpujobError, Transient
 
 log = logging.getLogger(__name__)
 
 #: seconds that one stream lives; the next one goes on from its token, which costs nothing
 LIFE = 600.0
-#: seconds before the first stream from which on changes are told: clocks differ, and a hint too many is no harm
-BEFORE = 60
+#: seconds between a server's stamp on a change and its commit, at most: it stamps a request when it comes in, and no
+#: request of ours lives longer
+STAMPED_BEFORE = 30
 #: seconds until a broken stream is begun again, at first and at most
 PAUSES = (0.5, 30.0)
 
@@ -34,8 +36,8 @@ PAUSES = (0.5, 30.0)
 class Follower:
     """Thread-safe. Costs one read for each change of a job while somebody listens."""
 
-    def __init__(self, firestore: Firestore) -> None:
-        self._db = firestore
+    def __init__(self, firestore: Firestore, mirror: Mirror) -> None:
+        self._db, self._mirror = firestore, mirror
         self._lock = threading.Lock()
         self._hears: dict[int, Callable[[], None]] = {}
         self._count = 0
@@ -48,7 +50,7 @@ class Follower:
             number = self._count
             self._hears[number] = changed
             if self._stream is None:
-                self._stream = _Stream(self._db, self._tell)
+                self._stream = _Stream(self._db, self._mirror, self._tell)
 
         def stop() -> None:
             with self._lock:
@@ -78,10 +80,10 @@ class Follower:
 
 
 class _Stream:
-    def __init__(self, firestore: Firestore, tell: Callable[[], None]) -> None:
-        self._db, self._tell = firestore, tell
-        self._since = Time(int((time.time() - BEFORE) * 1e6))
-        self._token = b""
+    def __init__(self, firestore: Firestore, mirror: Mirror, tell: Callable[[], None]) -> None:
+        self._db, self._mirror, self._tell = firestore, mirror, tell
+        self._since = Time(0)
+        self._token = b""  #: where it ended; empty: it begins anew
         self._works = False  #: this stream has told something
         self._closing = threading.Event()
         self._call: Any = None
@@ -106,11 +108,16 @@ class _Stream:
                     self._listen()
             except TpujobError as error:
                 log.debug("%s; following again", error)
+            self._mirror.broken()
             pause = first if self._works else min(longest, pause * 2)
             self._closing.wait(pause)
 
     def _listen(self) -> None:
         """Until the stream ends, which it does by an error."""
+        if not self._token:
+            now = self._db.now("follow the jobs")  # the server's: ours may be wrong
+            self._since = Time(now - STAMPED_BEFORE * 1_000_000)
+            self._mirror.begun()
         asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
         asked.put(self._request())
         self._call = self._db.api().listen(requests=iter(asked.get, None), **self._db.options(LIFE))
@@ -119,6 +126,8 @@ class _Stream:
                 self._call.cancel()
             for told in self._told(self._call):
                 self._works = True
+                if self._mirror.caught_up():
+                    self._mirror.completed(self._db.select("follow the jobs", "jobs", order=WAKE))
                 if told:
                     self._tell()
         finally:
@@ -134,18 +143,24 @@ class _Stream:
             pb = type(answer).pb(answer)
             kind = pb.WhichOneof("response_type")
             if kind != "target_change":
-                changed = changed or kind != "filter"
+                changed = self._noted(kind, answer) or changed
                 continue
             target = pb.target_change
             self._token = target.resume_token or self._token
             if target.target_change_type == kinds.REMOVE:
                 self._token = b""
                 raise Transient(f"follow the jobs: {target.cause.message}")
-            if target.target_change_type == kinds.RESET:
-                changed = True
             if target.HasField("read_time") and not target.target_ids:
                 yield changed
                 changed = False
+
+    def _noted(self, kind: str, answer: Any) -> bool:
+        """Tell the mirror. Whether a job was changed."""
+        if kind == "document_change":
+            self._mirror.changed(found(answer.document_change.document, self._db.root))
+        elif kind in ("document_delete", "document_remove"):
+            self._mirror.deleted(getattr(answer, kind).document)
+        return kind != "filter"
 
     def _request(self) -> dict[str, Any]:
         wanted = query("jobs", self._db.root, where=[(CHANGED, ">", self._since)], order=CHANGED)

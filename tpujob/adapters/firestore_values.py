@@ -33,7 +33,7 @@ class Found:
     @property
     def changed_us(self) -> int:
         """When it was last changed: microseconds since the epoch, by the database's clock."""
-        return self.updated.seconds * 1_000_000 + self.updated.nanos // 1000
+        return microseconds(self.updated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ class Put:
 @dataclass(frozen=True, slots=True)
 class Remove:
     path: str
+
+
+def microseconds(time: Any) -> int:
+    """Of the vendor's time, since the epoch."""
+    return time.seconds * 1_000_000 + time.nanos // 1000
 
 
 def found(document: Any, root: str) -> Found:

@@ -1,0 +1,198 @@
+"""Several backends on one store, for an hour of virtual work: programs make progress, slices are preempted, all ends.
+
+Backends tick at the same time, in threads of their own; then the clock is turned. A ledger that they cannot see
+remembers who held which lease, and what the cloud and the hosts did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud
+from tpujob.domain import invariants
+from tpujob.domain.model import Job, Outcome, SliceState, State
+from tpujob.jobs import Jobs
+from tpujob.loop import RESYNC, SWEEP_EVERY
+from tpujob.ports import HostAccess, Lease, Store
+from tpujob.reconciler import Reconciler
+from tpujob.upkeep import zones
+from tpujob.watch import Watch
+
+SPEC = {
+    "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
+    "run": {"command": "python train.py"},
+}
+REPORTED_EVERY = 15.0  #: seconds of the clock
+STEP = 5.0  #: seconds of the clock between two rounds
+OUTAGE = 240.0  #: seconds; what a preempted slice waits for its end, and then some
+
+
+@dataclass
+class Ledger:
+    """Every lease that was given, in the order of its tokens."""
+
+    leases: dict[str, list[Lease]] = field(default_factory=dict[str, list[Lease]])
+    began: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
+    ended: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
+
+    def check(self) -> None:
+        for job_id, leases in self.leases.items():
+            ordered = sorted(leases, key=lambda lease: lease.token)
+            tokens = [lease.token for lease in ordered]
+            assert len(set(tokens)) == len(tokens), f"two owners of job {job_id} have one token"
+            for old, new in pairwise(ordered):
+                if old.owner == new.owner:
+                    continue
+                until = min(old.until, self.ended.get((job_id, old.token), old.until))
+                began = self.began[job_id, new.token]
+                assert began >= until, f"job {job_id}: {new.owner} began while {old.owner} led"
+
+
+class Witnessed:
+    """A store whose leases are entered into the ledger."""
+
+    def __init__(self, store: Store, ledger: Ledger, clock: Clock) -> None:
+        self._store, self._ledger, self._clock = store, ledger, clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
+        lease = self._store.lease(job_id, owner, ttl=ttl, now=now)
+        if lease:
+            self._ledger.leases.setdefault(job_id, []).append(lease)
+            self._ledger.began[job_id, lease.token] = now
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        self._ledger.ended[lease.job_id, lease.token] = self._clock.now()
+        self._store.release(lease)
+
+
+class Backend:
+    """As `loop.Loop`, but for the clock."""
+
+    def __init__(self, reconciler: Reconciler, store: Store) -> None:
+        self.reconciler, self.store = reconciler, store
+        self._when: dict[str, float] = {}
+        self._next_resync = self._next_sweep = 0.0
+
+    def round(self, now: float) -> None:
+        if now >= self._next_resync:
+            for job_id in self.store.due(now):
+                self._when.setdefault(job_id, now)
+            self._next_resync = now + RESYNC
+        if now >= self._next_sweep:
+            self.reconciler.sweep(zones(self.store))
+            self._next_sweep = now + SWEEP_EVERY
+        for job_id in [job_id for job_id, when in self._when.items() if when <= now]:
+            wake_in = self.reconciler.tick(job_id)
+            if wake_in is None:
+                del self._when[job_id]
+            else:
+                self._when[job_id] = now + wake_in
+
+
+class Hour:
+    def __init__(self, stores: Sequence[Store], jobs: int) -> None:
+        """One backend for each store; the stores are openers of the same place."""
+        self.clock, faults = Clock(), Faults()
+        self.cloud = Cloud(self.clock, faults)
+        self.bucket = Bucket(self.clock, faults)
+        self.hosts = HostsOfCloud(self.cloud, self.bucket, faults)
+        self.ledger, self.store = Ledger(), stores[0]
+        self.backends = [self._backend(f"backend-{n}", s) for n, s in enumerate(stores)]
+        self.ids = [
+            self._api().create({**SPEC, "name": f"job-{n}"}, user="ada")["id"] for n in range(jobs)
+        ]
+        self._steps = dict.fromkeys(self.ids, 0)
+
+    def _backend(self, owner: str, store: Store) -> Backend:
+        seen: Any = Witnessed(store, self.ledger, self.clock)
+        world = (self.cloud, self.hosts, self.bucket, self.clock)
+        return Backend(Reconciler(seen, *world, owner=owner), store)
+
+    def _api(self) -> Jobs:
+        def access(slice: object, host: int) -> HostAccess:
+            raise AssertionError("not reached over SSH here")
+
+        class NoLoop:
+            def poke(self, job_id: str) -> None: ...
+
+            def attend(self, job_id: str, seconds: float) -> None: ...
+
+        return Jobs(
+            self.store,
+            self.bucket,
+            self.clock,
+            slices=self.cloud,
+            bucket=lambda region: f"gs://tpujob-{region}",
+            access=access,
+            loop=NoLoop(),
+            watch=Watch(self.store),
+            live=self.backends[0].reconciler.live,
+            circuits=self.backends[0].reconciler.circuits,
+        )
+
+    def run(self, *, hours: float = 1.0, preempted: Sequence[float] = ()) -> None:
+        """`preempted`: seconds from the start at which every job's slice is taken away. At the end all programs have
+        succeeded, and every job is released."""
+        start, left = self.clock.now(), sorted(preempted)
+        end = start + hours * 3600
+        reported = start
+        with ThreadPoolExecutor(len(self.backends)) as pool:
+            while self.clock.now() < end or any(not j.state.final for j in self.store.list()):
+                now = self.clock.now()
+                assert now < end + OUTAGE, [j.message for j in self.store.list(live=True)]
+                if left and now - start >= left[0]:
+                    left.pop(0)
+                    self._preempt()
+                if now - reported >= REPORTED_EVERY:
+                    reported = now
+                    self._report(done=now >= end)
+                for done in [pool.submit(backend.round, now) for backend in self.backends]:
+                    done.result()
+                self.clock.sleep(STEP)
+
+    def _preempt(self) -> None:
+        for machine in self.cloud.machines.values():
+            machine.state = SliceState.PREEMPTED
+
+    def _report(self, *, done: bool) -> None:
+        """What the agents write of the programs that run."""
+        for machine in list(self.cloud.machines.values()):
+            if machine.state is not SliceState.READY:
+                continue
+            self._steps[machine.job_id] += 1
+            step = self._steps[machine.job_id]
+            said: dict[str, Any] = {"phase": "exited", "exit_code": 0} if done else {}
+            for host, attempt in machine.programs.items():
+                workdir = f"gs://tpujob-us-central2/jobs/{machine.job_id}"
+                self.bucket.report(workdir, attempt, host, step=step, **said)
+
+    # What must be true -----------------------------------------------------------------------------------------------
+
+    def check(self, *, attempts: int) -> None:
+        """Nothing was lost, nobody led beside somebody else, no program ran twice, and nothing is left."""
+        self.ledger.check()
+        for job_id in self.ids:
+            job = self.store.get(job_id)
+            assert (job.state, job.outcome) == (State.SUCCEEDED, Outcome.SUCCEEDED), job.message
+            assert len(job.attempts) == attempts
+            self._history(job)
+        slices = len(self.ids) * attempts
+        assert len(self.cloud.created) == len(set(self.cloud.created)) == slices
+        assert len(self.hosts.starts) == slices * self.cloud.hosts, "a program was started twice"
+        assert self.cloud.machines == {}
+
+    def _history(self, job: Job) -> None:
+        events = self.store.events(job.id)
+        assert [e.seq for e in events] == list(range(1, job.version + 1))
+        assert invariants.of_job(job) == []
+        assert invariants.of_history(invariants.first_record(job), events, job) == [], (
+            "the events, applied one after the other, make another record: an update was lost"
+        )
