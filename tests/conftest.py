@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import signal
 
-
-def hear_interrupts() -> None:
-    """For a process that a test starts: a run in the background ignores Ctrl-C, and so would whatever it starts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A run in the background ignores Ctrl-C, and so would whatever it starts: a signal that is handled is not ignored
+    # by a program that is started. (Not by a `preexec_fn`: that forks, which a process that has used JAX must not.)
     signal.signal(signal.SIGINT, signal.default_int_handler)

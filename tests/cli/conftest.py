@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import hear_interrupts
 from tests.web.conftest import api, front, url
 from tests.web.scripted import TOKEN
 from tpujob import settings, stack
@@ -57,7 +56,6 @@ class Tpujob:
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
-            "preexec_fn": hear_interrupts,
         }
         command = [sys.executable, "-m", "tpujob", *words]
         process = subprocess.Popen(command, text=True, **(streams | more))

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import hear_interrupts
-
 PATIENCE = 120.0  #: seconds until a condition that must come counts as never
 
 
@@ -53,7 +51,6 @@ class LocalStack:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=hear_interrupts,
         )
 
     def json(self, *words: str) -> Any:
