@@ -1,4 +1,7 @@
-"""Seeds that are played on every test run (`make sim` plays new ones), and that playing one twice gives the same history, byte for byte."""
+"""Seeds that are played on every test run, and that playing one twice gives the same history, byte for byte.
+
+`make sim` plays many more, new ones among them.
+"""
 
 from __future__ import annotations
 
