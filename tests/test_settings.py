@@ -181,3 +181,12 @@ def test_the_token_is_made_once_and_is_the_owners_alone(tmp_path: Path) -> None:
     assert len(tokens.pop()) >= 40
     assert stat.S_IMODE(settings.token_file.stat().st_mode) == 0o600
     assert [path.name for path in settings.state.iterdir() if path.is_file()] == ["token"]
+
+
+def test_jobs_are_kept_in_a_file_unless_firestore_is_asked_for(tmp_path: Path) -> None:
+    usual = at(tmp_path)
+    assert (usual.store, usual.database) == ("sqlite", "(default)")
+    cloud = at(tmp_path, TPUJOB_STORE="firestore", TPUJOB_DATABASE="tpujob")
+    assert (cloud.store, cloud.database, cloud.firestore_emulator) == ("firestore", "tpujob", "")
+    with pytest.raises(BadRequest, match="TPUJOB_STORE is 'postgres'"):
+        at(tmp_path, TPUJOB_STORE="postgres")

@@ -30,6 +30,12 @@ class Settings:
         2.0  #: seconds between two reports of a host; in the cloud each costs money
     )
 
+    store: str = (
+        "sqlite"  #: what keeps the jobs: `sqlite`, a file in `state`, or `firestore`, of `project`
+    )
+    database: str = "(default)"  #: of Firestore
+    firestore_emulator: str = ""  #: host and port; empty: Google's own service
+
     @property
     def run(self) -> Path:
         return self.state / "run"  #: ready files and logs of the local stack
@@ -95,6 +101,9 @@ def load(state: Path | None = None, *, env: Mapping[str, str] | None = None) -> 
         user=_user(env),
         project=env.get("TPUJOB_PROJECT") or "tpujob-local",
         context=_context(state / "context.json"),
+        store=_store(env),
+        database=env.get("TPUJOB_DATABASE") or "(default)",
+        firestore_emulator=env.get("FIRESTORE_EMULATOR_HOST", ""),
     )
 
 
@@ -150,6 +159,15 @@ def _state(env: Mapping[str, str]) -> Path:
         home = env.get("HOME", "")
         base = f"{home if home.startswith('/') else _account().pw_dir}/.local/state"
     return Path(base) / "tpujob"
+
+
+def _store(env: Mapping[str, str]) -> str:
+    given = env.get("TPUJOB_STORE") or "sqlite"
+    if given not in ("sqlite", "firestore"):
+        raise BadRequest(
+            f"TPUJOB_STORE is {given!r}", hint="it can be sqlite (also when unset) or firestore"
+        )
+    return given
 
 
 def _user(env: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tpujob.errors import TpujobError
 from tpujob.ports import Store
@@ -38,7 +38,9 @@ class Watch:
 
     def now(self) -> int:
         """The newest change: pass it as `after` to wait for what comes next. Asks the store."""
-        return self._store.changes(self._seen)[0]
+        newest, ids = self._store.changes(self._seen)
+        self._note(newest, ids)
+        return newest
 
     def wait(self, job_id: str | None, after: int, timeout: float) -> int:
         """Block until that job, or any, may have changed after `after`, for at most `timeout` seconds. Returns what to
@@ -104,8 +106,11 @@ class Watch:
         except TpujobError as error:
             log.warning("cannot follow the store: %s", error)
             return
-        if newest > self._seen:
-            with self._changed:
+        self._note(newest, ids)
+
+    def _note(self, newest: int, ids: Iterable[str]) -> None:
+        with self._changed:
+            if newest > self._seen:
                 self._last.update(dict.fromkeys(ids, newest))
                 self._seen = newest
                 self._changed.notify_all()

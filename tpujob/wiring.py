@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tpujob.adapters.remote import RemoteJobs
     from tpujob.jobs import Jobs
     from tpujob.loop import Loop
+    from tpujob.ports import Store
     from tpujob.stack import Access
     from tpujob.watch import Watch
 
@@ -55,7 +56,6 @@ def backend(settings: Settings) -> Backend:
 
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
     from tpujob.adapters.gcs import GcsBlobs
-    from tpujob.adapters.sqlite import SqliteStore
     from tpujob.adapters.ssh import SshHosts
     from tpujob.jobs import Jobs
     from tpujob.loop import Loop
@@ -65,7 +65,7 @@ def backend(settings: Settings) -> Backend:
 
     emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
     clock = SystemClock()
-    store = SqliteStore(settings.db)
+    store = open_store(settings)
     slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"])
     blobs = GcsBlobs(settings.project, endpoint=emulator["storage"])
     hosts = SshHosts(settings.keys, port=farm["ssh_port"])
@@ -94,6 +94,20 @@ def backend(settings: Settings) -> Backend:
         circuits=reconciler.circuits,
     )
     return Backend(api, loop, watch)
+
+
+def open_store(settings: Settings) -> Store:
+    """Where this backend keeps its jobs. Does not connect yet."""
+    if settings.store == "firestore":
+        from tpujob.adapters.firestore import FirestoreStore
+        from tpujob.adapters.firestore_calls import Firestore
+
+        endpoint = settings.firestore_emulator
+        database = Firestore(settings.project, settings.database, endpoint=endpoint)
+        return FirestoreStore(database, mirrored=True)
+    from tpujob.adapters.sqlite import SqliteStore
+
+    return SqliteStore(settings.db)
 
 
 def _ready(path: Path) -> dict[str, Any]:

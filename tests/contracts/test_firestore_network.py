@@ -379,6 +379,26 @@ def silent(network: Network, backend: FirestoreStore, job_id: str) -> bool:
     return len(network.seen) == before
 
 
+def test_changes_from_memory_have_the_numbers_that_the_database_gives(
+    backend: FirestoreStore, other: FirestoreStore, network: Network, job: Job
+) -> None:
+    two = other.create(a_job(), an_event())
+    eventually(lambda: silent(network, backend, job.id), "the mirror is up to date")
+    marker = moved(other, other.create(a_job(), an_event()))
+    start, _ = other.changes(0)
+    eventually(lambda: backend.peek(marker.id) == marker, "it was told of the newest")
+    before = len(network.seen)
+    moved(other, job)
+    eventually(lambda: backend.changes(start)[1] == [job.id], "a commit")
+    other.remove(two.id, lease=None)
+    eventually(lambda: backend.changes(start)[1] == [job.id, two.id], "a removal")
+    assert len(network.seen) == before, "and nothing was asked"
+    assert backend.changes(start) == other.changes(start)
+    newest, _ = other.changes(0)
+    assert backend.changes(newest) == (newest, [])
+    assert backend.changes(0) == other.changes(0), "what came before the stream is asked for"
+
+
 def test_a_backend_looks_at_its_jobs_from_memory_and_hears_of_others(
     backend: FirestoreStore, other: FirestoreStore, network: Network
 ) -> None:

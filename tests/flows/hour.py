@@ -80,11 +80,16 @@ class Backend:
         self.reconciler, self.store = reconciler, store
         self._when: dict[str, float] = {}
         self._next_resync = self._next_sweep = 0.0
+        self._change = store.changes(0)[0]
 
     def round(self, now: float) -> None:
         if now >= self._next_resync:
             for job_id in self.store.due(now):
                 self._when.setdefault(job_id, now)
+            self._change, moved = self.store.changes(self._change)
+            for job_id in moved:
+                if self._when.get(job_id, 0.0) > now + RESYNC:
+                    self._when[job_id] = now
             self._next_resync = now + RESYNC
         if now >= self._next_sweep:
             self.reconciler.sweep(zones(self.store))

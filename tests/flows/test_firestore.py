@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.contracts.conftest import firestore_endpoint, firestore_place
 from tests.contracts.firestore_network import LOSE, Network
+from tests.contracts.stores import a_job, an_event
 from tests.flows.hour import Hour
+from tpujob import settings, wiring
 from tpujob.adapters.firestore import FirestoreStore
 from tpujob.adapters.firestore_calls import Firestore
 
@@ -46,7 +49,22 @@ def test_two_backends_lose_no_update_and_never_lead_at_once(
     for network in networks:
         network.fault = lambda *_: None
     hour.check(attempts=3)
-    for n in networks:
-        print(*sorted(n.billed.items()), sep="\n")
     led = {lease.owner for leases in hour.ledger.leases.values() for lease in leases}
     assert led == {"backend-0", "backend-1"}, "both had work"
+
+
+def test_the_settings_of_a_backend_lead_to_its_database(
+    firestore_place: str, tmp_path: Path
+) -> None:
+    endpoint, _, project = firestore_place.partition("/")
+    env = {
+        "TPUJOB_STATE": str(tmp_path),
+        "TPUJOB_PROJECT": project,
+        "TPUJOB_STORE": "firestore",
+        "FIRESTORE_EMULATOR_HOST": endpoint,
+    }
+    store = wiring.open_store(settings.load(env=env))
+    made = store.create(a_job(wake=1.0), an_event())
+    assert made.id in store.due(2)
+    store.close()
+    assert list(tmp_path.iterdir()) == [], "nothing of it is on this machine"

@@ -36,8 +36,8 @@ class FirestoreStore:
     the same at once; nothing is lost by repeating) or StoreError (it said no; the hint says what to do)."""
 
     def __init__(self, firestore: Firestore, *, mirrored: bool = False) -> None:
-        """`mirrored`: for a backend, which looks at every job every few seconds: `peek` and `due` are answered from
-        memory, which a stream of changes keeps up to date."""
+        """`mirrored`: for a backend, which looks at every job every few seconds: `peek`, `due` and `changes` are
+        answered from memory, which a stream of changes keeps up to date."""
         self._db = firestore
         self._creating = threading.Lock()  #: one process does not race itself for the next id
         self._zones: set[str] = set()  #: zones that are known to be stored
@@ -225,7 +225,11 @@ class FirestoreStore:
         return records.real(found[0], records.WAKE) if found else None
 
     def changes(self, after: int) -> tuple[int, list[str]]:
-        """As the port says. Costs a read for each job that was changed since shortly before `after`."""
+        """As the port says. Costs a read for each job that was changed since shortly before `after`; from the mirror
+        none, and a change is then known when the stream has told it."""
+        known = self._follow().changes(after) if self._mirrored else None
+        if known is not None:
+            return known
         since = max(0, after - STAMPED_BEFORE * 1_000_000)
         where: list[Where] = [(CHANGED, ">", Time(since))] if since else []
         docs = self._db.select("follow the jobs", "jobs", where=where, order=CHANGED, only=CHANGED)

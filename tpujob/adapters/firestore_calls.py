@@ -11,6 +11,7 @@ refused, and ends in a ValueError.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import random
 import threading
 import time
@@ -260,6 +261,16 @@ class Firestore:
         return channel, FirestoreClient(transport=FirestoreGrpcTransport(channel=heard))
 
 
+_LOADING = threading.Lock()
+
+
+def load() -> None:
+    """Import the library, at the first use and in one thread: its modules import each other, and two threads that
+    begin in different places would wait for one another."""
+    with _LOADING:
+        importlib.import_module("google.cloud.firestore_v1.services.firestore.transports")
+
+
 # Errors --------------------------------------------------------------------------------------------------------------
 
 #: answers to a commit that mean: it is not as it was read
@@ -281,6 +292,7 @@ REFUSALS = {
 @contextlib.contextmanager
 def translated(doing: str) -> Generator[None]:
     """Turn the library's errors into ours: Transient for what may succeed later, StoreError for a clear no."""
+    load()
     from google.api_core.exceptions import GoogleAPICallError
     from google.auth.exceptions import GoogleAuthError
 

@@ -108,7 +108,10 @@ class _Stream:
                     self._listen()
             except TpujobError as error:
                 log.debug("%s; following again", error)
-            self._mirror.broken()
+            except Exception:
+                log.exception("following again after an error")
+            finally:
+                self._mirror.broken()
             pause = first if self._works else min(longest, pause * 2)
             self._closing.wait(pause)
 
@@ -117,7 +120,7 @@ class _Stream:
         if not self._token:
             now = self._db.now("follow the jobs")  # the server's: ours may be wrong
             self._since = Time(now - STAMPED_BEFORE * 1_000_000)
-            self._mirror.begun()
+            self._mirror.begun(now)
         asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
         asked.put(self._request())
         self._call = self._db.api().listen(requests=iter(asked.get, None), **self._db.options(LIFE))

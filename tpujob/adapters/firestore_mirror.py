@@ -34,6 +34,13 @@ class Mirror:
             False  #: the stream works: what is here is as new as the database, or nearly
         )
         self._complete = False  #: and no job that is ever due is missing in `_wakes`
+        self._numbers: dict[
+            str, int
+        ] = {}  #: of each job, its last change, if that came after `_floor`
+        self._heard: dict[
+            str, int
+        ] = {}  #: the same, of changes that may not be all of their moment
+        self._floor = 0
 
     # Ask -------------------------------------------------------------------------------------------------------------
 
@@ -51,6 +58,14 @@ class Mirror:
                 (wake, job_id) for job_id, (_, wake) in self._wakes.items() if wake is not None
             ]
         return [job_id for wake, job_id in sorted(wakes) if wake <= now]
+
+    def changes(self, after: int) -> tuple[int, list[str]] | None:
+        """As the port says; None: not known."""
+        with self._lock:
+            if not self._current or after < self._floor:
+                return None
+            new = sorted((n, job_id) for job_id, n in self._numbers.items() if n > after)
+        return (new[-1][0] if new else after), [job_id for _, job_id in new]
 
     # Tell ------------------------------------------------------------------------------------------------------------
 
@@ -98,14 +113,17 @@ class Mirror:
 
     # Told by the stream ----------------------------------------------------------------------------------------------
 
-    def begun(self) -> None:
-        """What was known may have changed unseen."""
+    def begun(self, floor: int) -> None:
+        """What was known may have changed unseen; what changes after this moment will be told."""
         with self._lock:
-            self._jobs.clear()
-            self._wakes.clear()
+            for known in (self._jobs, self._wakes, self._numbers, self._heard):
+                known.clear()
+            self._floor = floor
             self._current = self._complete = False
 
     def changed(self, doc: Found) -> None:
+        with self._lock:
+            self._heard[doc.id] = doc.changed_us
         if records.removed(doc):
             self.removed(doc.id)
         elif not self.readable([doc]):
@@ -121,6 +139,8 @@ class Mirror:
         """Every change until now was told. Whether `completed` is still to come."""
         with self._lock:
             self._current = True
+            self._numbers.update({j: n for j, n in self._heard.items() if n > self._floor})
+            self._heard.clear()
             return not self._complete
 
     def completed(self, docs: Iterable[Found]) -> None:
