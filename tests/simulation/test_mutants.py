@@ -10,17 +10,31 @@ from tests.simulation.play import play
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 WITHIN = 40  #: seeds
-#: a seed that is known to catch a bug which takes many: tried first, as it saves time
+#: a seed that is known to catch a bug, where seed 0 does not: tried first, as it saves time
 QUICK = {
-    "acts_on_an_old_look": 15,
-    "hang_by_the_clock_alone": 12,
-    "idempotency_key_is_ignored": 3,
+    "acts_on_an_old_look": 16,
+    "all_beside_a_bad_machine_are_called_bad": 1,
+    "condemned_slice_is_never_deleted": 2,
+    "hang_by_the_clock_alone": 8,
+    "hang_while_others_are_prepared": 4,
+    "holds_are_for_ever": 1,
+    "impatient_with_silence": 2,
     "launches_take_for_ever": 4,
+    "maths_is_held_against_machines": 4,
+    "no_compare_and_set": 1,
     "no_fencing_and_no_lease": 2,
-    "nobody_is_left_behind": 11,
-    "nobody_waits_for_the_condemned_program": 13,
+    "no_sweep": 1,
+    "no_watchdog": 1,
+    "nobody_is_left_behind": 9,
+    "nobody_waits_for_the_condemned_program": 2,
     "ready_is_trusted": 2,
+    "silence_alone_is_death": 1,
+    "start_is_not_safe_to_repeat": 1,
     "success_on_one_host": 2,
+    "suspects_are_never_taken": 9,
+    "suspicion_counts_twice": 1,
+    "sweep_without_grace": 1,
+    "wrong_numbers_are_resumed": 1,
 }
 
 
