@@ -15,6 +15,7 @@ QUICK = {
     "acts_on_an_old_look": 16,
     "all_beside_a_bad_machine_are_called_bad": 1,
     "condemned_slice_is_never_deleted": 2,
+    "delete_is_forgotten": 25,
     "hang_by_the_clock_alone": 8,
     "hang_while_others_are_prepared": 4,
     "holds_are_for_ever": 1,
