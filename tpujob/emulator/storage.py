@@ -63,13 +63,20 @@ class StorageServer:
             server, connections = await serve(self._socket, handler)
             await self._end.wait()
             server.close()
+            await _turns()  # in which connections that were just accepted join the others
             for connection in list(connections):
                 await connection.end()
-            await asyncio.sleep(0)  # in which asyncio closes their sockets
+            await _turns()  # in which asyncio closes their sockets
         finally:
             uploads.close()
             xml.close()
             self._disk.close()
+
+
+async def _turns() -> None:
+    """Let asyncio do what it has put off: accepting and closing take a few turns of its loop."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 def start_storage(state: Path, port: int = 0, faults: StorageFaults | None = None) -> StorageServer:
