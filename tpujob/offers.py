@@ -35,9 +35,9 @@ class Offers:
         now, slice = happened.at, after.slice or before.slice
         if slice is None or happened.kind not in _OFFERS:
             return
-        known = self.circuits()
+        self.circuits()  # recalls them, outside of the lock
         with self._lock:
-            known = self._circuits or known
+            known = self._circuits or {}
             if happened.kind is EventKind.SLICE_REQUESTED:
                 self._circuits = capacity.asked(known, slice, now)
             elif happened.kind is EventKind.SLICE_READY:

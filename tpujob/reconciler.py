@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
+from tpujob.claims import unclaimed
 from tpujob.domain import launch, nonfinite, suspects
 from tpujob.domain.decide import decide, follow_up
 from tpujob.domain.lifecycle import apply
@@ -164,9 +165,8 @@ class Reconciler:
 
     def _commit(self, job: Job, happened: Event, lease: Lease) -> Job:
         after = apply(job, happened)
-        self.offers.note(
-            job, after, happened
-        )  # first: a commit whose reply is lost may have been written
+        # first: a commit whose reply is lost may have been written
+        self.offers.note(job, after, happened)
         stored = self.store.commit(
             after,
             happened,
@@ -178,7 +178,7 @@ class Reconciler:
         self.changed()
         return stored
 
-    # Suspects -------------------------------------------------------------------------------------------
+    # Suspects --------------------------------------------------------------------------------------------------------
 
     def _accuse(self, job: Job, seen: Seen) -> None:
         """Store what the record, as it is about to be written, shows against machines. Before it is written, and the
@@ -277,21 +277,11 @@ class Reconciler:
     # Sweep -----------------------------------------------------------------------------------------------------------
 
     def sweep(self, zones: Iterable[str]) -> list[Owned]:
-        """Delete what carries our label and no live job claims, once it is older than GRACE. Slices are listed before
-        jobs, so one that is just being asked for is never taken for an orphan; of a job whose record cannot be read
-        nobody knows what it claims, so nothing of it is touched. Returns what it asked to delete; what could not be
-        listed or deleted is left for the next sweep."""
-        found = self._listed(sorted(set(zones)))
-        claimed = {
-            s.name for job in self.store.list(live=True) for s in job.slices if s.gone_at is None
-        }
-        unreadable = {job_id for job_id, _ in self.store.damaged()}
+        """Delete what carries our label and no live job claims, once it is older than GRACE. Returns what it asked to
+        delete; what could not be listed or deleted is left for the next sweep."""
+        found = unclaimed(self._listed(sorted(set(zones))), self.store)
         now = self.clock.now()
-        orphans = [
-            o
-            for o in found
-            if o.name not in claimed and o.job_id not in unreadable and now - o.created_at > GRACE
-        ]
+        orphans = [o for o in found if now - o.created_at > GRACE]
         return [o for o in orphans if self._delete_orphan(o)]
 
     def _listed(self, zones: list[str]) -> list[Owned]:

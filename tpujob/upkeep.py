@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
+from tpujob.claims import unclaimed
 from tpujob.domain import accelerators, invariants
 from tpujob.domain.invariants import Broken
 from tpujob.domain.model import Job, Suspect
@@ -73,12 +74,8 @@ class Upkeep:
         return [leak_view(owned, now=now) for owned in found]
 
     def _unclaimed(self) -> list[Owned]:
-        """Slices are listed before jobs, so one that is just being asked for is never taken for a leak. What a job
-        claims whose record cannot be read is not known: its slices are nobody's to call a leak."""
         found = self._slices.list_all(zones(self._store), timeout=LISTING)
-        lost = set(invariants.unclaimed((o.name for o in found), self._store.list(live=True)))
-        unreadable = {job_id for job_id, _ in self._store.damaged()}
-        return [o for o in found if o.name in lost and o.job_id not in unreadable]
+        return unclaimed(found, self._store)
 
     # Records ---------------------------------------------------------------------------------------------------------
 

@@ -76,8 +76,8 @@ def test_of_a_stuck_process_the_kernel_tells_what_it_waits_in(
     holder: subprocess.Popen[bytes],
 ) -> None:
     head, thread = stacks.kernel_view(holder.pid)
-    assert head.startswith(f"process {holder.pid}: ")
-    assert "accel0" in head
+    assert isinstance(holder.args, list)
+    assert head == f"process {holder.pid}: {' '.join(map(str, holder.args))[:200]}"
     assert thread.startswith("  1 x python")
     assert " in state " in thread
     assert stacks.kernel_view(2**22 + 1) == [], "a process that is gone"

@@ -21,6 +21,16 @@ from tpujob import settings, stack
 _ = (api, front, url)
 
 
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clocks on a page show UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
 @dataclass(frozen=True)
 class Said:
     code: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,16 +21,9 @@ from tpujob.cli.text import clean, seconds, width
 from tpujob.domain.model import State
 from tpujob.ports import JobView
 
+pytestmark = pytest.mark.usefixtures("utc")
+
 NOW = (seconds(AT) or 0) + 130
-
-
-@pytest.fixture(autouse=True)
-def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def same(got: str, wanted: str) -> None:

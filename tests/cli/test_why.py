@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -18,6 +16,8 @@ from tpujob.cli.text import clean, seconds, width
 from tpujob.cli.why import why_page
 from tpujob.domain.model import State
 from tpujob.ports import AttemptView, JobView
+
+pytestmark = pytest.mark.usefixtures("utc")
 
 NOW = (seconds(AT) or 0) + 900
 SPEC = {"name": "digits", "recovery": {"preemptions": 100, "failures": 3}}
@@ -35,15 +35,6 @@ CRASHED = attempt_view(
     step=480,
     checkpoint=400,
 )
-
-
-@pytest.fixture(autouse=True)
-def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def refused(k: int, at: str) -> Any:

@@ -1,4 +1,4 @@
-"""Servers that nobody here wrote, shared by the contract suites."""
+"""Servers shared by the contract suites: our Cloud TPU, and those that nobody here wrote."""
 
 from __future__ import annotations
 
@@ -9,6 +9,22 @@ from pathlib import Path
 import pytest
 
 from tests.contracts import firestore_emulator
+from tests.emulator.tpu_rig import PROJECT, Cloud
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def slices(cloud: Cloud) -> Iterator[CloudTpuSlices]:
+    made = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

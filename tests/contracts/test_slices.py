@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -38,21 +37,6 @@ from tpujob.emulator import drills
 from tpujob.emulator.faults import CallFault
 from tpujob.emulator.serve import TpuServer
 from tpujob.errors import Refused, Transient
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    made = Cloud()
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def slices(cloud: Cloud) -> Iterator[CloudTpuSlices]:
-    made = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
-    yield made
-    made.close()
-
 
 # The life of a slice -------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, get_args
 
@@ -45,20 +45,6 @@ class HandClock:
 
 def pass_by(_seconds: float) -> None:
     """No time passes by this."""
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    made = Cloud()
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def slices(cloud: Cloud) -> Iterator[CloudTpuSlices]:
-    made = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
-    yield made
-    made.close()
 
 
 # Limits of time ------------------------------------------------------------------------------------------------------

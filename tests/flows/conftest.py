@@ -8,28 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, Killed
+from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, Killed, service
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain import launch
 from tpujob.domain.model import Job, State
 from tpujob.jobs import Jobs
-from tpujob.ports import HostAccess
 from tpujob.reconciler import Reconciler
-from tpujob.watch import Watch
 
 SPEC = {
     "name": "digits",
     "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
     "run": {"command": "python train.py"},
 }
-
-
-class NoLoop:
-    """The tests tick by hand."""
-
-    def poke(self, job_id: str) -> None: ...
-
-    def attend(self, job_id: str, seconds: float) -> None: ...
 
 
 class Stage:
@@ -52,21 +42,7 @@ class Stage:
 
     @property
     def api(self) -> Jobs:
-        def access(slice: object, host: int) -> HostAccess:
-            raise AssertionError("not reached over SSH here")
-
-        return Jobs(
-            self.store,
-            self.bucket,
-            self.clock,
-            slices=self.cloud,
-            bucket=lambda region: f"gs://tpujob-{region}",
-            access=access,
-            loop=NoLoop(),
-            watch=Watch(self.store),
-            live=self.reconciler.live,
-            circuits=self.reconciler.circuits,
-        )
+        return service(self.reconciler)
 
     def create(self, **changes: object) -> str:
         return self.api.create({**SPEC, **changes}, user="ada")["id"]

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud
+from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, service
 from tpujob.domain import invariants
 from tpujob.domain.model import Job, Outcome, SliceState, State
-from tpujob.jobs import Jobs
 from tpujob.loop import RESYNC, SWEEP_EVERY
-from tpujob.ports import HostAccess, Lease, Store
+from tpujob.ports import Lease, Store
 from tpujob.reconciler import Reconciler
 from tpujob.upkeep import zones
-from tpujob.watch import Watch
 
 SPEC = {
     "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
@@ -111,37 +109,14 @@ class Hour:
         self.hosts = HostsOfCloud(self.cloud, self.bucket, faults)
         self.ledger, self.store = Ledger(), stores[0]
         self.backends = [self._backend(f"backend-{n}", s) for n, s in enumerate(stores)]
-        self.ids = [
-            self._api().create({**SPEC, "name": f"job-{n}"}, user="ada")["id"] for n in range(jobs)
-        ]
+        api = service(self.backends[0].reconciler, self.store)
+        self.ids = [api.create({**SPEC, "name": f"job-{n}"}, user="ada")["id"] for n in range(jobs)]
         self._steps = dict.fromkeys(self.ids, 0)
 
     def _backend(self, owner: str, store: Store) -> Backend:
         seen: Any = Witnessed(store, self.ledger, self.clock)
         world = (self.cloud, self.hosts, self.bucket, self.clock)
         return Backend(Reconciler(seen, *world, owner=owner), store)
-
-    def _api(self) -> Jobs:
-        def access(slice: object, host: int) -> HostAccess:
-            raise AssertionError("not reached over SSH here")
-
-        class NoLoop:
-            def poke(self, job_id: str) -> None: ...
-
-            def attend(self, job_id: str, seconds: float) -> None: ...
-
-        return Jobs(
-            self.store,
-            self.bucket,
-            self.clock,
-            slices=self.cloud,
-            bucket=lambda region: f"gs://tpujob-{region}",
-            access=access,
-            loop=NoLoop(),
-            watch=Watch(self.store),
-            live=self.backends[0].reconciler.live,
-            circuits=self.backends[0].reconciler.circuits,
-        )
 
     def run(self, *, hours: float = 1.0, preempted: Sequence[float] = ()) -> None:
         """`preempted`: seconds from the start at which every job's slice is taken away. At the end all programs have

@@ -21,7 +21,10 @@ from tpujob.domain.model import (
     Unknown,
 )
 from tpujob.errors import Conflict, NotFound, Refused, Transient
-from tpujob.ports import Blob, HostPlan, Owned
+from tpujob.jobs import Jobs
+from tpujob.ports import Blob, HostAccess, HostPlan, Owned, Store
+from tpujob.reconciler import Reconciler
+from tpujob.watch import Watch
 
 
 class Killed(BaseException):
@@ -242,3 +245,32 @@ class Bucket:
         job = workdir.rsplit("/", 1)[1]
         record = {"v": 1, "job": job, "attempt": attempt, "host": host, **old, **fields}
         self.put(path, b"", metadata={"report": json.dumps(record)}, timeout=1)
+
+
+class NoLoop:
+    """The tests tick by hand."""
+
+    def poke(self, job_id: str) -> None: ...
+
+    def attend(self, job_id: str, seconds: float) -> None: ...
+
+
+def service(backend: Reconciler, store: Store | None = None) -> Jobs:
+    """The way in to a backend over this world. `store`: another one than its own, such as one that is not watched."""
+
+    def access(slice: object, host: int) -> HostAccess:
+        raise AssertionError("not reached over SSH here")
+
+    store = store or backend.store
+    return Jobs(
+        store,
+        backend.blobs,
+        backend.clock,
+        slices=backend.slices,
+        bucket=lambda region: f"gs://tpujob-{region}",
+        access=access,
+        loop=NoLoop(),
+        watch=Watch(store),
+        live=backend.live,
+        circuits=backend.circuits,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,27 +118,24 @@ def list_jobs(
 
 def show(job: JobRef, as_json: Json = False) -> int:
     """Show everything about a job, and what happens next."""
-    api = connect()
-    found = api.get(job)
-    if as_json:
-        say_json(found)
-        return 0
-    on = screen()
-    say(job_page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
-    return 0
+    return _one_page(job, as_json, job_page)
 
 
 def why(job: JobRef, as_json: Json = False) -> int:
     """Say why a job stands where it stands, and what happens next."""
+    from tpujob.cli.why import why_page
+
+    return _one_page(job, as_json, why_page)
+
+
+def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> int:
     api = connect()
     found = api.get(job)
     if as_json:
         say_json(found)
         return 0
-    from tpujob.cli.why import why_page
-
     on = screen()
-    say(why_page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
+    say(page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
     return 0
 
 

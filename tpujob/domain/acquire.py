@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tpujob.domain import capacity, endings
+from tpujob.domain.condemned import still_running
 from tpujob.domain.lifecycle import event
 from tpujob.domain.looks import endpoints_of, serving, soon
 from tpujob.domain.model import (
@@ -78,8 +79,8 @@ def provisioning(job: Job, seen: Seen, now: float) -> Decision:
         text = f"no slice in {_limit_text(job)}, which `recovery.wait` allows"
         return endings.release(job, now, text, then=State.FAILED, cause=Cause.STOCKOUT)
     match slice_seen:
-        case Present(SliceState.READY) if any(not s.stopped for s in job.condemned):
-            return Decision(wake_in=2)  # two programs must never write into one workdir
+        case Present(SliceState.READY) if still_running(job):
+            return Decision(wake_in=2)
         case Present(SliceState.READY, endpoints):
             number = len(job.attempts) + 1
             there = f"{endings.slice_name(job)} is ready with {endings.hosts_text(len(endpoints))}"

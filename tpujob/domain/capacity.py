@@ -2,7 +2,7 @@
 
 Pure. An open circuit lets nobody ask before `until`; then it is half open: one job asks, and the others wait for what
 comes of it. A slice that gets ready closes the circuits of its offer. The circuits are kept in the memory of a
-backend (`reconciler.py`) and can be told again from the records.
+backend (`offers.py`) and can be told again from the records.
 """
 
 from __future__ import annotations

@@ -61,5 +61,10 @@ def _may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
     return replaced or lost or unstoppable or not wanted or queued or age > MOST
 
 
+def still_running(job: Job) -> bool:
+    """Whether the program of a condemned slice may still run: two must never write into one workdir."""
+    return any(not one.stopped for one in job.condemned)
+
+
 def is_condemned(job: Job, name: str) -> bool:
     return any(s.name == name for s in job.condemned)

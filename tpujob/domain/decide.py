@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from tpujob.domain import endings, triage
 from tpujob.domain.acquire import provisioning, queued
-from tpujob.domain.condemned import LOST, STOP_PATIENCE, give_back, is_condemned
+from tpujob.domain.condemned import LOST, STOP_PATIENCE, give_back, is_condemned, still_running
 from tpujob.domain.interrupts import ended, interrupted, missing, note_missing, stalled
 from tpujob.domain.lifecycle import event
 from tpujob.domain.looks import host_count, reports_of, serving, soon
@@ -151,8 +151,8 @@ def _holding(job: Job, seen: Seen, now: float) -> Decision:
         if not gone:
             return Decision(note_missing(job, now), wake_in=15)
         return endings.release(job, now, gone, then=State.CANCELLED, cause=Cause.CANCELLED)
-    if job.wish is Wish.RUN and any(not s.stopped for s in job.condemned):
-        return Decision(wake_in=2)  # two programs must never write into one workdir
+    if job.wish is Wish.RUN and still_running(job):
+        return Decision(wake_in=2)
     if job.wish is Wish.RUN:
         text = f"attempt {len(job.attempts) + 1} is being started on the held {endings.slice_name(job)}"
         return Decision(event(job, _E.RESUMED, now, text), StartProgram(), wake_in=1)

@@ -61,11 +61,8 @@ def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Ev
 
 def _next_try(job: Job, end: End, physical: Sequence[str]) -> retry.Again | retry.GiveUp:
     assert end.cause is not None
-    maths = nonfinite.is_maths(job, end.verdict, physical) if end.cause is _NONFINITE else ""
+    maths = nonfinite.is_maths(job, end.verdict, physical) if end.cause is Cause.NONFINITE else ""
     return retry.GiveUp(maths) if maths else retry.after(job, end.cause)
-
-
-_NONFINITE = Cause.NONFINITE
 
 
 def machines(job: Job, reports: Sequence[Report]) -> list[str]:

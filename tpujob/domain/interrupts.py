@@ -69,8 +69,8 @@ def ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     if end is None:
         return None
     happened = endings.end_attempt(job, end, reports, now)
-    condemns = happened.kind is _E.ATTEMPT_CONDEMNED and job.slice is not None
-    stop = StopProgram(job.slice.name) if condemns and job.slice else None
+    condemns = happened.kind is _E.ATTEMPT_CONDEMNED
+    stop = StopProgram(endings.slice_name(job)) if condemns else None
     return Decision(happened, stop, wake_in=0)
 
 

@@ -24,7 +24,7 @@ from tpujob.domain.model import (
     Report,
     Verdict,
 )
-from tpujob.domain.spec import parse
+from tpujob.domain.spec import JobSpec, parse
 from workloads.contract import Context
 
 #: where host 0 of a slice waits for the others
@@ -86,52 +86,53 @@ def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) 
     `avoid`: physical machines on which the program must not run."""
     assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
     endpoints = sorted(job.slice.endpoints, key=lambda e: e.host)
-    return [HostPlan(e.host, _document(job, e, endpoints, report_every, avoid)) for e in endpoints]
+    common = _for_all_hosts(job, endpoints, report_every, avoid)
+    return [
+        HostPlan(e.host, {**common, "host": e.host, "context": _context(job, e.host, endpoints)})
+        for e in endpoints
+    ]
 
 
-def _document(
-    job: Job,
-    endpoint: Endpoint,
-    endpoints: Sequence[Endpoint],
-    report_every: float,
-    avoid: Collection[str],
+def _for_all_hosts(
+    job: Job, endpoints: Sequence[Endpoint], report_every: float, avoid: Collection[str]
 ) -> dict[str, Any]:
     spec = parse(job.spec)
-    attempt = _newest(job).number
-    context = Context(
-        job=job.id,
-        attempt=attempt,
-        host=endpoint.host,
-        hosts=len(endpoints),
-        coordinator=f"{endpoints[0].internal_ip}:{COORDINATOR_PORT}",
-        workdir=job.workdir,
-        cache=CACHE,
-        resume_before=_newest(job).resume_before,
-    )
-    given = {name: getattr(context, name) for name in Context.__dataclass_fields__ if name != "out"}
     return {
         "v": 1,
         "job": job.id,
-        "attempt": attempt,
-        "host": endpoint.host,
+        "attempt": _newest(job).number,
         "hosts": len(endpoints),
         "workdir": job.workdir,
         "bundles": [b if b.startswith("gs://") else f"{job.bucket}/{b}" for b in job.bundles],
         "setup": spec.setup,
         "argv": _argv(job.spec),
         "env": dict(spec.run.env),
-        "context": given,
         "grace": spec.stop_grace,
         "report_every": report_every,
         "log_bytes": LOG_BYTES,
         "watch": {"nonfinite": spec.watch.nonfinite, "progress": spec.watch.progress},
         "stall": spec.recovery.stall,
         "avoid": sorted(avoid),
-        "preflight": _preflight(job, endpoints) if spec.preflight else None,
+        "preflight": _preflight(job, endpoints, spec) if spec.preflight else None,
     }
 
 
-def _preflight(job: Job, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """What the program is told of its place; the agent knows the rest of it."""
+    context = Context(
+        job=job.id,
+        attempt=_newest(job).number,
+        host=host,
+        hosts=len(endpoints),
+        coordinator=f"{endpoints[0].internal_ip}:{COORDINATOR_PORT}",
+        workdir=job.workdir,
+        cache=CACHE,
+        resume_before=_newest(job).resume_before,
+    )
+    return {name: getattr(context, name) for name in Context.__dataclass_fields__ if name != "out"}
+
+
+def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> dict[str, Any]:
     """What the agent holds against what it finds, before the program starts."""
     assert job.slice is not None
     found = accelerators.find(job.slice.type)
@@ -140,7 +141,7 @@ def _preflight(job: Job, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "chips": found.chips,
         "hosts": found.hosts,
         "coordinator": f"{endpoints[0].internal_ip}:{PREFLIGHT_PORT}",
-        "required": parse(job.spec).run.workload is not None,
+        "required": spec.run.workload is not None,
         "seconds": PREFLIGHT_SECONDS,
     }
 
