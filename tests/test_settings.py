@@ -90,11 +90,21 @@ def test_reading_settings_makes_nothing(tmp_path: Path) -> None:
 
 def test_the_context_is_local_until_a_file_says_otherwise(tmp_path: Path) -> None:
     assert at(tmp_path).context == "local"
-    (tmp_path / "context.json").write_text('{"context": "https://tpujob.example"}')
-    assert at(tmp_path).context == "https://tpujob.example"
+    (tmp_path / "context.json").write_text('{"context": "lab"}')
+    assert at(tmp_path).context == "lab"
+    assert at(tmp_path, TPUJOB_CONTEXT="other").context == "other"
+    with pytest.raises(BadRequest, match=r"'\.\./x' is no name of a context"):
+        at(tmp_path, TPUJOB_CONTEXT="../x")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"context": 7}', "{}"])
+def test_two_contexts_share_no_file(tmp_path: Path) -> None:
+    one, other, local = (at(tmp_path, TPUJOB_CONTEXT=name) for name in ("lab", "home", "local"))
+    of_each = [{s.run, s.db, s.keys, s.token_file, s.backend_ready} for s in (one, other, local)]
+    assert len(set.union(*of_each)) == 15
+    assert one.token() != other.token()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"context": 7}', '{"context": "../x"}', "{}"])
 def test_a_damaged_context_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "context.json").write_text(text)
     with pytest.raises(BadRequest, match=r"context\.json does not name a context"):

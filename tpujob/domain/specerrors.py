@@ -40,9 +40,9 @@ class Problem:
         return f"{where(self.path)}: {self.text}" if self.path else self.text
 
 
-def problems(error: ValidationError, allowed: Allowed) -> list[Problem]:
-    """One problem for each finding."""
-    return [_problem(found, allowed) for found in error.errors(include_url=False)]
+def problems(error: ValidationError, allowed: Allowed, *, of: str = "a job file") -> list[Problem]:
+    """One problem for each finding; `of` is what the file is."""
+    return [_problem(found, allowed, of) for found in error.errors(include_url=False)]
 
 
 def bad_spec(found: Iterable[Problem], document: Document | None = None) -> BadSpec:
@@ -57,14 +57,14 @@ def bad_spec(found: Iterable[Problem], document: Document | None = None) -> BadS
     return BadSpec("\n".join(lines))
 
 
-def _problem(found: ErrorDetails, allowed: Allowed) -> Problem:
+def _problem(found: ErrorDetails, allowed: Allowed, of: str) -> Problem:
     path = found["loc"]
     if found["type"] == "value_error":
         if len(path) > 1 and path[-1] == "[key]":  # pydantic's mark for a bad key of a mapping
             return Problem(path[:-1], f"the name {found['ctx']['error']}")  # pyright: ignore[reportTypedDictNotRequiredAccess]
         return Problem(path, str(found["ctx"]["error"]))  # pyright: ignore[reportTypedDictNotRequiredAccess]
     if found["type"] == "extra_forbidden":
-        return Problem(path, _unknown_key(path, allowed))
+        return Problem(path, _unknown_key(path, allowed, of))
     if found["type"] == "missing":
         return Problem(path, "is missing, and required")
     if found["type"] in ("model_type", "model_attributes_type", "dict_type"):
@@ -75,10 +75,10 @@ def _problem(found: ErrorDetails, allowed: Allowed) -> Problem:
     return Problem(path, f"{describe(found['input'])} is not allowed here")
 
 
-def _unknown_key(path: KeyPath, allowed: Allowed) -> str:
+def _unknown_key(path: KeyPath, allowed: Allowed, of: str) -> str:
     parent, key = path[:-1], str(path[-1])
     here = sorted(allowed[parent])
-    listed = f"Allowed in {where(parent) or 'a job file'}: {', '.join(here)}"
+    listed = f"Allowed in {where(parent) or of}: {', '.join(here)}"
     if key in NOT_YET.get(parent, ()):
         return f"not supported yet. {listed}"
     near = difflib.get_close_matches(key[:60], here, n=1, cutoff=0.6)

@@ -206,7 +206,8 @@ def _regex(value: Any) -> str | None:
 
 # Types: a check, and what the schema tells an editor -----------------------------------------------------------------
 
-_ZONES = tuple(
+#: Every zone that has TPUs of any type.
+ZONES = tuple(
     dict.fromkeys(z for name in accelerators.GENERATIONS for z in accelerators.zones(name))
 )
 _TYPES = [
@@ -252,8 +253,8 @@ Name = Annotated[
 Types = Annotated[tuple[str, ...], BeforeValidator(_types), _one_or_many(_TYPES, 1)]
 Zones = Annotated[
     tuple[str, ...],
-    BeforeValidator(names("a zone", one_of(_ZONES, "zone with TPUs"))),
-    _one_or_many(_ZONES, 0),
+    BeforeValidator(names("a zone", one_of(ZONES, "zone with TPUs"))),
+    _one_or_many(ZONES, 0),
 ]
 Pricing = Annotated[
     Literal["spot", "on-demand", "reserved"],
