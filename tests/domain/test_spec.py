@@ -63,6 +63,8 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "tpu": {"type": ["v4-16"], "zones": [], "pricing": "spot", "runtime_version": None},
         "run": {"workload": None, "args": {}, "command": "echo hello", "env": {}},
         "code": None,
+        "env": None,
+        "mounts": [],
         "setup": None,
         "recovery": {
             "preemptions": 100,

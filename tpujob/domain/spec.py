@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -23,7 +22,8 @@ from pydantic import (
 
 from tpujob.domain import accelerators, yamlfile
 from tpujob.domain import specfields as kinds
-from tpujob.domain.specerrors import Allowed, Problem, bad_spec, problems
+from tpujob.domain.specenv import FROM_FILE, Env, Mount, MountCache, Mounts
+from tpujob.domain.specerrors import EACH, Allowed, Problem, bad_spec, problems
 
 #: The programs in `workloads/` that `run.workload` may name.
 WORKLOADS = ("mlp",)
@@ -42,11 +42,7 @@ _Workload = Annotated[
 ]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)
-
-
-class Tpu(_Part):
+class Tpu(kinds.Part):
     """The hardware that the job needs."""
 
     types: kinds.Types = Field(
@@ -63,6 +59,11 @@ class Tpu(_Part):
     runtime_version: kinds.RuntimeVersion = Field(
         None, description="The TPU VM's software. Left out: the usual one of the generation."
     )
+    slices: kinds.Slices = Field(
+        1,
+        description="How many slices of that type run the program together, up to 64: Multislice. "
+        "They come and go as one.",
+    )
 
     @model_validator(mode="after")
     def _one_generation_per_runtime(self) -> Self:
@@ -75,7 +76,7 @@ class Tpu(_Part):
         return self
 
 
-class Run(_Part):
+class Run(kinds.Part):
     """The program that every host runs."""
 
     model_config = ConfigDict(
@@ -99,7 +100,7 @@ class Run(_Part):
         return self
 
 
-class Recovery(_Part):
+class Recovery(kinds.Part):
     """How often an interrupted job is started again."""
 
     preemptions: kinds.Preemptions = Field(
@@ -129,7 +130,7 @@ class Recovery(_Part):
     )
 
 
-class Watch(_Part):
+class Watch(kinds.Part):
     """What to look for in the output of a program that tells nothing by itself."""
 
     nonfinite: kinds.Pattern = Field(
@@ -144,7 +145,7 @@ class Watch(_Part):
     )
 
 
-class JobSpec(_Part):
+class JobSpec(kinds.Part):
     """A training job on Cloud TPUs."""
 
     name: kinds.Name = Field(description="What people call the job: a-z, 0-9 and -, up to 40.")
@@ -154,6 +155,14 @@ class JobSpec(_Part):
         None,
         description="A folder, relative to this file, that is shipped to every host; "
         "the program starts in it. Left out: nothing is shipped.",
+    )
+    env: Env | None = Field(
+        None,
+        description="What set-up and the program run in: uv, pip, conda or docker. Left out: the "
+        "host as it is. Variables of the program go into run.env.",
+    )
+    mounts: Mounts = Field(
+        (), description="Buckets that appear as folders on every host, before set-up."
     )
     setup: kinds.Command = Field(
         None, description="A shell command that prepares a host, run before the program."
@@ -182,6 +191,9 @@ _ALLOWED: Allowed = {
     ("run",): tuple(Run.model_fields),
     ("recovery",): tuple(Recovery.model_fields),
     ("watch",): tuple(Watch.model_fields),
+    ("env",): tuple(Env.model_fields),
+    ("mounts", EACH): tuple(Mount.model_fields),
+    ("mounts", EACH, "cache"): tuple(MountCache.model_fields),
 }
 
 
@@ -219,6 +231,9 @@ def _validated(data: Mapping[str, Any], document: yamlfile.Document | None) -> J
         spec = JobSpec.model_validate(data)
     except ValidationError as error:
         raise bad_spec(problems(error, _ALLOWED), document) from None
+    if spec.env and spec.env.kind in FROM_FILE and spec.code is None:
+        text = f"{spec.env.source[:100]} is read from code, which is not given; add `code: .`"
+        raise bad_spec([Problem(("env", spec.env.kind), text)], document)
     size = len(json.dumps(dump(spec)))
     if size > MAX_RECORD:
         text = (

@@ -22,10 +22,12 @@ MAX_SHOWN = 20
 
 #: Keys that are planned and have no effect yet: refused by name, so that nobody relies on them.
 NOT_YET: Mapping[KeyPath, Collection[str]] = {
-    (): {"budget", "data", "finish_by", "mounts", "notify"},
-    ("tpu",): {"slices"},
+    (): {"budget", "data", "finish_by", "notify"},
     ("run",): {"secrets"},
 }
+
+#: In a path of `Allowed`: any item of a list.
+EACH = "[]"
 
 #: The keys of each mapping that has a closed set of them, by its path.
 Allowed = Mapping[KeyPath, Collection[str]]
@@ -68,7 +70,7 @@ def _problem(found: ErrorDetails, allowed: Allowed, of: str) -> Problem:
     if found["type"] == "missing":
         return Problem(path, "is missing, and required")
     if found["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        keys = ", ".join(sorted(allowed.get(path, ())))
+        keys = ", ".join(sorted(allowed.get(_any_item(path), ())))
         return Problem(
             path, f"must be a mapping with keys of {keys}; not {describe(found['input'])}"
         )
@@ -77,12 +79,20 @@ def _problem(found: ErrorDetails, allowed: Allowed, of: str) -> Problem:
 
 def _unknown_key(path: KeyPath, allowed: Allowed, of: str) -> str:
     parent, key = path[:-1], str(path[-1])
-    here = sorted(allowed[parent])
+    here = sorted(allowed[_any_item(parent)])
     listed = f"Allowed in {where(parent) or of}: {', '.join(here)}"
     if key in NOT_YET.get(parent, ()):
         return f"not supported yet. {listed}"
     near = difflib.get_close_matches(key[:60], here, n=1, cutoff=0.6)
-    elsewhere = [where((*other, key)) for other, keys in allowed.items() if key in keys]
+    elsewhere = [
+        where((*other, key)).replace(f".'{EACH}'", EACH)
+        for other, keys in allowed.items()
+        if key in keys
+    ]
     meant = [*near, *elsewhere]
     hint = f"; did you mean {' or '.join(shown(word) for word in meant)}?" if meant else "."
     return f"no such key{hint} {listed}"
+
+
+def _any_item(path: KeyPath) -> KeyPath:
+    return tuple(EACH if isinstance(part, int) else part for part in path)

@@ -11,7 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
 from tpujob.domain import accelerators
 from tpujob.domain.yamlfile import describe, shown
@@ -28,6 +35,12 @@ _DURATION = r"(?=[0-9])([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?"
 MAX_TEXT = 16 * 1024  #: characters of a command or of setup
 MAX_ITEMS = 50  #: of a list
 MAX_ENTRIES = 100  #: of a mapping
+
+
+class Part(BaseModel):
+    """A mapping of a job file with a closed set of keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
@@ -112,14 +125,14 @@ def mapping(what: str) -> Callable[[Any], Any]:
     return check
 
 
-def count(limit: int) -> Callable[[Any], int]:
-    """A whole number from 0."""
+def count(limit: int, least: int = 0) -> Callable[[Any], int]:
+    """A whole number from `least`."""
 
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError(f"must be a whole number, not {describe(value)}")
-        if not 0 <= value <= limit:
-            raise ValueError(f"must be from 0 to {limit:,}, not {describe(value)}")
+        if not least <= value <= limit:
+            raise ValueError(f"must be from {least} to {limit:,}, not {describe(value)}")
         return value
 
     return check
@@ -237,8 +250,8 @@ def _pattern(pattern: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
 
 
-def _whole(limit: int) -> WithJsonSchema:
-    return WithJsonSchema({"type": "integer", "minimum": 0, "maximum": limit})
+def _whole(limit: int, least: int = 0) -> WithJsonSchema:
+    return WithJsonSchema({"type": "integer", "minimum": least, "maximum": limit})
 
 
 _TIME = _pattern(_DURATION)
@@ -273,6 +286,7 @@ RuntimeVersion = Annotated[
         {"anyOf": [{"type": "string", "pattern": f"^{_RUNTIME_VERSION}$"}, {"type": "null"}]}
     ),
 ]
+Slices = Annotated[int, BeforeValidator(count(64, 1)), _whole(64, 1)]
 Args = Annotated[
     dict[
         Annotated[
@@ -301,6 +315,7 @@ Failures = Annotated[int, BeforeValidator(count(1_000)), _whole(1_000)]
 Hold = Annotated[int, BeforeValidator(time_span("7d")), PlainSerializer(time_text), _TIME]
 Grace = Annotated[int, BeforeValidator(time_span("10m")), PlainSerializer(time_text), _TIME]
 Stall = Annotated[int, BeforeValidator(time_span("7d")), PlainSerializer(time_text), _TIME]
+Ttl = Annotated[int, BeforeValidator(time_span("90d")), PlainSerializer(time_text), _TIME]
 Wait = Annotated[
     int | None,
     BeforeValidator(lambda value: None if value is None else time_span("90d")(value)),
