@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tpujob import bundle
+from tpujob import bundle, checkout
 from tpujob.bundle import pack, workloads_bundle
+from tpujob.checkout import NOWHERE
 from tpujob.errors import BadRequest
 
 
@@ -25,6 +26,12 @@ def write(folder: Path, *names: str) -> None:
 
 def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+
+
+def commit(folder: Path) -> None:
+    git(folder, "add", "-A")
+    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    git(folder, *who, "commit", "-q", "--no-gpg-sign", "-m", "one more")
 
 
 def opened(data: bytes) -> tarfile.TarFile:
@@ -83,6 +90,106 @@ def test_what_is_left_out(tmp_path: Path) -> None:
     (tmp_path / ".tpujobignore").write_text("# comment\n\n*.log\n/data/\nnotes/dr*\n")
     packed = pack(tmp_path).files
     assert packed == (".git-not/x", ".tpujobignore", "a.py", "deep/data/z", "notes/keep")
+
+
+def test_a_pattern_means_what_git_means_by_it_and_beats_what_git_tracks(tmp_path: Path) -> None:
+    patterns = "*.log\n!keep.log\ndeep/**/z\nwith space.txt\n\\#odd\n/top.txt\n"
+    names = ["a.log", "keep.log", "deep/data/z", "with space.txt", "#odd", "top.txt", "sub/top.txt"]
+    for kind in ("plain", "checkout"):
+        folder = tmp_path / kind
+        write(folder, *names, "tracked.py")
+        (folder / ".tpujobignore").write_text(patterns)
+        if kind == "checkout":
+            git(folder, "init", "-q")
+            (folder / ".gitignore").write_text("!a.log\n")  # says nothing about what is shipped
+            git(folder, "add", "-f", ".")
+        kept = set(pack(folder).files) - {".gitignore", ".tpujobignore"}
+        assert kept == {"keep.log", "sub/top.txt", "tracked.py"}, kind
+
+
+def test_outside_of_git_what_tools_make_anew_stays_here(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", "node_modules/x.js", "env3/pyvenv.cfg", "env3/bin/python", ".hidden/x")
+    write(tmp_path, "p/.pytest_cache/x", ".DS_Store", "p/.mypy_cache/y")
+    assert pack(tmp_path).files == (".hidden/x", "a.py")
+
+
+def test_submodules_travel_with_their_files(tmp_path: Path) -> None:
+    library, project = tmp_path / "library", tmp_path / "project"
+    for folder in (library, project):
+        write(folder, f"{folder.name}.py")
+        git(folder, "init", "-q")
+        commit(folder)
+    git(project, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "lib")
+    commit(project)
+    write(project, "lib/new.py")
+    git(tmp_path, "init", "-q", "project/nobody-tracks-it")
+    write(project, "nobody-tracks-it/x.py")
+    packed = pack(project)
+    expected = {"project.py", "lib/library.py", "lib/new.py", "nobody-tracks-it/x.py"}
+    assert set(packed.files) == {".gitmodules"} | expected
+    assert packed.warnings == ()
+
+    git(tmp_path, "clone", "-q", "project", "clone")
+    bare = pack(tmp_path / "clone")
+    assert bare.files == (".gitmodules", "project.py")
+    assert bare.warnings == ("the submodule lib is not checked out, so nothing of it is shipped",)
+
+
+def test_what_looks_like_a_key_is_told_and_still_shipped(tmp_path: Path) -> None:
+    write(tmp_path, ".env", ".env.example", "train.py", "sub/server.pem")
+    (tmp_path / "gcp.json").write_text('{\n  "type": "service_account", "private_key": "x"}')
+    (tmp_path / "deploy").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n")
+    (tmp_path / "config.json").write_text('{"type": "model"}')
+    packed = pack(tmp_path)
+    assert [w.split()[0] for w in packed.warnings] == [
+        ".env",
+        "deploy",
+        "gcp.json",
+        "sub/server.pem",
+    ]
+    assert all(".tpujobignore" in w for w in packed.warnings)
+    (tmp_path / ".tpujobignore").write_text(".env\n*.pem\ngcp.json\ndeploy\n")
+    assert pack(tmp_path).warnings == ()
+
+
+def test_a_checkout_says_where_it_stands(tmp_path: Path) -> None:
+    assert pack(tmp_path).standing == NOWHERE, "no repository"
+    git(tmp_path, "init", "-q", "-b", "main")
+    write(tmp_path, "train.py", "old.py", "secret.env")
+    assert pack(tmp_path).standing == NOWHERE, "no commit"
+    commit(tmp_path)
+    clean = pack(tmp_path).standing
+    assert (len(clean.commit), clean.branch, clean.dirty, clean.diff) == (40, "main", False, "")
+
+    (tmp_path / "train.py").write_text("print('changed')\n")
+    (tmp_path / "secret.env").write_text("TOKEN=hidden\n")
+    (tmp_path / "old.py").unlink()
+    (tmp_path / ".tpujobignore").write_text("*.env\n")
+    dirty = pack(tmp_path).standing
+    assert (dirty.commit, dirty.branch, dirty.dirty) == (clean.commit, "main", True)
+    assert "+print('changed')" in dirty.diff
+    assert "-this is old.py" in dirty.diff
+    assert "hidden" not in dirty.diff, "what is not shipped is not told either"
+    git(tmp_path, "checkout", "-q", "--detach")
+    assert pack(tmp_path).standing.branch == ""
+
+
+def test_a_long_diff_is_cut(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    write(tmp_path, "data.txt")
+    commit(tmp_path)
+    (tmp_path / "data.txt").write_text("line\n" * 100_000)
+    diff = pack(tmp_path).standing.diff
+    assert len(diff) < checkout.DIFF_LIMIT + 100
+    assert diff.endswith("[cut at 128 KiB]\n")
+
+
+def test_a_repository_that_git_refuses_is_no_reason_to_ship_everything(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    write(tmp_path, "secret")
+    (tmp_path / ".git" / "config").write_text("[broken")
+    with pytest.raises(BadRequest, match="git cannot list the files"):
+        pack(tmp_path)
 
 
 def test_a_large_folder_is_refused_and_its_biggest_files_are_named(tmp_path: Path) -> None:

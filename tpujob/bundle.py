@@ -5,25 +5,41 @@ What is in a bundle is decided here; the agent unpacks it on every host.
 
 from __future__ import annotations
 
-import fnmatch
 import gzip
 import hashlib
 import io
 import os
 import stat
-import subprocess
 import tarfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 
 import workloads
+from tpujob import checkout
+from tpujob.checkout import NOWHERE, Standing
 from tpujob.errors import BadRequest
+from tpujob.keyfiles import keys_among
 
 LIMIT = 100 * 1024 * 1024  #: bytes of all files of a bundle
-IGNORE_FILE = ".tpujobignore"  #: a pattern on each line, as for a shell; `#` begins a comment
-NEVER = (".git", "__pycache__", ".venv")  #: names that are left out wherever they are
+IGNORE_FILE = ".tpujobignore"  #: patterns as in a .gitignore; stronger than what git tracks
+NEVER = frozenset({".git", "__pycache__", ".venv"})  #: names that are left out wherever they are
+#: names that are left out where git does not say what belongs to the folder: made by tools, and made anew by them
+MADE = frozenset(
+    {
+        ".DS_Store",
+        ".hg",
+        ".ipynb_checkpoints",
+        ".mypy_cache",
+        ".nox",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".svn",
+        ".tox",
+        "node_modules",
+    }
+)
 
 _CODE_LIMIT = f"{LIMIT // 1024**2} MiB"
 
@@ -31,21 +47,30 @@ _CODE_LIMIT = f"{LIMIT // 1024**2} MiB"
 @dataclass(frozen=True, slots=True)
 class Bundle:
     sha256: str  #: of `data`
-    data: bytes  #: a tar.gz
+    data: bytes = field(repr=False)  #: a tar.gz
     files: tuple[str, ...]  #: what is in it, by path
+    standing: Standing = NOWHERE  #: of the checkout that it was made from
+    warnings: tuple[str, ...] = ()  #: what a person should know before it is shipped
 
 
 def pack(folder: Path) -> Bundle:
-    """The files below `folder`: inside a git repository those that git tracks or would, else all of them, less what
-    `.tpujobignore` names. Raises BadRequest, naming files, when it is too large, unreadable or links out of itself."""
+    """The files below `folder`: inside a git repository those that git tracks or would, submodules included, else all
+    of them but what tools make anew; less what `.tpujobignore` names. Raises BadRequest, naming files, when it is too
+    large, unreadable or links out of itself."""
     if not folder.is_dir():
         raise BadRequest(
             f"code: {folder} is not a folder", hint="Give a folder, relative to the job file."
         )
-    ignored = _patterns(folder)
-    names = sorted(n for n in _listed(folder) if not _left_out(n, ignored))
+    found = checkout.listed(folder)
+    within_git = found is not None and bool(found.names)  # none: git ignores the folder itself
+    every = found.names if found is not None and within_git else _walked(folder)
+    names = sorted(_wanted(folder, every))
+    names = [name for name in names if _packable(folder, name)]
     _check_size(folder, names)
-    return _archive((name, folder / name) for name in names if _packable(folder, name))
+    packed = _archive((name, folder / name) for name in names)
+    standing = checkout.standing(folder, frozenset(names)) if within_git else NOWHERE
+    missing = found.missing if found else ()
+    return replace(packed, standing=standing, warnings=_warnings(folder, names, missing))
 
 
 @cache
@@ -59,59 +84,46 @@ def workloads_bundle() -> Bundle:
 # Which files ---------------------------------------------------------------------------------------------------------
 
 
-def _listed(folder: Path) -> list[str]:
-    """Paths of files and links below the folder, as git sees them where it can be asked."""
-    try:
-        asked = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=folder,
-            capture_output=True,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return list(_walked(folder))
-    if asked.returncode != 0:
-        return list(_walked(folder))
-    names = {os.fsdecode(n) for n in asked.stdout.split(b"\0") if n}
-    # a tracked file may be deleted, a submodule is listed as one name
-    found = [n for n in names if os.path.lexists(folder / n) and not _is_folder(folder / n)]
-    return found or list(_walked(folder))  # nothing: git ignores the folder itself
-
-
 def _walked(folder: Path) -> Iterator[str]:
+    """Every file and link, without the folders that tools make."""
+
     def unreadable(error: OSError) -> None:
         raise BadRequest(f"code: cannot read {error.filename}: {error.strerror}") from error
 
     for root, folders, files in os.walk(folder, onerror=unreadable):
-        linked = [f for f in folders if (Path(root) / f).is_symlink()]
-        folders[:] = [f for f in folders if f not in NEVER and f not in linked]
+        here = Path(root)
+        linked = [f for f in folders if (here / f).is_symlink()]
+        folders[:] = [f for f in folders if f not in linked and not _made_by_tools(here / f)]
         for name in (*files, *linked):
-            yield (Path(root) / name).relative_to(folder).as_posix()
+            if name not in MADE:
+                yield (here / name).relative_to(folder).as_posix()
 
 
-def _patterns(folder: Path) -> list[str]:
+def _made_by_tools(folder: Path) -> bool:
+    return (
+        folder.name in NEVER | MADE or (folder / "pyvenv.cfg").exists()
+    )  # any virtual environment
+
+
+def _wanted(folder: Path, names: Iterable[str]) -> list[str]:
+    kept = [name for name in names if NEVER.isdisjoint(PurePosixPath(name).parts)]
+    ignore = folder / IGNORE_FILE
     try:
-        text = (folder / IGNORE_FILE).read_text(encoding="utf-8")
+        ignore.read_bytes()
     except FileNotFoundError:
-        return []
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"code: cannot read {folder / IGNORE_FILE}: {error}") from error
-    lines = (line.strip() for line in text.splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
+        return kept
+    except OSError as error:
+        raise BadRequest(f"code: cannot read {ignore}: {error.strerror}") from error
+    left_out = checkout.matched(ignore, kept)
+    return [name for name in kept if name not in left_out]
 
 
-def _left_out(name: str, patterns: Iterable[str]) -> bool:
-    """A pattern with a slash is about the whole path, one without about any part of it."""
-    path = PurePosixPath(name)
-    if any(part in NEVER for part in path.parts):
-        return True
-    above = [name, *(p.as_posix() for p in path.parents)]
-    for pattern in patterns:
-        plain = pattern.strip("/")
-        among = above if "/" in pattern.rstrip("/") else path.parts
-        if any(fnmatch.fnmatchcase(one, plain) for one in among):
-            return True
-    return False
+def _warnings(folder: Path, names: list[str], missing: Iterable[str]) -> tuple[str, ...]:
+    keys = keys_among(folder, names)
+    return (
+        *(f"{n} looks like a key and is shipped; {IGNORE_FILE} can leave it out" for n in keys),
+        *(f"the submodule {n} is not checked out, so nothing of it is shipped" for n in missing),
+    )
 
 
 def _packable(folder: Path, name: str) -> bool:
@@ -176,7 +188,3 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
     entry.mode = 0o755 if mode & stat.S_IXUSR else 0o644
     entry.size = len(content)
     tar.addfile(entry, io.BytesIO(content))
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tpujob import logs as log_reader
+from tpujob.comparison import compare
 from tpujob.domain import capacity
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Circuit, EventKind, Job, Slice, State, Wish
@@ -18,6 +19,8 @@ from tpujob.ports import (
     Blobs,
     BrokenView,
     Clock,
+    CodeGiven,
+    DiffView,
     EventView,
     HostAccess,
     JobView,
@@ -97,9 +100,10 @@ class Jobs:
         *,
         user: str,
         bundles: Sequence[str] = (),
+        code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        job, created = self._submission.first_record(spec, user, bundles)
+        job, created = self._submission.first_record(spec, user, bundles, code)
         stored = self._store.create(job, created, idempotency_key=idempotency_key)
         self._tell(stored.id)
         return self._view(stored)
@@ -115,6 +119,9 @@ class Jobs:
 
     def events(self, job: str, *, after: int = 0) -> list[EventView]:
         return [event_view(e) for e in self._store.events(self._find(job).id, after=after)]
+
+    def diff(self, a: str, b: str) -> DiffView:
+        return compare(self._find(a), self._find(b), self._blobs, self._clock.now())
 
     def logs(
         self,

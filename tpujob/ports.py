@@ -258,6 +258,11 @@ class Blobs(Protocol):
         """Afterwards `gs://name` exists, in that region. Raises Refused when it lies in another one."""
         ...
 
+    def region(self, bucket: str, *, timeout: float) -> str:
+        """Where the bucket of this `gs://` path lies: a region, or a continent such as `us`, in small letters. Raises
+        NotFound; Refused when it is somebody else's."""
+        ...
+
 
 # The way in ----------------------------------------------------------------------------------------------------------
 
@@ -313,6 +318,58 @@ class AttemptView(TypedDict):
     resumed_from: int | None
 
 
+class CodeGiven(TypedDict):
+    """Where the checkout stands whose files are shipped, as its owner's machine says."""
+
+    commit: str
+    branch: str
+    dirty: bool
+    diff: str  #: from the commit to what is shipped, cut at a size
+
+
+class CodeView(TypedDict):
+    """What `CodeGiven` became."""
+
+    commit: str
+    branch: str
+    dirty: bool
+    diff: str  #: object path of the diff; empty: there is none
+
+
+class ChangeView(TypedDict):
+    """One key that differs. None: it is not there."""
+
+    key: str
+    a: Any
+    b: Any
+
+
+class FileChangeView(TypedDict):
+    path: str
+    change: str  #: `added`, `removed`, `changed`, `mode`; as seen from a to b
+    diff: str  #: unified; empty where the file is no text, or too much was shown already
+
+
+class DiffSide(TypedDict):
+    id: str
+    name: str
+    state: str
+    code: CodeView | None
+    bundles: list[str]
+
+
+class DiffView(TypedDict):
+    """What differs between two jobs."""
+
+    a: DiffSide
+    b: DiffSide
+    spec: list[ChangeView]
+    outcome: list[ChangeView]
+    files: list[FileChangeView]
+    files_unknown: str  #: why the files could not be compared; empty: they were
+    cut: bool  #: not every diff is shown
+
+
 class JobView(TypedDict):
     id: str
     name: str
@@ -328,7 +385,7 @@ class JobView(TypedDict):
     type: str
     chips: int
     hosts: int
-    topology: str
+    topology: str  #: of one of them
     zone: str
     pricing: str
     runtime_version: str
@@ -348,6 +405,8 @@ class JobView(TypedDict):
     checkpoint: int | None
     metrics: dict[str, float]
     workdir: str
+    bundles: list[str]  #: object paths of what is shipped, laid over each other in this order
+    code: CodeView | None  #: None: nothing is shipped, or it comes from no checkout
     version: int
     created_at: str
     state_since: str
@@ -455,6 +514,7 @@ class JobsApi(Protocol):
         *,
         user: str,
         bundles: Sequence[str] = (),
+        code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView: ...
 
@@ -475,6 +535,10 @@ class JobsApi(Protocol):
         cursor: str = "",
         tail: int | None = None,
     ) -> LogPage: ...
+
+    def diff(self, a: str, b: str) -> DiffView:
+        """What differs between two jobs: spec, outcome, and the files of their bundles."""
+        ...
 
     def cancel(self, job: str, *, release: bool = False) -> JobView: ...
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tpujob.bundle import workloads_bundle
 from tpujob.domain import accelerators, launch
-from tpujob.domain.model import Event, EventKind, Job, State, Wish
+from tpujob.domain.model import Code, Event, EventKind, Job, State, Wish
 from tpujob.domain.placement import Option, options, region_of
 from tpujob.domain.spec import JobSpec, dump, parse
 from tpujob.errors import BadRequest, Conflict
-from tpujob.ports import Blobs, Clock, PlanView
+from tpujob.ports import Blobs, Clock, CodeGiven, PlanView
 
 #: seconds to write a bundle to the bucket
 BUCKET = 60.0
@@ -59,7 +60,10 @@ class Submission:
                 hint="Send it again.",
             )
         self._blobs.ensure_bucket(bucket, self._region_of_bucket(bucket), timeout=ANSWER)
-        path = f"{bucket}/bundles/{sha256}.tar.gz"
+        return self._put_once(f"{bucket}/bundles/{sha256}.tar.gz", data)
+
+    def _put_once(self, path: str, data: bytes) -> str:
+        """An object whose name says its content."""
         with contextlib.suppress(Conflict):  # the same content is there already
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
         return path
@@ -73,7 +77,11 @@ class Submission:
         raise BadRequest(f"{bucket!r} is no bucket of tpujob", hint="Use the `bucket` of the plan.")
 
     def first_record(
-        self, spec: Mapping[str, Any], user: str, bundles: Sequence[str]
+        self,
+        spec: Mapping[str, Any],
+        user: str,
+        bundles: Sequence[str],
+        code: CodeGiven | None = None,
     ) -> tuple[Job, Event]:
         """The job that a spec makes and its first event, not stored yet; its bucket and its bundles are there."""
         wanted = parse(spec)
@@ -86,7 +94,23 @@ class Submission:
             )
         self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
         shipped = [*self._own(wanted, bucket), *bundles]
-        return self._record(wanted, choices[0], user, bucket, shipped)
+        job, created = self._record(wanted, choices[0], user, bucket, shipped)
+        return replace(job, code=self._code(code, bucket)), created
+
+    def _code(self, given: CodeGiven | None, bucket: str) -> Code | None:
+        """What a page shows is in the record, which is read and written anyway, so that a job from a clean checkout
+        costs no object; a diff is too long for it, lies beside the bundle and is named by its own hash, as one bundle
+        can come from several commits."""
+        if given is None or not given["commit"]:
+            return None
+        diff = given["diff"].encode(errors="replace")
+        name = f"{bucket}/bundles/{hashlib.sha256(diff).hexdigest()}.diff"
+        return Code(
+            commit=given["commit"],
+            branch=given["branch"],
+            dirty=given["dirty"],
+            diff=self._put_once(name, diff) if diff else "",
+        )
 
     def _own(self, wanted: JobSpec, bucket: str) -> list[str]:
         """The bundled workloads, shipped like a user's code."""

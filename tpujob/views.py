@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from tpujob.domain import accelerators, cost, stall, suspects
 from tpujob.domain.model import (
     Attempt,
+    Code,
     Event,
     Job,
     Progress,
@@ -20,6 +21,7 @@ from tpujob.domain.spec import parse
 from tpujob.errors import BadSpec
 from tpujob.ports import (
     AttemptView,
+    CodeView,
     EventView,
     JobView,
     LeakView,
@@ -83,6 +85,8 @@ def job_view(
         checkpoint=done.checkpoint,
         metrics=dict(done.metrics),
         workdir=job.workdir,
+        bundles=list(job.bundles),
+        code=code_view(job.code),
         version=job.version,
         created_at=_time(job.created_at),
         state_since=_time(job.state_since),
@@ -96,6 +100,12 @@ def job_view(
         else [],
         spec=dict(job.spec) if full else {},
     )
+
+
+def code_view(code: Code | None) -> CodeView | None:
+    if code is None:
+        return None
+    return CodeView(commit=code.commit, branch=code.branch, dirty=code.dirty, diff=code.diff)
 
 
 def slice_view(slice: Slice, *, now: float) -> SliceView:

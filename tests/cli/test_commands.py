@@ -63,6 +63,29 @@ def test_create_ships_the_folder_of_the_code(
     (bundle,) = api.named("put_bundle")
     path = f"gs://tpujob-us-central2/bundles/{bundle['sha256']}.tar.gz"
     assert api.named("create")[0]["bundles"] == [path]
+    assert api.named("create")[0]["code"]["commit"] == "", "it is no checkout"
+
+
+def test_create_warns_of_what_looks_like_a_key(tpujob: Tpujob, job_file: Path) -> None:
+    code = job_file.parent / "code"
+    code.mkdir()
+    (code / ".env").write_text("TOKEN=1")
+    job_file.write_text(job_file.read_text() + "code: code\n")
+    assert "code: .env looks like a key" in tpujob("create", str(job_file)).err
+
+
+def test_diff_shows_what_differs(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    code = {"commit": "0123456789abcdef" * 2, "branch": "main", "dirty": True, "diff": "gs://b/d"}
+    api.jobs["000001"] = job_view("000001", code=code)
+    api.jobs["000002"] = job_view("000002", bundles=["gs://b/bundles/x.tar.gz"])
+    text = tpujob("diff", "1", "2").out
+    assert "run.command  true -> false" in text
+    assert "a: 0123456789ab on main, with changes (gs://b/d)" in text
+    assert "b: files of no commit" in text
+    assert "changed  train.py\n@@ -1 +1 @@\n-one\n+two" in text
+    assert tpujob("diff", "1", "2", "--json").json["files"][0]["path"] == "train.py"
+    assert "0123456789ab on main, with changes" in tpujob("show", "1").out
+    tpujob("diff", "1", "3", code=3)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ from starlette.types import Receive, Scope, Send
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.ports import (
     BrokenView,
+    CodeGiven,
+    DiffSide,
+    DiffView,
     EventView,
     HostAccess,
     JobsApi,
@@ -105,6 +108,8 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "checkpoint": 400,
         "metrics": {},
         "workdir": f"gs://tpujob-us-central2/jobs/{job_id}",
+        "bundles": [],
+        "code": None,
         "version": 7,
         "created_at": AT,
         "state_since": AT,
@@ -117,6 +122,19 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "spec": {"name": "digits"},
     }
     return cast(JobView, view | more)
+
+
+TRAIN_DIFF = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-one\n+two\n"
+
+
+def _side(job: JobView) -> DiffSide:
+    return DiffSide(
+        id=job["id"],
+        name=job["name"],
+        state=job["state"],
+        code=job["code"],
+        bundles=job["bundles"],
+    )
 
 
 def event_view(seq: int, state: str, text: str, kind: str = "created") -> EventView:
@@ -207,9 +225,10 @@ class ScriptedJobs:
         *,
         user: str,
         bundles: Sequence[str] = (),
+        code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        self._call("create", spec=spec, user=user, bundles=bundles, key=idempotency_key)
+        self._call("create", spec=spec, user=user, bundles=bundles, code=code, key=idempotency_key)
         if idempotency_key not in self.created or not idempotency_key:
             job_id = f"{len(self.jobs) + 1:06d}"
             new = job_view(job_id, name=spec["name"], user=user, state="queued", attempt=0)
@@ -232,6 +251,18 @@ class ScriptedJobs:
     def events(self, job: str, *, after: int = 0) -> list[EventView]:
         self._call("events", job=job, after=after)
         return [e for e in self.happened.get(self._find(job)["id"], []) if e["seq"] > after]
+
+    def diff(self, a: str, b: str) -> DiffView:
+        self._call("diff", a=a, b=b)
+        return DiffView(
+            a=_side(self._find(a)),
+            b=_side(self._find(b)),
+            spec=[{"key": "run.command", "a": "true", "b": "false"}],
+            outcome=[],
+            files=[{"path": "train.py", "change": "changed", "diff": TRAIN_DIFF}],
+            files_unknown="",
+            cut=False,
+        )
 
     def logs(
         self,

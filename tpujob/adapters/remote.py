@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tpujob.ports import (
         BrokenView,
+        CodeGiven,
+        DiffView,
         EventView,
         HostAccess,
         JobView,
@@ -74,9 +76,10 @@ class RemoteJobs:
         *,
         user: str,
         bundles: Sequence[str] = (),
+        code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        body = {"spec": spec, "user": user, "bundles": list(bundles)}
+        body = {"spec": spec, "user": user, "bundles": list(bundles), "code": code}
         return self._call(
             "POST", "/jobs", body=body, key=idempotency_key, repeat=bool(idempotency_key)
         )
@@ -89,6 +92,9 @@ class RemoteJobs:
 
     def events(self, job: str, *, after: int = 0) -> list[EventView]:
         return self._get(_path(job, "events"), after=after)
+
+    def diff(self, a: str, b: str) -> DiffView:
+        return self._call("GET", "/diff", {"a": a, "b": b}, repeat=True, timeout=LONG)
 
     def logs(
         self,

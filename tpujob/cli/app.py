@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": ("jobs", "why"),
     "logs": ("logs", "logs"),
     "events": ("logs", "events"),
+    "diff": ("diff", "diff"),
     "wait": ("jobs", "wait"),
     "cancel": ("jobs", "cancel"),
     "resume": ("jobs", "resume"),

@@ -26,7 +26,7 @@ from tpujob.cli.page import job_page
 
 if TYPE_CHECKING:
     from tpujob.domain.spec import JobSpec
-    from tpujob.ports import JobsApi, JobView, PlanView
+    from tpujob.ports import CodeGiven, JobsApi, JobView, PlanView
 
 
 def create(
@@ -74,13 +74,14 @@ def _submit(
     )
     with on_interrupt(*unsure):
         bundles: list[str] = []
+        code: CodeGiven | None = None
         if spec.code is not None:
-            from tpujob.bundle import pack
+            from tpujob.cli.shipping import ship
 
-            bundle = pack(file.parent / spec.code)
-            bundles.append(api.put_bundle(bundle.sha256, bundle.data, bucket=plan["bucket"]))
+            path, code = ship(api, file.parent / spec.code, plan["bucket"])
+            bundles.append(path)
         user = settings.load().user
-        return api.create(_dump(spec), user=user, bundles=bundles, idempotency_key=key)
+        return api.create(_dump(spec), user=user, bundles=bundles, code=code, idempotency_key=key)
 
 
 def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:

@@ -67,6 +67,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Cost", f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"),
         ("User", job["user"]),
         ("Workdir", job["workdir"]),
+        *([("Code", words.code(job["code"]))] if job["code"] else []),
         ("Created", f"{span(elapsed(job['created_at'], now))} ago, {clock(job['created_at'])}"),
     ]
     if job["outcome"] or job["cause"]:

@@ -133,3 +133,12 @@ def steps_of(attempt: AttemptView) -> str:
     if last is None:
         return ""
     return f", step {first} to {last}" if first else f", to step {last}"
+
+
+def code(code: CodeView) -> str:
+    """Where the checkout stood whose files are shipped."""
+    branch = f" on {code['branch']}" if code["branch"] else ""
+    changes = ", with changes" if code["dirty"] else ""
+    return f"{code['commit'][:12]}{branch}{changes}" + (
+        f" ({code['diff']})" if code["diff"] else ""
+    )

@@ -35,7 +35,7 @@ def of_step(before: Job, after: Job) -> list[Broken]:
     found: list[tuple[str, str]] = []
     if after.version != before.version + 1:
         found.append(("I6", f"version {after.version} was written over version {before.version}"))
-    for name in ("id", "name", "user", "spec", "created_at", "bucket", "bundles"):
+    for name in ("id", "name", "user", "spec", "created_at", "bucket", "bundles", "code"):
         if getattr(after, name) != getattr(before, name):
             found.append(("I6", f"{name} was changed after creation"))
     if len(after.attempts) < len(before.attempts):

@@ -159,6 +159,16 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Code:
+    """Where the checkout stood whose files are a job's code."""
+
+    commit: str
+    branch: str = ""  #: empty: none was checked out
+    dirty: bool = False  #: the files differ from the commit
+    diff: str = ""  #: object path of what differs, cut at a size; empty: nothing that git tracks
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A spec, a state, counters and a version. `domain/lifecycle.py` alone makes a new one out of an old one."""
 
@@ -174,6 +184,7 @@ class Job:
     wake: float = 0.0  #: no tick is due before this
     bucket: str = ""  #: `gs://…`; the workdir is below it
     bundles: tuple[str, ...] = ()  #: object paths below the bucket, unpacked in order
+    code: Code | None = None  #: None: nothing is shipped, or it comes from no checkout
     slices: tuple[Slice, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     spent: Mapping[str, int] = field(default_factory=dict[str, int])  #: retry budgets used, by name

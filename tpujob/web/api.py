@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 
 from tpujob import __version__
 from tpujob.errors import BadRequest, NotFound, TpujobError
-from tpujob.ports import JobsApi
+from tpujob.ports import CodeGiven, JobsApi
 from tpujob.web import schemas
 from tpujob.web.auth import Guard, error_body
 
@@ -94,7 +94,11 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
     ) -> JSONResponse:
         """Submit a job. The same `Idempotency-Key` gives back the job of the first call."""
         job = api.create(
-            new.spec, user=new.user, bundles=new.bundles, idempotency_key=idempotency_key
+            new.spec,
+            user=new.user,
+            bundles=new.bundles,
+            code=cast(CodeGiven, new.code.model_dump()) if new.code else None,
+            idempotency_key=idempotency_key,
         )
         return JSONResponse(job, status_code=201)
 
@@ -136,6 +140,11 @@ def _one_job(app: FastAPI, api: JobsApi) -> None:
         page = api.logs(job, host=host, attempt=attempt, cursor=cursor, tail=tail)
         return JSONResponse(page)
 
+    @app.get("/v1/diff", tags=["one job"], response_model=schemas.Diff)
+    def diff(a: JobRef, b: JobRef) -> JSONResponse:
+        """What differs between two jobs: spec, outcome, and the files of their bundles."""
+        return JSONResponse(api.diff(a, b))
+
     @app.get("/v1/jobs/{job}/access", tags=["one job"], response_model=schemas.Access)
     def get_access(job: JobRef, host: Annotated[int, Query(ge=0)] = 0) -> JSONResponse:
         """How one of its hosts is reached."""
@@ -161,7 +170,7 @@ def _one_job(app: FastAPI, api: JobsApi) -> None:
         """As delete; then remove logs, bundle and record, and with `checkpoints` those too."""
         return JSONResponse(api.clean(job, checkpoints=checkpoints))
 
-    _ = (get_job, get_events, get_logs, get_access, cancel, resume, delete, clean)
+    _ = (get_job, get_events, get_logs, diff, get_access, cancel, resume, delete, clean)
 
 
 def _upkeep(app: FastAPI, api: JobsApi) -> None:

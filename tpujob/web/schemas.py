@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from tpujob.ports import (
     BrokenView,
+    DiffView,
     EventView,
     HostAccess,
     JobView,
@@ -23,6 +24,17 @@ from tpujob.ports import (
 )
 
 
+class NewCode(BaseModel):
+    """Where the checkout stands whose files are shipped."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    commit: str = Field(max_length=64)
+    branch: str = Field(default="", max_length=300)
+    dirty: bool = False
+    diff: str = Field(default="", max_length=200_000, description="from the commit to the files")
+
+
 class NewJob(BaseModel):
     """What `POST /v1/jobs` takes."""
 
@@ -31,6 +43,7 @@ class NewJob(BaseModel):
     spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
     user: str = Field(min_length=1, max_length=64)
     bundles: list[str] = Field(default=[], max_length=16, description="object paths, in order")
+    code: NewCode | None = None
 
 
 class NewPlan(BaseModel):
@@ -116,6 +129,7 @@ Job = model_of(JobView)
 Plan = model_of(PlanView)
 Event = model_of(EventView)
 Page = model_of(LogPage)
+Diff = model_of(DiffView)
 Access = model_of(HostAccess)
 Suspect = model_of(SuspectView)
 Leak = model_of(LeakView)

@@ -1,0 +1,101 @@
+"""What differs between two jobs, and between their archives."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from dataclasses import replace
+
+import pytest
+
+from tests.contracts.stores import a_job
+from tpujob.domain import difference
+from tpujob.domain.difference import Change, FileChange
+from tpujob.domain.model import State
+
+
+def archive(*files: tuple[str, bytes | str], programs: tuple[str, ...] = ()) -> bytes:
+    """Bytes are a file, text is where a link leads."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, content in files:
+            entry = tarfile.TarInfo(name)
+            if isinstance(content, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content
+                tar.addfile(entry)
+            else:
+                entry.size, entry.mode = len(content), 0o755 if name in programs else 0o644
+                tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def test_specs_differ_by_dotted_key() -> None:
+    a = {"name": "x", "tpu": {"type": "v4-8", "zones": []}, "run": {"args": {"lr": 1}}}
+    b = {"name": "x", "tpu": {"type": ["v4-8", "v4-16"], "zones": []}, "run": {"args": {}}}
+    assert difference.specs(a, b) == [
+        Change("tpu.type", "v4-8", ["v4-8", "v4-16"]),
+        Change("run.args.lr", 1, None),
+        Change("run.args", None, {}),
+    ]
+    assert difference.specs(a, a) == []
+
+
+def test_outcomes_say_how_far_and_for_how_much() -> None:
+    a = a_job()
+    b = replace(a, state=State.FAILED, spent={"preemptions": 2}, finished_at=a.created_at + 60)
+    changed = {c.key: (c.a, c.b) for c in difference.outcomes(a, b, a.created_at + 100)}
+    assert changed["state"] == (a.state, "failed")
+    assert changed["spent.preemptions"] == (None, 2)
+    assert changed["seconds"] == (100, 60)
+
+
+def test_files_differ_by_content_mode_and_presence() -> None:
+    a = archive(("same", b"1\n"), ("text", b"a\nb\n"), ("run.sh", b"x"), ("gone", b"g"), ("l", "a"))
+    b = archive(
+        ("same", b"1\n"),
+        ("text", b"a\nc\n"),
+        ("run.sh", b"x"),
+        ("l", "b"),
+        ("bin", b"\0"),
+        programs=("run.sh",),
+    )
+    found, cut = difference.files([a], [b])
+    assert not cut
+    assert [(f.path, f.kind) for f in found] == [
+        ("bin", "added"),
+        ("gone", "removed"),
+        ("l", "changed"),
+        ("run.sh", "mode"),
+        ("text", "changed"),
+    ]
+    shown = {f.path: f.diff for f in found}
+    assert shown["bin"] == ""
+    assert shown["text"] == "--- a/text\n+++ b/text\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
+    assert "+link to b" in shown["l"]
+
+
+def test_a_later_archive_lies_over_an_earlier_one() -> None:
+    below, above = archive(("a", b"1\n")), archive(("a", b"2\n"))
+    assert difference.files([below, above], [above]) == ([], False)
+    found, _ = difference.files([below, above], [above, below])
+    assert [f.path for f in found] == ["a"]
+    assert "-2\n+1" in found[0].diff
+
+
+def test_too_much_text_is_left_out_and_told() -> None:
+    long = b"".join(b"%d\n" % n for n in range(30_000))
+    found, cut = difference.files([archive()], [archive(("a", long), ("b", b"1\n"), ("c", long))])
+    assert cut
+    assert [bool(f.diff) for f in found] == [True, True, False]
+    huge = bytes(difference.FILE_LIMIT + 1)
+    assert difference.files([archive()], [archive(("huge", huge))])[0] == [
+        FileChange("huge", "added")
+    ]
+
+
+@pytest.mark.parametrize(
+    "bad", [b"", b"no archive", archive(("a", b"1" * 9999))[:-20]], ids=["empty", "text", "cut"]
+)
+def test_what_is_no_archive_is_told(bad: bytes) -> None:
+    with pytest.raises(ValueError, match="no archive"):
+        difference.files([bad], [archive()])

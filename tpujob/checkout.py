@@ -1,0 +1,152 @@
+"""A folder of code as git sees it: which files belong to it, what a file of patterns leaves out, and where it stands.
+
+Git is asked, and never imitated. Nothing here changes a repository.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tpujob.errors import BadRequest
+
+PATIENCE = 60.0  #: seconds for one answer of git
+DIFF_LIMIT = 128 * 1024  #: bytes of a diff; as JSON it has to fit into a request of 1 MiB, escaped
+DIFF_FILES = 500  #: whose changes are in it
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What git counts as the files of a folder."""
+
+    names: tuple[str, ...]  #: files and links below the folder, those of submodules included
+    missing: tuple[str, ...] = ()  #: submodules that are not checked out
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a checkout stands. All empty: it has no commit, or is no checkout."""
+
+    commit: str = ""
+    branch: str = ""  #: empty: no branch is checked out
+    dirty: bool = False  #: the folder differs from the commit, by a change or by a new file
+    diff: str = field(
+        default="", repr=False
+    )  #: from the commit to the shipped files, cut at DIFF_LIMIT
+
+
+#: of a folder that is in no repository
+NOWHERE = Standing()
+
+
+def listed(folder: Path) -> Listed | None:
+    """The files that git tracks or would track, as far as they are there; None: the folder is in no repository, or
+    git is not installed. Raises BadRequest when git refuses: shipping everything instead could ship secrets."""
+    if not _in_repository(folder):
+        return None
+    names: list[str] = []
+    missing: list[str] = []
+    _list_into(folder, "", names, missing)
+    return Listed(tuple(names), tuple(missing))
+
+
+def matched(patterns: Path, names: Collection[str]) -> frozenset[str]:
+    """Those of the paths that a file of gitignore patterns leaves out, whatever else git ignores or tracks.
+    Raises BadRequest when git is not installed."""
+    with tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
+        # an empty repository has no patterns of its own
+        made = _git(Path(scratch), "init", "--quiet", "--template=")
+        if made is None:
+            raise BadRequest(
+                f"code: {patterns} cannot be followed without git",
+                hint="Install git, or remove it.",
+            )
+        excludes = f"core.excludesFile={patterns.absolute()}"
+        words = ("-c", excludes, "check-ignore", "--no-index", "--stdin", "-z")
+        asked = b"".join(os.fsencode(name) + b"\0" for name in names)
+        return frozenset(_names(_git(Path(scratch), *words, stdin=asked) or b""))
+
+
+def standing(folder: Path, shipped: Collection[str]) -> Standing:
+    """Commit, branch and what differs from it; the diff is of no file but the shipped ones and deleted ones."""
+    commit = _line(folder, "rev-parse", "--verify", "HEAD") if _in_repository(folder) else ""
+    if not commit:
+        return NOWHERE
+    branch = _line(folder, "symbolic-ref", "--quiet", "--short", "HEAD")
+    status = _git(folder, "status", "--porcelain", "-z", "--", ".")
+    return Standing(commit, branch, bool(status), _diff(folder, shipped) if status else "")
+
+
+def _list_into(folder: Path, below: str, names: list[str], missing: list[str]) -> None:
+    words = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    answer = _git(folder, *words)
+    if answer is None:
+        raise BadRequest(
+            f"code: git cannot list the files of {folder}: {_complaint(folder, words)}",
+            hint="`git status` there says more.",
+        )
+    for name in dict.fromkeys(_names(answer)):  # a file in a merge conflict is listed three times
+        path = folder / name
+        if path.is_symlink() or path.is_file():
+            names.append(below + name)
+        elif (path / ".git").exists():  # a submodule, or a repository that nobody tracks
+            _list_into(path, f"{below}{name.rstrip('/')}/", names, missing)
+        elif path.is_dir():
+            missing.append(below + name)
+
+
+def _diff(folder: Path, shipped: Collection[str]) -> str:
+    changed = _names(
+        _git(folder, "diff", "--name-only", "-z", "--relative", "HEAD", "--", ".") or b""
+    )
+    shown = [n for n in changed if n in shipped or not os.path.lexists(folder / n)][:DIFF_FILES]
+    if not shown:
+        return ""
+    plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--relative")
+    answer = _git(folder, "--literal-pathspecs", "diff", *plain, "HEAD", "--", *shown) or b""
+    text = answer[:DIFF_LIMIT].decode(errors="replace")
+    return text if len(answer) <= DIFF_LIMIT else f"{text}\n[cut at {DIFF_LIMIT >> 10} KiB]\n"
+
+
+def _in_repository(folder: Path) -> bool:
+    here = folder.resolve()
+    if not any((above / ".git").exists() for above in (here, *here.parents)):
+        return False
+    return _run(folder, ("--version",), b"") is not None
+
+
+def _git(folder: Path, *words: str, stdin: bytes = b"") -> bytes | None:
+    """What git says; None: it is not there, or said no."""
+    done = _run(folder, words, stdin)
+    return done.stdout if done is not None and done.returncode == 0 else None
+
+
+def _run(
+    folder: Path, words: Sequence[str], stdin: bytes
+) -> subprocess.CompletedProcess[bytes] | None:
+    try:
+        return subprocess.run(
+            ["git", *words], cwd=folder, input=stdin, capture_output=True, timeout=PATIENCE
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadRequest(f"code: git does not answer in {folder}: {error}") from error
+
+
+def _complaint(folder: Path, words: Sequence[str]) -> str:
+    done = _run(folder, words, b"")
+    lines = done.stderr.decode(errors="replace").splitlines() if done else []
+    return lines[0] if lines else "it does not say why"
+
+
+def _line(folder: Path, *words: str) -> str:
+    return (_git(folder, *words) or b"").decode(errors="replace").strip()
+
+
+def _names(answer: bytes) -> Iterator[str]:
+    return (os.fsdecode(name) for name in answer.split(b"\0") if name)
