@@ -186,8 +186,8 @@ class _Reader:
     def _count(self, attempt: int) -> int:
         """How many hosts the attempt's slice has."""
         name = self._job.attempts[attempt - 1].slice
-        types = [s.type for s in self._job.slices if s.name == name]
-        return accelerators.find(types[0]).hosts if types else FEW_HOSTS
+        found = [s for s in self._job.slices if s.name == name]
+        return accelerators.find(found[0].type).hosts * found[0].tpu_slices if found else FEW_HOSTS
 
     def _forward(self, segments: Iterable[tuple[int, Blob]], place: Place, share: int) -> _Piece:
         lines: list[_Line] = []

@@ -160,6 +160,7 @@ class Owned:
     detail: str = ""
     type: str = ""  #: empty: not told
     pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: not told
+    tpu_slices: int = 1  #: that it consists of, all of that type
 
 
 class Slices(Protocol):
@@ -278,6 +279,7 @@ class EventView(TypedDict):
 class SliceView(TypedDict):
     name: str
     type: str
+    tpu_slices: int  #: that it consists of, all of that type
     zone: str
     pricing: str
     role: str
@@ -383,7 +385,8 @@ class JobView(TypedDict):
     outcome: str | None
     cause: str | None
     type: str
-    chips: int
+    tpu_slices: int  #: more than one: Multislice
+    chips: int  #: of all of them, as are the hosts
     hosts: int
     topology: str  #: of one of them
     zone: str
@@ -425,7 +428,8 @@ class PlanView(TypedDict):
     name: str
     type: str
     generation: str
-    chips: int
+    tpu_slices: int  #: more than one: Multislice
+    chips: int  #: of all of them, as is what follows but the topology
     hosts: int
     topology: str
     zone: str

@@ -52,6 +52,7 @@ def job_view(
     done = progress or (attempt.progress if attempt else Progress())
     kind = shown.type if shown else _first(job.spec["tpu"]["type"])
     facts = accelerators.find(kind)
+    tpu_slices = shown.tpu_slices if shown else job.spec["tpu"].get("slices", 1)
     return JobView(
         id=job.id,
         name=job.name,
@@ -65,8 +66,9 @@ def job_view(
         outcome=job.outcome,
         cause=job.cause,
         type=facts.type,
-        chips=facts.chips,
-        hosts=facts.hosts,
+        tpu_slices=tpu_slices,
+        chips=facts.chips * tpu_slices,
+        hosts=facts.hosts * tpu_slices,
         topology=facts.topology,
         zone=shown.zone if shown else _first(job.spec["tpu"].get("zones") or [""]),
         pricing=job.spec["tpu"]["pricing"],
@@ -112,6 +114,7 @@ def slice_view(slice: Slice, *, now: float) -> SliceView:
     return SliceView(
         name=slice.name,
         type=slice.type,
+        tpu_slices=slice.tpu_slices,
         zone=slice.zone,
         pricing=slice.pricing,
         role=slice.role,
@@ -189,7 +192,7 @@ def _list_price(owned: Owned) -> float | None:
     if owned.pricing not in ("spot", "on-demand", "reserved"):
         return None
     try:
-        return cost.usd_per_hour(owned.type, owned.zone, owned.pricing)
+        return cost.usd_per_hour(owned.type, owned.zone, owned.pricing, owned.tpu_slices)
     except BadSpec:  # no type of ours, or one that the tables do not know any more
         return None
 

@@ -45,6 +45,10 @@ class Context:
     out: str = "run"  #: this attempt's folder on this host; the three files go here
     fault: str = ""  #: a drill, such as `nan:step=7,device=5`; empty: none
     resume_before: int = 0  #: only a checkpoint of an earlier step may be resumed from; 0: any
+    slice: int = (
+        0  #: the TPU slice of this host, numbered from 0; hosts are numbered through all of them
+    )
+    slices: int = 1  #: more than one: Multislice
 
     @staticmethod
     def from_env(env: Mapping[str, str] | None = None) -> Context:
@@ -52,7 +56,7 @@ class Context:
         env = os.environ if env is None else env
         fields = Context.__dataclass_fields__
         given = {k: env[f"TPUJOB_{k.upper()}"] for k in fields if env.get(f"TPUJOB_{k.upper()}")}
-        whole = ("attempt", "host", "hosts", "resume_before")
+        whole = ("attempt", "host", "hosts", "resume_before", "slice", "slices")
         numbers = {k: int(given[k]) for k in whole if k in given}
         return Context(**{**given, **numbers})  # pyright: ignore[reportArgumentType]
 

@@ -60,7 +60,14 @@ def with_line(line: str) -> str:
 def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
     assert dump(load(MINIMAL, "job.yaml")) == {
         "name": "hello",
-        "tpu": {"type": ["v4-16"], "zones": [], "pricing": "spot", "runtime_version": None},
+        "tpu": {
+            "type": ["v4-16"],
+            "zones": [],
+            "pricing": "spot",
+            "cross_region": False,
+            "runtime_version": None,
+            "slices": 1,
+        },
         "run": {"workload": None, "args": {}, "command": "echo hello", "env": {}},
         "code": None,
         "env": None,
@@ -152,8 +159,16 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
             "budget: not supported yet. Allowed in a job file:",
         ),
         (
-            MINIMAL.replace("type: v4-16", "type: v4-16\n  slices: 2"),
-            ":4: tpu.slices: not supported",
+            MINIMAL.replace("type: v4-16", "type: v4-16\n  slices: 65"),
+            ":4: tpu.slices: must be from 1 to 64, not the number 65",
+        ),
+        (
+            MINIMAL.replace("type: v4-16", "type: v4-16\n  slices: 0"),
+            ":4: tpu.slices: must be from 1 to 64, not the number 0",
+        ),
+        (
+            MINIMAL.replace("type: v4-16", "type: v4-16\n  slices: '2'"),
+            ":4: tpu.slices: must be a whole number, not the text '2'",
         ),
         (with_line("  secrets: [X]"), "job.yaml:6: run.secrets: not supported yet"),
         ("name: a\n", "job.yaml:1: tpu: is missing, and required"),
@@ -287,7 +302,7 @@ def test_what_a_client_sends_is_checked_the_same_way() -> None:
         parse({"name": "a", "tpu": {"type": "v4-8", "zone": "x"}, "run": {"command": "x"}})
     assert error.value.message == (
         "tpu.zone: no such key; did you mean zones? "
-        "Allowed in tpu: pricing, runtime_version, type, zones"
+        "Allowed in tpu: cross_region, pricing, runtime_version, slices, type, zones"
     )
 
 

@@ -39,6 +39,7 @@ def slice_view(name: str, **more: Any) -> SliceView:
     view = {
         "name": name,
         "type": "v4-16",
+        "tpu_slices": 1,
         "zone": "us-central2-b",
         "pricing": "spot",
         "role": "serving",
@@ -88,6 +89,7 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "outcome": None,
         "cause": None,
         "type": "v4-16",
+        "tpu_slices": 1,
         "chips": 8,
         "hosts": 2,
         "topology": "2x2x2",
@@ -197,6 +199,7 @@ class ScriptedJobs:
             "name": spec.get("name", "?"),
             "type": "v4-16",
             "generation": "v4",
+            "tpu_slices": 1,
             "chips": 8,
             "hosts": 2,
             "topology": "2x2x2",

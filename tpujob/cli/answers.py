@@ -17,7 +17,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
     """`tpujob create --dry-run`."""
     zones = ", ".join(plan["zones"])
     facts = [
-        ("TPU", f"{plan['type']} ({plan['generation']}), {plan['pricing']}"),
+        ("TPU", f"{words.kind(plan)} ({plan['generation']}), {plan['pricing']}"),
         (
             "Hosts",
             f"{many(plan['hosts'], 'host')}, {many(plan['chips'], 'chip')}, topology {plan['topology']}",
@@ -41,7 +41,7 @@ def created_text(job: JobView, columns: int, list_price: float | None, *, color:
     """What `tpujob create` says: the id, what was asked for, its price, and the next commands."""
     name = paint(f"{job['id']}  {clean(job['name'])}", "bold", color)
     asked = (
-        f"{job['pricing']} {job['type']}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
+        f"{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
         f"{rate(list_price)} while it holds the slice"
     )
     return "\n".join(
@@ -69,7 +69,7 @@ def stop_question(job: JobView, verb: str, *, checkpoints: bool) -> str:
         return ""
     out = [f"{verb} job {clean(job['id'])} ({clean(job['name'])})?"]
     if held:
-        each = (f"{s['name']}, a {s['type']} at {rate(s['usd_per_hour'])}" for s in held)
+        each = (f"{s['name']}, a {words.kind(s)} at {rate(s['usd_per_hour'])}" for s in held)
         out.append(f"It gives back {clean(', and '.join(each))}.")
     if verb == "Clean":
         what = "logs, record and checkpoints" if checkpoints else "logs and record"

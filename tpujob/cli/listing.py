@@ -45,7 +45,7 @@ def job_table(
             clean(job["id"]),
             clean(job["user"]),
             clean(job["name"]),
-            clean(job["type"]),
+            clean(words.kind(job)),
             clean(job["zone"]) or "-",
             clean(job["host0_ip"]) or "-",
             clean(job["state"]),

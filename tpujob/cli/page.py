@@ -53,7 +53,9 @@ def job_page(
 
 def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     hosts = many(job["hosts"], "host")
-    hardware = f"{job['type']}: {many(job['chips'], 'chip')} on {hosts}, topology {job['topology']}"
+    hardware = (
+        f"{words.kind(job)}: {many(job['chips'], 'chip')} on {hosts}, topology {job['topology']}"
+    )
     facts = [("Now", words.now(job)), ("Next", words.what_next(job))]
     if job["condemned"]:
         facts.append(("Swap", words.condemned(job)))
@@ -97,7 +99,7 @@ def _slice(slice: SliceView, columns: int) -> list[str]:
     else:
         state = "asked for"
     cost = f"{dollars(slice['usd'])} at {rate(slice['usd_per_hour'])}"
-    name, kind = clean(slice["name"]), f"{slice['pricing']} {slice['type']} in {slice['zone']}"
+    name, kind = clean(slice["name"]), f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}"
     out = [clip(f"  {name}  {state:9}  {clean(kind)}  {cost}", columns)]
     if slice["hosts"] and not slice["gone_at"]:
         hosts = "  ".join(f"{i}: {clean(ip)}" for i, ip in enumerate(slice["hosts"][:8]))

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tpujob.cli import words
 from tpujob.cli.lines import STATE_STYLE
 from tpujob.cli.output import Screen
 from tpujob.cli.text import clean, clock, dollars, number, rate, seconds, span
@@ -92,7 +93,7 @@ def _slice(job: JobView) -> str:
     held = _held(job)
     if held is None:
         return "none"
-    kind = f"{held['name']}  {held['pricing']} {held['type']} in {held['zone']}"
+    kind = f"{held['name']}  {held['pricing']} {words.kind(held)} in {held['zone']}"
     swapped = [name for name in job["condemned"] if name != held["name"]]
     if held["role"] == "condemned":
         return f"{kind}  {held['role']}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.text import clock, rate
 
 if TYPE_CHECKING:
-    from tpujob.ports import AttemptView, JobView
+    from tpujob.ports import AttemptView, CodeView, JobView, PlanView, SliceView
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -18,6 +18,15 @@ EXIT_OF_STATE = {"succeeded": 0, "failed": 1, "cancelled": 5}
 def now(job: JobView) -> str:
     """Why it stands where it stands; of a wait for capacity, as it is now and not as it was when it began."""
     return job["waiting"] if job["waiting"] and job["state"] == "queued" else job["message"]
+
+
+def kind(of: JobView | PlanView | SliceView) -> str:
+    """Of which type the hardware is, and how many slices of it where that is more than one."""
+    if of["tpu_slices"] == 1:
+        return of["type"]
+    from tpujob.domain.accelerators import several  # its tables take longer than most commands
+
+    return several(of["type"], of["tpu_slices"])
 
 
 def condemned(job: JobView) -> str:

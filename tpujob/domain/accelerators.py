@@ -278,6 +278,11 @@ def find(type: str) -> Accelerator:
     return found
 
 
+def several(type: str, slices: int) -> str:
+    """For people: the type, and how many of it where that is more than one."""
+    return type if slices == 1 else f"{slices} x {type}"
+
+
 def zones(generation_or_type: str) -> tuple[str, ...]:
     """Where the API lists a generation (`v5e`) or one type (`v2-32`), the usual places first. Raises BadSpec."""
     generation = GENERATIONS.get(generation_or_type)

@@ -1,7 +1,8 @@
 """What TPU time costs: a dated price list per chip-hour, and the sums over slices. An estimate, never a bill.
 
 A slice is billed from the moment it is ready until it is gone; the machine of a TPU VM costs nothing extra, and
-waiting in the cloud's queue is free. Disks, addresses and storage are not counted here.
+waiting in the cloud's queue is free. Disks, addresses and storage are not counted here; of traffic, only what a GiB
+costs is known.
 """
 
 from __future__ import annotations
@@ -78,16 +79,59 @@ _PRICES: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
 )
 
 
-def usd_per_hour(type: str, zone: str, pricing: Pricing) -> float | None:
-    """What a slice of that type costs per hour in that zone; None when no price is known. Raises BadSpec for a type
-    that does not exist. Reserved capacity is priced as on-demand: what a commitment saves depends on its contract."""
+#: US dollars for a GiB that is read from a bucket in one part of the world in another one. A part is read off a
+#: region's name. From the same region it is free; a bucket of a whole continent is billed as another region of it.
+#: No current matrix of Google's is at hand, so these are the list prices as others quote them.
+_WITHIN: Mapping[str, float] = MappingProxyType(
+    {"North America": 0.02, "Europe": 0.02, "Asia": 0.08, "South America": 0.08, "Oceania": 0.15}
+)
+_BETWEEN: Mapping[frozenset[str], float] = MappingProxyType(
+    {frozenset(("North America", "Europe")): 0.05}
+)
+_TO_OCEANIA = 0.15
+_ELSEWHERE = 0.08
+_PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "us": "North America",
+        "northamerica": "North America",
+        "nam": "North America",
+        "europe": "Europe",
+        "eu": "Europe",
+        "eur": "Europe",
+        "asia": "Asia",
+        "southamerica": "South America",
+        "australia": "Oceania",
+    }
+)
+
+
+def usd_per_gib(location: str, region: str) -> float:
+    """What it costs to read a GiB of a bucket at `location` (a region, or a continent such as `us`) in that region."""
+    if location.lower() == region.lower():
+        return 0.0
+    here, there = (_part(name) for name in (location, region))
+    if here == there:
+        return _WITHIN.get(here, _ELSEWHERE)
+    if "Oceania" in (here, there):
+        return _TO_OCEANIA
+    return _BETWEEN.get(frozenset((here, there)), _ELSEWHERE)
+
+
+def _part(location: str) -> str:
+    word = location.lower().partition("-")[0].rstrip("0123456789")
+    return _PARTS.get(word, word)
+
+
+def usd_per_hour(type: str, zone: str, pricing: Pricing, slices: int = 1) -> float | None:
+    """What so many slices of that type cost per hour in that zone; None when no price is known. Raises BadSpec for a
+    type that does not exist. Reserved capacity is priced as on-demand: what a commitment saves is in its contract."""
     accelerator = accelerators.find(type)
     sku = accelerator.generation
     if sku in ("v2", "v3"):
         sku += " device" if accelerator.hosts == 1 else " pod"
     on_demand, spot = _PRICES[sku].get(accelerators.region_of(zone), (None, None))
     per_chip = spot if pricing == "spot" else on_demand
-    return None if per_chip is None else round(per_chip * accelerator.chips, 6)
+    return None if per_chip is None else round(per_chip * accelerator.chips * slices, 6)
 
 
 def slice_cost(slice: Slice, now: float) -> float | None:

@@ -31,6 +31,8 @@ from workloads.contract import Context
 COORDINATOR_PORT = 8476
 #: the same for the check before the program, which may still be going down when the program starts
 PREFLIGHT_PORT = 8477
+#: where the first host lets the slices of a Multislice find each other, for libtpu
+MEGASCALE_PORT = 8080
 #: seconds that the check before the program may take
 PREFLIGHT_SECONDS = 60
 #: below the home folder of a host, so that it outlives attempts; the agent expands it
@@ -87,10 +89,16 @@ def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) 
     assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
     endpoints = sorted(job.slice.endpoints, key=lambda e: e.host)
     common = _for_all_hosts(job, endpoints, report_every, avoid)
-    return [
-        HostPlan(e.host, {**common, "host": e.host, "context": _context(job, e.host, endpoints)})
-        for e in endpoints
-    ]
+    return [HostPlan(e.host, {**common, **_for_host(job, e.host, endpoints)}) for e in endpoints]
+
+
+def _for_host(job: Job, host: int, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    context = _context(job, host, endpoints)
+    return {
+        "host": host,
+        "context": {n: getattr(context, n) for n in Context.__dataclass_fields__ if n != "out"},
+        "env": {**parse(job.spec).run.env, **_megascale(context)},
+    }
 
 
 def _for_all_hosts(
@@ -106,7 +114,6 @@ def _for_all_hosts(
         "bundles": [b if b.startswith("gs://") else f"{job.bucket}/{b}" for b in job.bundles],
         "setup": spec.setup,
         "argv": _argv(job.spec),
-        "env": dict(spec.run.env),
         "grace": spec.stop_grace,
         "report_every": report_every,
         "log_bytes": LOG_BYTES,
@@ -117,9 +124,11 @@ def _for_all_hosts(
     }
 
 
-def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> Context:
     """What the program is told of its place; the agent knows the rest of it."""
-    context = Context(
+    assert job.slice is not None
+    slices = job.slice.tpu_slices
+    return Context(
         job=job.id,
         attempt=_newest(job).number,
         host=host,
@@ -128,8 +137,23 @@ def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> dict[str, An
         workdir=job.workdir,
         cache=CACHE,
         resume_before=_newest(job).resume_before,
+        slice=host * slices // len(endpoints),
+        slices=slices,
     )
-    return {name: getattr(context, name) for name in Context.__dataclass_fields__ if name != "out"}
+
+
+def _megascale(context: Context) -> dict[str, str]:
+    """How libtpu joins several slices; JAX reads the same variables. What a slice is within itself (`TPU_WORKER_ID` and
+    the like) its hosts learn from their own metadata."""
+    if context.slices == 1:
+        return {}
+    first = context.coordinator.rpartition(":")[0]
+    return {
+        "MEGASCALE_COORDINATOR_ADDRESS": f"{first}:{MEGASCALE_PORT}",
+        "MEGASCALE_NUM_SLICES": str(context.slices),
+        "MEGASCALE_PORT": str(MEGASCALE_PORT),
+        "MEGASCALE_SLICE_ID": str(context.slice),
+    }
 
 
 def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> dict[str, Any]:
@@ -138,8 +162,8 @@ def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> dict[s
     found = accelerators.find(job.slice.type)
     return {
         "slice": job.slice.name,
-        "chips": found.chips,
-        "hosts": found.hosts,
+        "chips": found.chips * job.slice.tpu_slices,
+        "hosts": found.hosts * job.slice.tpu_slices,
         "coordinator": f"{endpoints[0].internal_ip}:{PREFLIGHT_PORT}",
         "required": spec.run.workload is not None,
         "seconds": PREFLIGHT_SECONDS,

@@ -89,7 +89,10 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Hardware that a job holds or asked for. Its cloud name is a function of the job and `k`."""
+    """Hardware that a job holds or asked for. Its cloud name is a function of the job and `k`.
+
+    With Multislice one record stands for several TPU slices of one type: they are asked for, are there and are lost as
+    one, and their hosts are numbered through, the first slice's first."""
 
     name: str  #: `tj-<job>-<k>`
     k: int  #: counts from 1
@@ -109,6 +112,7 @@ class Slice:
     refused: Cause | None = None  #: the request came to nothing for this cause
     condemned_at: float | None = None
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
+    tpu_slices: int = 1  #: TPU slices that it consists of; more than one: Multislice
 
 
 @dataclass(frozen=True, slots=True)

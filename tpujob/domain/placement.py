@@ -1,6 +1,7 @@
 """Where a job may run, best first: every (type, zone) that its spec allows, in the order in which they are tried.
 
-Pure. All zones of a job lie in one region, the one of its bucket, so that every attempt finds its checkpoints nearby.
+Pure. All zones of a job lie in one region, the one of its bucket, so that every attempt finds its checkpoints nearby,
+unless its spec allows traffic between regions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Option:
     zone: str
     pricing: Literal["spot", "on-demand", "reserved"]
     runtime_version: str
-    usd_per_hour: float | None  #: None: no price is known
+    usd_per_hour: float | None  #: of all slices that are asked for; None: no price is known
 
 
 def options(spec: JobSpec, *, region: str | None = None) -> tuple[Option, ...]:
@@ -35,7 +36,7 @@ def options(spec: JobSpec, *, region: str | None = None) -> tuple[Option, ...]:
     else of the first region that has every type. Raises BadSpec when types, zones and region do not go together."""
     types, zones = spec.tpu.types, spec.tpu.zones
     if zones:
-        _check_given(types, zones, region)
+        _check_given(types, zones, region, mixed=spec.tpu.cross_region)
     else:
         region = _pick_region(types, region)
     return tuple(
@@ -44,7 +45,7 @@ def options(spec: JobSpec, *, region: str | None = None) -> tuple[Option, ...]:
             zone=zone,
             pricing=spec.tpu.pricing,
             runtime_version=spec.tpu.runtime_version or accelerators.find(type).runtime_version,
-            usd_per_hour=cost.usd_per_hour(type, zone, spec.tpu.pricing),
+            usd_per_hour=cost.usd_per_hour(type, zone, spec.tpu.pricing, spec.tpu.slices),
         )
         for type in types
         for zone in zones or _zones_in(type, region)
@@ -52,7 +53,9 @@ def options(spec: JobSpec, *, region: str | None = None) -> tuple[Option, ...]:
     )
 
 
-def _check_given(types: Sequence[str], zones: Sequence[str], region: str | None) -> None:
+def _check_given(
+    types: Sequence[str], zones: Sequence[str], region: str | None, *, mixed: bool
+) -> None:
     for zone in zones:
         if not any(zone in accelerators.zones(type) for type in types):
             offers = "; ".join(f"{type} is offered in {_listed(type)}" for type in types)
@@ -63,6 +66,8 @@ def _check_given(types: Sequence[str], zones: Sequence[str], region: str | None)
                 f"tpu.type: none of tpu.zones ({', '.join(zones)}) has {type}. "
                 f"It is offered in {_listed(type)}"
             )
+    if mixed:
+        return
     for zone in zones:
         if region is not None and region_of(zone) != region.lower():
             raise BadSpec(

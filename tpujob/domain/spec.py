@@ -51,10 +51,14 @@ class Tpu(kinds.Part):
     )
     zones: kinds.Zones = Field(
         (),
-        description="Zones of one region, in order of preference. Left out: those that have the type.",
+        description="Zones of one region, best first. Left out: those of the context that have the type.",
     )
     pricing: kinds.Pricing = Field(
         "spot", description="spot is cheap and can be taken away; reserved needs a reservation."
+    )
+    cross_region: bool = Field(
+        False,
+        description="Whether zones may lie outside of the bucket's region; traffic is billed.",
     )
     runtime_version: kinds.RuntimeVersion = Field(
         None, description="The TPU VM's software. Left out: the usual one of the generation."
