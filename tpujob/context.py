@@ -7,18 +7,21 @@ One YAML file each, `<state>/contexts/NAME.yaml`, made by `tpujob init` and free
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from tpujob.domain import accelerators, yamlfile
 from tpujob.domain import specfields as kinds
 from tpujob.domain.accelerators import region_of
+from tpujob.domain.site import Site
 from tpujob.domain.specerrors import Allowed, bad_spec, problems
 from tpujob.errors import BadRequest, BadSpec, NotFound
-from tpujob.settings import CONTEXT_NAME, LOCAL, Settings, prepare, put
+from tpujob.settings import CONTEXT_NAME, LOCAL, Settings, drawn, prepare, put
 
 #: calls a minute of the Cloud TPU API that a context's backend makes at most, unless the file says otherwise
 CALLS_PER_MINUTE = 600
@@ -143,6 +146,25 @@ _ALLOWED: Allowed = {
 }
 
 
+# What it comes to ----------------------------------------------------------------------------------------------------
+
+
+def owner(settings: Settings, context: Context) -> str:
+    """The word that tells what this context's backend made from what others did in the same project and bucket: jobs of
+    two stores have the same ids. Of a store in Firestore it is the database's; a file is drawn one when it is first
+    asked for. It is a label's value, a part of names, and a folder."""
+    if context.store == "firestore":
+        word = context.project.replace(":", "-").replace(".", "-")
+        return word if context.database == "(default)" else f"{word}-{context.database}"[:63]
+    return drawn(settings.home / "owner", prefix=settings.user[:20])
+
+
+def site(context: Context, owner: str) -> Site:
+    """What jobs are settled by: each backend keeps to a folder of its own in the context's buckets."""
+    buckets = {region: f"{bucket}/{owner}" for region, bucket in context.buckets.items()}
+    return Site(context.name, context.zones, buckets, made_on_demand=False)
+
+
 # Files ---------------------------------------------------------------------------------------------------------------
 
 
@@ -167,6 +189,30 @@ def read(settings: Settings, name: str) -> Context:
     if found.name != name:
         raise BadSpec(f"{path}: name: is {found.name!r}, so the file must be {found.name}.yaml")
     return found
+
+
+def for_backend(settings: Settings, url: str, name: str = "") -> Context:
+    """The context for a deployed backend: the one that there is, else a new one, not yet written, called `name` or
+    after the URL's host. Raises BadRequest when another context has that name."""
+    for known in names(settings):
+        found = read(settings, known)
+        if found.backend == url and name in ("", known):
+            return found
+    name = name or _after(url)
+    if path_of(settings, name).exists():
+        raise BadRequest(
+            f"there is a context {name!r} already, for something else",
+            hint=f"tpujob use {url} --name ANOTHER",
+        )
+    return make({"name": name, "backend": url})
+
+
+def _after(url: str) -> str:
+    """A name after the host, or after the port where the host is this machine."""
+    place = urlsplit(url)
+    first = (place.hostname or "").partition(".")[0].lower()
+    word = re.sub(r"[^a-z0-9]+", "-", first).strip("-")
+    return word[:40].strip("-") if word[:1].isalpha() else f"backend-{place.port or 443}"
 
 
 def current(settings: Settings) -> Context:

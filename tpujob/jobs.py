@@ -13,6 +13,7 @@ from tpujob.domain import capacity
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Circuit, EventKind, Job, Slice, State, Wish
 from tpujob.domain.placement import options
+from tpujob.domain.site import EVERYWHERE, Site
 from tpujob.domain.spec import parse
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import (
@@ -70,7 +71,7 @@ class Jobs:
         clock: Clock,
         *,
         slices: Slices,
-        bucket: Callable[[str], str],
+        site: Site = EVERYWHERE,
         access: Callable[[Slice, int], HostAccess],
         loop: Attention,
         watch: Changes,
@@ -78,13 +79,13 @@ class Jobs:
         circuits: Callable[[], Mapping[str, Circuit]] = dict,
     ) -> None:
         self._store, self._blobs, self._clock = store, blobs, clock
-        self._submission = Submission(blobs, clock, bucket)
+        self._submission = Submission(blobs, clock, site)
         self._access = access
         self._loop = loop
         self._watch = watch
         self._live = live
         self._circuits = circuits  #: the offers that were refused lately, for all jobs
-        self._upkeep = Upkeep(store, slices, clock)
+        self._upkeep = Upkeep(store, slices, clock, site=site.zones)
 
     # Submit ----------------------------------------------------------------------------------------------------------
 

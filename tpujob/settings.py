@@ -104,8 +104,7 @@ class Settings:
         """What a client shows to the backend. Made on the first call; the same for all callers, also at once."""
         if not self.token_file.exists():
             prepare(self)
-            _put_first(self.token_file, os.urandom(32).hex())
-        return self.token_file.read_text(encoding="utf-8").strip()
+        return drawn(self.token_file, size=32)
 
 
 def load(
@@ -268,6 +267,14 @@ def _context(path: Path) -> str:
     if not isinstance(found, str) or not CONTEXT_NAME.fullmatch(found):
         raise BadRequest(f"{path} does not name a context", hint="remove it to use the local stack")
     return found
+
+
+def drawn(path: Path, *, size: int = 3, prefix: str = "") -> str:
+    """A word that nobody else has, of so many random bytes. Drawn on the first call; the same for all callers, also at
+    once."""
+    if not path.exists():
+        _put_first(path, f"{prefix}-{os.urandom(size).hex()}" if prefix else os.urandom(size).hex())
+    return path.read_text(encoding="utf-8").strip()
 
 
 def _put_first(path: Path, text: str) -> None:

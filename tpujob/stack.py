@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpujob import processes
 from tpujob.errors import BackendGone, StoreError
-from tpujob.settings import Settings, prepare
+from tpujob.settings import LOCAL, Settings, prepare
 
 if TYPE_CHECKING:
     import subprocess
@@ -53,7 +53,7 @@ class Status(NamedTuple):
 
 
 def parts(settings: Settings) -> tuple[Part, ...]:
-    """The processes, in the order in which they need each other."""
+    """The processes, in the order in which they need each other. Where jobs run in the cloud, the backend alone."""
 
     def module(name: str, python: str, state: Path, *more: str) -> Part:
         ready = str(settings.ready_file(name))
@@ -62,6 +62,9 @@ def parts(settings: Settings) -> tuple[Part, ...]:
             (sys.executable, "-m", python, "--ready", ready, "--state", str(state), *more),
         )
 
+    backend = module("backend", "tpujob.web", settings.state, "--context", settings.context)
+    if settings.context != LOCAL:
+        return (backend,)
     return (
         module("farm", "tpujob.emulator.farm", settings.farm_state),
         module(
@@ -71,7 +74,7 @@ def parts(settings: Settings) -> tuple[Part, ...]:
             "--farm-ready",
             str(settings.farm_ready),
         ),
-        module("backend", "tpujob.web", settings.state),
+        backend,
     )
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tpujob.bundle import workloads_bundle
 from tpujob.domain import accelerators, launch
 from tpujob.domain.model import Code, Event, EventKind, Job, State, Wish
-from tpujob.domain.placement import Option, options, region_of
+from tpujob.domain.placement import Option, options
+from tpujob.domain.site import Site, check_location, home_region, settled
 from tpujob.domain.spec import JobSpec, dump, parse
-from tpujob.errors import BadRequest, Conflict
+from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound
 from tpujob.ports import Blobs, Clock, CodeGiven, PlanView
 
 #: seconds to write a bundle to the bucket
@@ -25,30 +26,32 @@ ANSWER = 15.0
 class Submission:
     """The part of `ports.JobsApi` that comes before a job."""
 
-    def __init__(self, blobs: Blobs, clock: Clock, bucket: Callable[[str], str]) -> None:
+    def __init__(self, blobs: Blobs, clock: Clock, site: Site) -> None:
         self._blobs, self._clock = blobs, clock
-        self._bucket = bucket  #: region -> `gs://…`
+        self._site = site
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        wanted = parse(spec)
-        choices = options(wanted)
+        wanted, choices, bucket = self._placed(spec)
+        if not self._site.made_on_demand:
+            self._bucket_is_there(bucket, wanted)
         first = choices[0]
-        facts = accelerators.find(first.type)
+        facts, slices = accelerators.find(first.type), wanted.tpu.slices
         return PlanView(
             name=wanted.name,
             type=first.type,
             generation=facts.generation,
-            chips=facts.chips,
-            hosts=facts.hosts,
+            tpu_slices=slices,
+            chips=facts.chips * slices,
+            hosts=facts.hosts * slices,
             topology=facts.topology,
             zone=first.zone,
             zones=list(dict.fromkeys(o.zone for o in choices)),
             pricing=first.pricing,
             runtime_version=first.runtime_version,
             usd_per_hour=first.usd_per_hour,
-            hbm_gib=facts.chips * facts.hbm_gib_per_chip,
-            peak_bf16_tflops=facts.chips * facts.peak_bf16_tflops_per_chip,
-            bucket=self._bucket(region_of(first.zone)),
+            hbm_gib=facts.chips * slices * facts.hbm_gib_per_chip,
+            peak_bf16_tflops=facts.chips * slices * facts.peak_bf16_tflops_per_chip,
+            bucket=bucket,
             command=launch.command_line(dump(wanted)),
             spec=dump(wanted),
         )
@@ -59,7 +62,13 @@ class Submission:
                 "the bundle's content does not have the hash that it was sent with",
                 hint="Send it again.",
             )
-        self._blobs.ensure_bucket(bucket, self._region_of_bucket(bucket), timeout=ANSWER)
+        region = self._site.region_of_bucket(bucket)
+        if region is None:  # only the buckets of plans are written to
+            raise BadRequest(
+                f"{bucket!r} is no bucket of tpujob", hint="Use the `bucket` of the plan."
+            )
+        if self._site.made_on_demand:
+            self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
         return self._put_once(f"{bucket}/bundles/{sha256}.tar.gz", data)
 
     def _put_once(self, path: str, data: bytes) -> str:
@@ -68,13 +77,27 @@ class Submission:
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
         return path
 
-    def _region_of_bucket(self, bucket: str) -> str:
-        """Only the buckets of plans are written to."""
-        for facts in accelerators.GENERATIONS.values():
-            for zone in (*facts.device_zones, *facts.pod_zones):
-                if self._bucket(region_of(zone)) == bucket:
-                    return region_of(zone)
-        raise BadRequest(f"{bucket!r} is no bucket of tpujob", hint="Use the `bucket` of the plan.")
+    def _placed(self, spec: Mapping[str, Any]) -> tuple[JobSpec, tuple[Option, ...], str]:
+        """The spec as this site settles it, where it may run, best first, and the bucket that it belongs to."""
+        wanted = settled(parse(spec), self._site)
+        choices = options(wanted)
+        return wanted, choices, self._site.buckets[home_region(choices[0].zone, self._site)]
+
+    def _bucket_is_there(self, bucket: str, wanted: JobSpec) -> None:
+        """Afterwards it is, where the site says, or the zones are told what the traffic costs."""
+        region = self._site.region_of_bucket(bucket) or ""
+        if self._site.made_on_demand:
+            self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
+            return
+        try:
+            found = self._blobs.region(bucket, timeout=ANSWER)
+        except NotFound as error:
+            raise BadSpec(
+                f"there is no bucket {bucket}, which the context {self._site.name} names for {region}",
+                hint=f"tpujob bucket create --region {region}",
+            ) from error
+        allowed = wanted.tpu.cross_region
+        check_location(bucket, found, wanted.tpu.zones, allowed=allowed)
 
     def first_record(
         self,
@@ -84,15 +107,12 @@ class Submission:
         code: CodeGiven | None = None,
     ) -> tuple[Job, Event]:
         """The job that a spec makes and its first event, not stored yet; its bucket and its bundles are there."""
-        wanted = parse(spec)
-        choices = options(wanted)
-        region = region_of(choices[0].zone)
-        bucket = self._bucket(region)
+        wanted, choices, bucket = self._placed(spec)
         if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
             raise BadRequest(
                 f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."
             )
-        self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
+        self._bucket_is_there(bucket, wanted)
         shipped = [*self._own(wanted, bucket), *bundles]
         job, created = self._record(wanted, choices[0], user, bucket, shipped)
         return replace(job, code=self._code(code, bucket)), created
@@ -123,7 +143,8 @@ class Submission:
         self, wanted: JobSpec, first: Option, user: str, bucket: str, bundles: Sequence[str]
     ) -> tuple[Job, Event]:
         now = self._clock.now()
-        text = f"{user} asked for {wanted.name} on {first.pricing} {first.type}"
+        kind = accelerators.several(first.type, wanted.tpu.slices)
+        text = f"{user} asked for {wanted.name} on {first.pricing} {kind}"
         created = Event(EventKind.CREATED, now, State.QUEUED, text)
         job = Job(
             id="",

@@ -5,7 +5,7 @@ Reads and tells; only a person's word on a machine is written here. What is dele
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -23,18 +23,22 @@ LISTING = 45.0
 LONGEST = 128
 
 
-def zones(store: Store) -> list[str]:
+def zones(store: Store, of_site: Sequence[str] = ()) -> list[str]:
     """Where a slice of ours may be: wherever one was ever asked for, by jobs that are removed by now too, and
-    wherever a job without zones of its own could ask."""
-    usual = {zone for name in accelerators.GENERATIONS for zone in accelerators.zones(name)}
-    return sorted(usual.union(store.zones()))
+    wherever a job without zones of its own could ask: in those of the site, or in every one."""
+    everywhere = {zone for name in accelerators.GENERATIONS for zone in accelerators.zones(name)}
+    return sorted({*(of_site or everywhere), *store.zones()})
 
 
 class Upkeep:
     """The part of `ports.JobsApi` that is about no single job."""
 
-    def __init__(self, store: Store, slices: Slices, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, slices: Slices, clock: Clock, *, site: Sequence[str] = ()
+    ) -> None:
+        """`site`: the zones of the context; empty: every one."""
         self._store, self._slices, self._clock = store, slices, clock
+        self._site = site
 
     # Machines --------------------------------------------------------------------------------------------------------
 
@@ -74,7 +78,7 @@ class Upkeep:
         return [leak_view(owned, now=now) for owned in found]
 
     def _unclaimed(self) -> list[Owned]:
-        found = self._slices.list_all(zones(self._store), timeout=LISTING)
+        found = self._slices.list_all(zones(self._store, self._site), timeout=LISTING)
         return unclaimed(found, self._store)
 
     # Records ---------------------------------------------------------------------------------------------------------

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpujob.clock import SystemClock
-from tpujob.errors import BackendGone
-from tpujob.settings import Settings
+from tpujob.errors import BackendGone, Refused, Unauthorized
+from tpujob.settings import LOCAL, Settings
 
 if TYPE_CHECKING:
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices
+    from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.remote import RemoteJobs
+    from tpujob.adapters.ssh import SshHosts
+    from tpujob.domain.site import Site
     from tpujob.jobs import Jobs
     from tpujob.loop import Loop
     from tpujob.ports import Store
@@ -22,18 +26,71 @@ if TYPE_CHECKING:
 
 
 def client(settings: Settings) -> RemoteJobs:
-    """The way in for a command: the backend of the context over HTTP; the local one is started when it is down."""
+    """The way in for a command: the backend of the context over HTTP; one on this machine is started when it is down.
+    Raises BackendGone; Refused when it would have no credentials for the cloud."""
     from tpujob import stack
 
-    return _remote(settings, stack.ensure_backend(settings))
+    found = _deployed(settings)
+    if found is None and settings.context != LOCAL and not stack.running_backend(settings):
+        check_credentials(settings)
+    return _remote(settings, found or stack.ensure_backend(settings))
 
 
 def running_client(settings: Settings) -> RemoteJobs | None:
     """As `client`, if the backend runs already; nothing is started."""
     from tpujob import stack
 
-    found = stack.running_backend(settings)
+    found = _deployed(settings) or stack.running_backend(settings)
     return _remote(settings, found) if found else None
+
+
+def greet(url: str, token: str) -> None:
+    """Raises Unauthorized or BackendGone unless a backend answers there that takes this token."""
+    from tpujob.adapters.remote import RemoteJobs
+
+    RemoteJobs(url, token, log="").list()
+
+
+def _deployed(settings: Settings) -> Access | None:
+    """The backend that somebody deployed, if the context is for one. Raises NotFound for a context that is not there;
+    Unauthorized without a token."""
+    if settings.context == LOCAL:
+        return None
+    path = settings.contexts / f"{settings.context}.yaml"
+    if path.exists() and "\nbackend:" not in path.read_text(encoding="utf-8", errors="replace"):
+        return None  # seen without the parser, which takes longer than most commands
+    from tpujob import context
+    from tpujob.stack import Access
+
+    found = context.current(settings)
+    if not found.backend:
+        return None
+    if not settings.token_file.exists():
+        raise Unauthorized(
+            f"there is no token for {found.backend}", hint=f"tpujob use {found.backend}"
+        )
+    return Access(found.backend, settings.token_file.read_text(encoding="utf-8").strip())
+
+
+def check_credentials(settings: Settings) -> None:
+    """Raises Refused when the context's backend would have nothing to show to Google Cloud. No call is made of it."""
+    from tpujob import context
+
+    in_firestore = context.current(settings).store == "firestore"
+    emulated = settings.tpu_endpoint and settings.storage_endpoint
+    if emulated and (settings.firestore_emulator or not in_firestore):
+        return
+    import google.auth
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        google.auth.default()  # pyright: ignore[reportUnknownMemberType]
+    except GoogleAuthError as error:
+        raise Refused(
+            f"no credentials for Google Cloud, which the context {settings.context} needs",
+            cause="PERMISSION",
+            hint="run `gcloud auth application-default login`; or `tpujob use local`",
+        ) from error
 
 
 def _remote(settings: Settings, access: Access) -> RemoteJobs:
@@ -49,51 +106,108 @@ class Backend:
     watch: Watch
 
 
+@dataclass(frozen=True, slots=True)
+class _World:
+    """What the service runs in: the emulator, or Google Cloud."""
+
+    store: Store
+    slices: CloudTpuSlices
+    blobs: GcsBlobs
+    hosts: SshHosts
+    site: Site
+
+
 def backend(settings: Settings) -> Backend:
-    """The service with its adapters; its loop is not started yet. Raises BackendGone when the emulator is down."""
+    """The service with its adapters; its loop is not started yet. Raises BackendGone when the emulator is down,
+    NotFound or BadSpec when there is no such context or something is wrong with it."""
     import secrets
     import socket
 
-    from tpujob.adapters.cloud_tpu import CloudTpuSlices
-    from tpujob.adapters.gcs import GcsBlobs
-    from tpujob.adapters.ssh import SshHosts
     from tpujob.jobs import Jobs
     from tpujob.loop import Loop
     from tpujob.reconciler import Reconciler
     from tpujob.upkeep import zones
     from tpujob.watch import Watch
 
-    emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
-    clock = SystemClock()
-    store = open_store(settings)
-    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"])
-    blobs = GcsBlobs(settings.project, endpoint=emulator["storage"])
-    hosts = SshHosts(settings.keys, port=farm["ssh_port"])
+    world = _emulated(settings) if settings.context == LOCAL else _google(settings)
+    clock, store = SystemClock(), world.store
     watch = Watch(store)
     reconciler = Reconciler(
         store,
-        slices,
-        hosts,
-        blobs,
+        world.slices,
+        world.hosts,
+        world.blobs,
         clock,
         owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         report_every=settings.report_every,
         changed=watch.poke,
     )
-    loop = Loop(reconciler, store, clock, zones=lambda: zones(store))
+    loop = Loop(reconciler, store, clock, zones=lambda: zones(store, world.site.zones))
     api = Jobs(
         store,
-        blobs,
+        world.blobs,
         clock,
-        slices=slices,
-        bucket=lambda region: f"gs://tpujob-{region}",
-        access=hosts.access,
+        slices=world.slices,
+        site=world.site,
+        access=world.hosts.access,
         loop=loop,
         watch=watch,
         live=reconciler.live,
         circuits=reconciler.circuits,
     )
     return Backend(api, loop, watch)
+
+
+def _emulated(settings: Settings) -> _World:
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices
+    from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.ssh import SshHosts
+    from tpujob.domain.site import EVERYWHERE
+
+    emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
+    return _World(
+        open_store(settings),
+        CloudTpuSlices(settings.project, endpoint=emulator["tpu"]),
+        GcsBlobs(settings.project, endpoint=emulator["storage"]),
+        SshHosts(settings.keys, port=farm["ssh_port"]),
+        EVERYWHERE,
+    )
+
+
+def _google(settings: Settings) -> _World:
+    from tpujob import context
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices
+    from tpujob.adapters.cloud_tpu_request import Options
+    from tpujob.adapters.cloud_tpu_throttle import Throttle
+    from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.ssh import SshHosts
+
+    here = context.current(settings)
+    owner = context.owner(settings, here)
+    slices = CloudTpuSlices(
+        here.project,
+        endpoint=settings.tpu_endpoint,
+        owner=owner,
+        options=Options(
+            network=here.network,
+            subnetwork=here.subnetwork,
+            external_ips=here.with_external_ips,
+            tags=here.tags,
+            service_account=here.service_account,
+            labels=here.labels,
+            reservation=here.reservation,
+        ),
+        throttle=Throttle(here.calls_per_minute),
+    )
+    return _World(
+        open_store(
+            replace(settings, project=here.project, store=here.store, database=here.database)
+        ),
+        slices,
+        GcsBlobs(here.project, endpoint=settings.storage_endpoint),
+        SshHosts(settings.keys, port=settings.ssh_port),
+        context.site(here, owner),
+    )
 
 
 def open_store(settings: Settings) -> Store:

@@ -267,7 +267,6 @@ def service(backend: Reconciler, store: Store | None = None) -> Jobs:
         backend.blobs,
         backend.clock,
         slices=backend.slices,
-        bucket=lambda region: f"gs://tpujob-{region}",
         access=access,
         loop=NoLoop(),
         watch=Watch(store),

@@ -127,7 +127,6 @@ class Backend:
             play.bucket,
             clock,
             slices=play.slices,
-            bucket=lambda region: f"gs://tpujob-{region}",
             access=_no_access,
             loop=loop,
             watch=NobodyWatches(),

@@ -171,7 +171,7 @@ class GcsBlobs:
         return self._repeat("ask the storage for its time", time.monotonic() + timeout, once)
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
-        name = bucket.removeprefix("gs://").rstrip("/")
+        name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> Any:
             from google.api_core.exceptions import Conflict as Exists
@@ -199,6 +199,15 @@ class GcsBlobs:
                 cause=Cause.BAD_SPEC,
                 hint=f"name a bucket in {region}, or one that does not exist yet",
             )
+
+    def region(self, bucket: str, *, timeout: float) -> str:
+        name, _ = split_path(bucket, empty=True)
+
+        def once(left: float, _: int) -> Any:
+            return self._client().get_bucket(name, timeout=left, retry=None)
+
+        found = self._repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
+        return str(found.location).lower()
 
     def close(self) -> None:
         """End its connections. Safe to repeat; a later call opens new ones."""

@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("stack", "up"),
     "down": ("stack", "down"),
     "status": ("stack", "status"),
+    "init": ("contexts", "init"),
+    "use": ("contexts", "use"),
     "create": ("jobs", "create"),
     "list": ("jobs", "list_jobs"),
     "show": ("jobs", "show"),

@@ -7,12 +7,15 @@ import json
 import logging
 import os
 import socket
+import sys
 from pathlib import Path
 
 import uvicorn
 
 from tpujob import settings as settings_module
 from tpujob import wiring
+from tpujob.errors import TpujobError
+from tpujob.settings import Settings
 from tpujob.web.api import create_app
 
 
@@ -23,6 +26,7 @@ def main() -> None:
         "--ready", type=Path, required=True, help="written once the backend listens"
     )
     parser.add_argument("--state", type=Path, required=True, help="the state folder")
+    parser.add_argument("--context", default="", help="where jobs run; left out: the current one")
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
     logging.basicConfig(
@@ -30,11 +34,14 @@ def main() -> None:
     )
     for noisy in ("paramiko", "google", "uvicorn.access", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    serve(options.state, options.ready, options.port)
+    settings = settings_module.load(options.state, context=options.context)
+    try:
+        serve(settings, options.ready, options.port)
+    except TpujobError as error:  # it ends up in front of the person whose command started this
+        sys.exit(f"{error.message}\n{error.hint}".strip())
 
 
-def serve(state: Path, ready: Path, port: int) -> None:
-    settings = settings_module.load(state=state)
+def serve(settings: Settings, ready: Path, port: int) -> None:
     parts = wiring.backend(settings)
     app = create_app(
         parts.api, settings.token(), watch=parts.watch.now, stopping=lambda: server.should_exit
