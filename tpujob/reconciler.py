@@ -327,4 +327,5 @@ def _named(orphan: Owned) -> Slice:
         runtime_version="",
         usd_per_hour=None,
         requested_at=orphan.created_at,
+        tpu_slices=orphan.tpu_slices,
     )

@@ -1,9 +1,9 @@
 """Slices on Cloud TPU, through the official client: the real service, or the emulator at an insecure endpoint.
 
-A slice is a queued resource and the node that it grants, both with the slice's name. What is asked for is in
-`cloud_tpu_request.py`, what the API's states and errors mean in `cloud_tpu_judge.py` and `cloud_tpu_errors.py`; here is
-only which calls are made. None is repeated here, and none waits for a long-running operation: the next look sees what
-came of it.
+A slice is a queued resource and the node that it grants, both with the slice's name; with Multislice it grants several,
+which are told apart by a number behind that name. What is asked for is in `cloud_tpu_request.py`, what the API's states
+and errors mean in `cloud_tpu_judge.py` and `cloud_tpu_errors.py`; here is only which calls are made. None is repeated
+here, and none waits for a long-running operation: the next look sees what came of it.
 """
 
 # The client library's generated classes carry no types that a checker can follow.
@@ -27,8 +27,10 @@ from tpujob.adapters.cloud_tpu_request import (
     LABEL,
     OWNER_LABEL,
     Options,
+    node_ids,
     queued_request,
     request_id,
+    slice_of,
 )
 from tpujob.adapters.cloud_tpu_throttle import Throttle
 from tpujob.domain.model import Absent, Cause, Present, Slice, SliceSeen, Unknown
@@ -86,7 +88,7 @@ class CloudTpuSlices:
             self._adopt(slice, job_id, deadline)
 
     def delete(self, slice: Slice, *, timeout: float) -> None:
-        """Ask for its end, node and queued resource; returns when that is accepted. Absent is success.
+        """Ask for its end, nodes and queued resource; returns when that is accepted. Absent is success.
         Raises Transient, Refused; what carries the name but is not ours is Refused and stays."""
         deadline = Deadline(timeout)
         doing = f"deleting {slice.name}"
@@ -95,14 +97,17 @@ class CloudTpuSlices:
                 self._check_ours(slice, queued.labels)
                 request = {"name": self._queued_name(slice), "force": True}
                 self._call("delete_queued_resource", request, slice, deadline, doing)
-            elif node := self._node(slice, deadline, doing):
+                return
+        for id, node in zip(node_ids(slice), self._nodes(slice, deadline, doing), strict=True):
+            if node is not None:
                 self._check_ours(slice, node.labels)
-                request = {"name": self._node_name(slice)}
-                self._call("delete_node", request, slice, deadline, doing)
+                with contextlib.suppress(Missing):
+                    request = {"name": self._node_name(slice, id)}
+                    self._call("delete_node", request, slice, deadline, doing)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
-        """Everything in those zones that carries our label, whatever its state; node and queued resource of one name
-        are one. A zone that is closed to the project holds nothing. Raises Transient, Refused."""
+        """Everything in those zones that carries our label, whatever its state; a queued resource and its nodes are
+        one. A zone that is closed to the project holds nothing. Raises Transient, Refused."""
         deadline = Deadline(timeout)
         with ThreadPoolExecutor(LISTERS, thread_name_prefix="list") as pool:
             found = pool.map(self._list_zone, zones, repeat(deadline))
@@ -116,21 +121,22 @@ class CloudTpuSlices:
 
     def _look(self, slice: Slice, deadline: Deadline) -> SliceSeen:
         doing = f"looking at {slice.name}"
-        queued, node = self._queued(slice, deadline, doing), self._node(slice, deadline, doing)
+        queued, nodes = self._queued(slice, deadline, doing), self._nodes(slice, deadline, doing)
         our_queued = queued if queued and self._ours(queued.labels) else None
-        our_node = node if node and self._ours(node.labels) else None
-        seen = judge(our_queued, our_node)
-        if seen is None and (queued or node):
+        our_nodes = [node if node and self._ours(node.labels) else None for node in nodes]
+        seen = judge(our_queued, our_nodes)
+        if seen is None and (queued or any(nodes)):
             return Absent()  # the name is somebody else's, so ours is positively not there
         if seen is None:
             return self._agreed_absent(slice, deadline)
         if isinstance(seen, Present) and seen.cause is not None:
-            _log.info("%s: %r %r", slice.name, queued, node)
+            _log.info("%s: %r %r", slice.name, queued, nodes)
         return seen
 
     def _agreed_absent(self, slice: Slice, deadline: Deadline) -> SliceSeen:
         """Gone only if the lists agree, all pages of them."""
         zone, request = slice.zone, {"parent": self._api.parent(slice.zone)}
+        names = {slice.name, *node_ids(slice)}
         lists: tuple[tuple[Method, str], ...] = (
             ("list_nodes", "nodes"),
             ("list_queued_resources", "queued_resources"),
@@ -140,7 +146,7 @@ class CloudTpuSlices:
             pages = list(self._api.pages(method, request, deadline, doing=doing, zone=zone))
             if any(page.unreachable for page in pages):
                 return Unknown(f"{slice.name} is not found, but the list is not complete")
-            if any(id_of(one.name) == slice.name for page in pages for one in getattr(page, field)):
+            if any(id_of(one.name) in names for page in pages for one in getattr(page, field)):
                 return Unknown(f"{slice.name} is not found, but is still listed")
         return Absent()
 
@@ -150,11 +156,35 @@ class CloudTpuSlices:
             return queued_seen(self._call("get_queued_resource", request, slice, deadline, doing))
         return None
 
-    def _node(self, slice: Slice, deadline: Deadline, doing: str) -> NodeSeen | None:
-        request = {"name": self._node_name(slice)}
+    def _node(self, slice: Slice, id: str, deadline: Deadline, doing: str) -> NodeSeen | None:
+        request = {"name": self._node_name(slice, id)}
         with contextlib.suppress(Missing):
             return node_seen(self._call("get_node", request, slice, deadline, doing))
         return None
+
+    def _nodes(self, slice: Slice, deadline: Deadline, doing: str) -> list[NodeSeen | None]:
+        """All of the slice, in their order; None: not there. Those of a Multislice cost one list, however many there
+        are; where it lacks some, the first that is not found by its name either says that it is right."""
+        ids = node_ids(slice)
+        if len(ids) == 1:
+            return [self._node(slice, ids[0], deadline, doing)]
+        listed = self._listed(slice, deadline, doing)
+        found = [listed.get(id) for id in ids]
+        if any(found):
+            for place, id in enumerate(ids):
+                found[place] = found[place] or self._node(slice, id, deadline, doing)
+                if found[place] is None:
+                    break
+        return found
+
+    def _listed(self, slice: Slice, deadline: Deadline, doing: str) -> dict[str, NodeSeen]:
+        """Every node in the slice's zone, by id. Raises Transient where the list is not complete."""
+        request, found = {"parent": self._api.parent(slice.zone)}, dict[str, NodeSeen]()
+        for page in self._api.pages("list_nodes", request, deadline, doing=doing, zone=slice.zone):
+            if page.unreachable:
+                raise Transient(f"{doing}: the list of nodes is not complete")
+            found |= {id_of(node.name): node_seen(node) for node in page.nodes}
+        return found
 
     def _list_zone(self, zone: str, deadline: Deadline) -> list[Owned]:
         request, doing = {"parent": self._api.parent(zone)}, f"listing {zone}"
@@ -164,17 +194,24 @@ class CloudTpuSlices:
                 "list_queued_resources", request, deadline, doing=doing, zone=zone
             ):
                 for queued in page.queued_resources:
-                    self._add(found, id_of(queued.name), zone, queued_seen(queued))
+                    seen = queued_seen(queued)
+                    self._add(found, id_of(queued.name), zone, seen, seen.nodes)
             for page in api.pages("list_nodes", request, deadline, doing=doing, zone=zone):
                 for node in page.nodes:
-                    self._add(found, id_of(node.name), zone, node_seen(node))
+                    name, place = slice_of(id_of(node.name))
+                    self._add(found, name, zone, node_seen(node), place + 1)
         except Refused as refused:
             if "is not found or access is unauthorized" not in refused.message:
                 raise
         return list(found.values())
 
     def _add(
-        self, found: dict[str, Owned], name: str, zone: str, seen: QueuedSeen | NodeSeen
+        self,
+        found: dict[str, Owned],
+        name: str,
+        zone: str,
+        seen: QueuedSeen | NodeSeen,
+        tpu_slices: int,
     ) -> None:
         if self._ours(seen.labels):
             job = seen.labels.get(JOB_LABEL, "")
@@ -182,9 +219,11 @@ class CloudTpuSlices:
             detail = f"{kind} {seen.state}"
             type, pricing = seen.type, seen.pricing
             if known := found.get(name):
-                detail = f"{known.detail}, {detail}"
+                told = known.detail.split(", ")
+                detail = known.detail if detail in told else f"{known.detail}, {detail}"
                 type, pricing = type or known.type, pricing or known.pricing
-            found[name] = Owned(name, zone, job, seen.created_at, detail, type, pricing)
+                tpu_slices = max(tpu_slices, known.tpu_slices)
+            found[name] = Owned(name, zone, job, seen.created_at, detail, type, pricing, tpu_slices)
 
     # Asking
 
@@ -215,10 +254,11 @@ class CloudTpuSlices:
 
     def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:
         doing = f"asking for {slice.name}"
-        seen = self._queued(slice, deadline, doing) or self._node(slice, deadline, doing)
-        if seen is None:
+        queued = self._queued(slice, deadline, doing)
+        there = [queued] if queued else list(filter(None, self._nodes(slice, deadline, doing)))
+        if not there:
             raise Transient(f"{doing}: it exists, and is not found")
-        self._check_ours(slice, seen.labels, job_id)
+        self._check_ours(slice, there[0].labels, job_id)
 
     def _check_ours(self, slice: Slice, labels: Mapping[str, str], job_id: str = "") -> None:
         if not self._ours(labels) or (job_id and labels.get(JOB_LABEL) != job_id):
@@ -241,5 +281,5 @@ class CloudTpuSlices:
     def _queued_name(self, slice: Slice) -> str:
         return f"{self._api.parent(slice.zone)}/queuedResources/{slice.name}"
 
-    def _node_name(self, slice: Slice) -> str:
-        return f"{self._api.parent(slice.zone)}/nodes/{slice.name}"
+    def _node_name(self, slice: Slice, id: str) -> str:
+        return f"{self._api.parent(slice.zone)}/nodes/{id}"

@@ -29,6 +29,7 @@ def queued_seen(queued: Any) -> QueuedSeen:
         labels=dict(specs[0].node.labels) if specs else {},
         created_at=_seconds(raw.create_time),
         type=specs[0].node.accelerator_type if specs else "",
+        nodes=max(1, specs[0].multislice_params.node_count) if specs else 1,
         pricing=_pricing(
             spot=raw.HasField("spot"),
             reserved=bool(raw.reservation_name)

@@ -1,7 +1,9 @@
-"""What the Cloud TPU API is asked for when a slice is wanted: a queued resource with one node. Pure."""
+"""What the Cloud TPU API is asked for when a slice is wanted: a queued resource with one node, or with several of one
+kind for a Multislice. Pure."""
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,7 +61,8 @@ def queued_request(
     node = _node(slice, options, project, public_key)
     node["labels"] = {**options.labels, LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: owner}
     asked = _tier(slice, options, parent, node)
-    asked["tpu"] = {"node_spec": [{"parent": parent, "node_id": slice.name, "node": node}]}
+    named = _named(slice, options.version)
+    asked["tpu"] = {"node_spec": [{"parent": parent, **named, "node": node}]}
     if options.wait is not None:
         asked["queueing_policy"] = {"valid_until_duration": timedelta(seconds=options.wait)}
     return {
@@ -68,6 +71,30 @@ def queued_request(
         "queued_resource": asked,
         "request_id": request_id(f"{owner}/{job_id}/{parent}/{slice.name}"),
     }
+
+
+def node_ids(slice: Slice) -> tuple[str, ...]:
+    """Of the nodes behind a slice, in the order in which their hosts are numbered."""
+    if slice.tpu_slices == 1:
+        return (slice.name,)
+    return tuple(f"{slice.name}-{place}" for place in range(slice.tpu_slices))
+
+
+_ONE_OF_SEVERAL = re.compile(r"(tj-[0-9]+-[0-9]+)-([0-9]{1,4})")
+
+
+def slice_of(node_id: str) -> tuple[str, int]:
+    """The name of the slice that a node of ours belongs to, and its place in it; what `node_ids` is made of."""
+    found = _ONE_OF_SEVERAL.fullmatch(node_id)
+    return (found[1], int(found[2])) if found else (node_id, 0)
+
+
+def _named(slice: Slice, version: Version) -> dict[str, Any]:
+    """The API makes the ids of several nodes itself, from a prefix; each of its versions has a word for that."""
+    if slice.tpu_slices == 1:
+        return {"node_id": slice.name}
+    several = {"node_count": slice.tpu_slices, "node_id_prefix": slice.name}
+    return {"multislice_params" if version == "v2" else "multi_node_params": several}
 
 
 def request_id(what: str) -> str:
