@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from tpujob.domain import capacity
 from tpujob.domain.model import Circuit, Event, EventKind, Job
+from tpujob.errors import Conflict
 from tpujob.ports import Store
 
 #: the events that tell whether an offer can be had
@@ -31,7 +32,9 @@ class Offers:
         return self._circuits
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
-        """What an event tells about an offer, for the jobs that want the same."""
+        """What an event that is about to be written tells about an offer, for the jobs that want the same. Raises
+        Conflict for a request that comes second: of several that looked at a half-open circuit at the same time, one
+        asks, and the others wait for what comes of it."""
         now, slice = happened.at, after.slice or before.slice
         if slice is None or happened.kind not in _OFFERS:
             return
@@ -39,6 +42,8 @@ class Offers:
         with self._lock:
             known = self._circuits or {}
             if happened.kind is EventKind.SLICE_REQUESTED:
+                if capacity.opens_at(slice, known) > now:
+                    raise Conflict(f"another job asks for {slice.type} in {slice.zone} just now")
                 self._circuits = capacity.asked(known, slice, now)
             elif happened.kind is EventKind.SLICE_READY:
                 self._circuits = capacity.granted(known, slice)

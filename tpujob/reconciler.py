@@ -33,7 +33,7 @@ from tpujob.domain.model import (
     Unknown,
 )
 from tpujob.domain.retry import POLICIES
-from tpujob.domain.spec import parse
+from tpujob.domain.spec import stored
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
 from tpujob.observer import LOOK, Live, Observer
 from tpujob.offers import Offers
@@ -257,7 +257,7 @@ class Reconciler:
                     self._started[job.id] = (job.attempt.number, self.clock.now())
             case StopProgram(name):
                 slice = next(s for s in job.slices if s.name == name) if name else _serving(job)
-                grace = parse(job.spec).stop_grace
+                grace = stored(job.spec).stop_grace
                 self.hosts.stop(slice, grace=grace, timeout=self._left(lease))
             case _:
                 self._wipe(job, lease)
@@ -308,7 +308,7 @@ class Reconciler:
 
 def _ttl(job: Job, action: Action | None) -> float:
     """Long enough for the action: a program that is stopped gets the grace that its spec promises."""
-    return LEASE + parse(job.spec).stop_grace if isinstance(action, StopProgram) else LEASE
+    return LEASE + stored(job.spec).stop_grace if isinstance(action, StopProgram) else LEASE
 
 
 def _serving(job: Job) -> Slice:

@@ -17,7 +17,7 @@ from tpujob.domain.model import (
     Suspect,
     Verdict,
 )
-from tpujob.domain.spec import parse
+from tpujob.domain.spec import stored
 from tpujob.errors import BadSpec
 from tpujob.ports import (
     AttemptView,
@@ -210,7 +210,7 @@ def _stall(job: Job, done: Progress) -> float | None:
     if job.state is not State.RUNNING or job.attempt is None:
         return None
     running = Report(host=0, attempt=job.attempt.number, phase="running", age=0.0, progress=done)
-    after = parse(job.spec).recovery.stall
+    after = stored(job.spec).recovery.stall
     return float(stall.limit(after, [running])) if after else None
 
 

@@ -72,6 +72,15 @@ def test_many_jobs_refused_at_once_count_as_one_refusal() -> None:
     assert [c.refusals for c in circuits.values()] == [1]
 
 
+def test_a_late_answer_to_an_old_request_does_not_let_others_ask_beside_the_one_who_asks() -> None:
+    circuits = refuse({}, B, NOW)
+    opens = capacity.opens_at(B, circuits)
+    circuits = capacity.asked(circuits, B, opens)
+    old = request(B, Cause.STOCKOUT, NOW - 1)  # asked for before anything was refused
+    circuits = capacity.refused(circuits, old, FULL, opens + 5)
+    assert capacity.opens_at(B, circuits) == opens + PROBE, "the answer is still to come"
+
+
 def test_a_half_open_circuit_lets_one_ask_and_the_others_wait_for_the_answer() -> None:
     circuits = refuse({}, B, NOW)
     opens = capacity.opens_at(B, circuits)

@@ -4,6 +4,7 @@ See `--help`."""
 from __future__ import annotations
 
 import argparse
+import logging
 import secrets
 import sys
 import time
@@ -21,12 +22,22 @@ from tests.simulation.shrink import command, history, shrink
 T = TypeVar("T")
 R = TypeVar("R")
 FIXED = 0.6  #: of the seeds are the same each time; the others are fresh, and printed
+FULL = 10  #: every so many-th seed is played in full, the others short
 SHOWN = 3  #: violations that are shrunk and explained
 
 
 @dataclass(frozen=True)
+class Seed:
+    number: int
+    short: bool
+
+    def __str__(self) -> str:
+        return f"{self.number}{' --short' if self.short else ''}"
+
+
+@dataclass(frozen=True)
 class Summary:
-    seed: int
+    seed: Seed
     violation: str
     effects: int
     faults: int
@@ -37,8 +48,8 @@ class Summary:
     detected: dict[str, list[float]] = field(default_factory=dict)
 
 
-def summary(seed: int) -> Summary:
-    r = play(seed)
+def summary(seed: Seed) -> Summary:
+    r = play(seed.number, short=seed.short)
     violation = str(r.violation) if r.violation else ""
     c = r.counts
     return Summary(
@@ -46,18 +57,22 @@ def summary(seed: int) -> Summary:
     )
 
 
-def seeds(count: int, first: int | None) -> list[int]:
+def seeds(count: int, first: int | None) -> list[Seed]:
     if first is not None:
-        return list(range(first, first + count))
+        return [_seed(n) for n in range(first, first + count)]
     fixed = int(count * FIXED)
     base = 1_000_000 + secrets.randbelow(1_000_000_000)
-    return [*range(fixed), *range(base, base + count - fixed)]
+    return [_seed(n) for n in (*range(fixed), *range(base, base + count - fixed))]
+
+
+def _seed(number: int) -> Seed:
+    return Seed(number, short=number % FULL != 0)
 
 
 def many(what: str, do: Callable[[T], R], given: Sequence[T], processes: int) -> list[R]:
     done: list[R] = []
     begun = time.monotonic()
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, initializer=logging.disable) as pool:
         for future in as_completed([pool.submit(do, one) for one in given]):
             done.append(future.result())
             told = str(getattr(done[-1], "violation", done[-1]) or "")
@@ -74,9 +89,10 @@ def figures(done: Sequence[Summary]) -> str:
     kills, pauses = sum(r.kills for r in done), sum(r.pauses for r in done)
     bad, n = sum(bool(r.violation) for r in done), len(done)
     cpu = sum(r.seconds for r in done)
+    full = sum(not r.seed.short for r in done)
     return (
-        f"{n} seeds, {days:.1f} virtual days, {effects:,} effects, {faults:,} faults, {kills:,} kills, "
-        f"{pauses:,} pauses, {bad} violations; for each seed {faults / n:,.0f} faults, "
+        f"{n} seeds ({full} in full), {days:.1f} virtual days, {effects:,} effects, {faults:,} faults, "
+        f"{kills:,} kills, {pauses:,} pauses, {bad} violations; for each seed {faults / n:,.0f} faults, "
         f"{kills / n:.0f} kills, {cpu / n:.1f} s"
     )
 
@@ -96,17 +112,24 @@ def point(one: killpoints.Point) -> str:
     return f"{violation}; replay: {one.command()}" if violation else ""
 
 
-def explain(seed: int) -> None:
+def explain(seed: Seed) -> None:
     """The shortest history found that shows the violation, and how to see it again."""
     print(f"\nseed {seed}: looking for a shorter history ...", flush=True)
-    small = shrink(seed)
+    small = shrink(seed.number, short=seed.short)
     print(f"{small.result.violation}\n" + "\n".join(history(small.result)))
     print(f"replay: {command(small)}")
 
 
 def replay(given: argparse.Namespace) -> int:
     off = frozenset(filter(None, given.off.split(",")))
-    result = play(given.seed, off=off, jobs=given.jobs, backends=given.backends, hours=given.hours)
+    result = play(
+        given.seed,
+        short=given.short,
+        off=off,
+        jobs=given.jobs,
+        backends=given.backends,
+        hours=given.hours,
+    )
     print("\n".join(result.log))
     print(result.violation or "no violation")
     return 1 if result.violation else 0
@@ -133,6 +156,7 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=240, help="of each story, at most (240)")
     parser.add_argument("--seed", type=int, help="replay one and print its whole log")
     parser.add_argument("--point", help="replay a kill point: STORY:EFFECT:before|after|cancel")
+    parser.add_argument("--short", action="store_true", help="of the seed that is replayed")
     off = "faults left out, with commas: " + ", ".join(RATES)
     parser.add_argument("--off", default="", help=off)
     parser.add_argument("--jobs", type=int)
@@ -145,13 +169,13 @@ def main() -> int:
     if given.point:
         return replay_point(given.point)
     done = many("seeds", summary, seeds(given.seeds, given.first), given.processes)
-    fresh = [r.seed for r in done if r.seed >= 1_000_000]
+    fresh = [r.seed.number for r in done if r.seed.number >= 1_000_000]
     print(figures(done))
     print(detection(done))
     if fresh and given.first is None:
         print(f"fresh seeds: --first {min(fresh)} --seeds {len(fresh)}")
     bad_points = play_points(given.points, given.processes) if given.points else 0
-    violating = sorted(r.seed for r in done if r.violation)
+    violating = sorted((r.seed for r in done if r.violation), key=lambda seed: seed.number)
     for seed in violating[:SHOWN]:
         explain(seed)
     return 1 if violating or bad_points else 0

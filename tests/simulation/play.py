@@ -16,7 +16,7 @@ from tests.simulation.effects import HOUR, Counts, Effects, Outage
 from tests.simulation.hosts import Hosts
 from tests.simulation.machines import Machine
 from tests.simulation.monitor import Monitor
-from tests.simulation.profile import Profile, draw
+from tests.simulation.profile import FULL, SHORT, Profile, draw
 from tests.simulation.sim import EPOCH, Process, Sim, Violation
 from tests.simulation.store import SimStore, in_memory
 from tests.simulation.users import User
@@ -138,6 +138,7 @@ class Play:
 def play(
     seed: int,
     *,
+    short: bool = False,
     off: Set[str] = frozenset(),
     jobs: int | None = None,
     backends: int | None = None,
@@ -145,7 +146,10 @@ def play(
 ) -> Result:
     """Play one seed. The violation that ended it, if any, is in the result."""
     begun = time.perf_counter()
-    profile = draw(Sim(seed).random("profile"), off=off, jobs=jobs, backends=backends, hours=hours)
+    size = SHORT if short else FULL
+    profile = draw(
+        Sim(seed).random("profile"), size, off=off, jobs=jobs, backends=backends, hours=hours
+    )
     logging.disable(logging.CRITICAL)
     violation = None
     it = Play(seed, profile)

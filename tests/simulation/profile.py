@@ -50,8 +50,18 @@ RATES: dict[str, tuple[float, float]] = {
     "foreign": (0.1, 0.5),  #: in each hour
     "orphan": (0.1, 0.5),
 }
-#: seconds of work in a job
-LENGTHS = (300, 1800, 7200, 28800, 60000)
+
+
+@dataclass(frozen=True)
+class Size:
+    jobs: int
+    hours: float  #: of faults; the calm comes after them
+    lengths: tuple[int, ...]  #: seconds of work in a job
+
+
+FULL = Size(8, 22.0, (300, 1800, 7200, 28800, 60000))
+#: a sixth of the cost; most bugs show in either
+SHORT = Size(4, 4.0, (300, 1800, 7200))
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class Profile:
     jobs: int
     backends: int
     hours: float
-    lengths: tuple[int, ...] = LENGTHS
+    lengths: tuple[int, ...] = FULL.lengths
 
     def __getitem__(self, name: str) -> float:
         return self.rates[name]
@@ -68,6 +78,7 @@ class Profile:
 
 def draw(
     random: Random,
+    size: Size = FULL,
     *,
     off: Set[str] = frozenset(),
     jobs: int | None = None,
@@ -80,4 +91,5 @@ def draw(
         for name, (base, most) in RATES.items()
     }
     rates = {name: 0.0 if name in off else rate for name, rate in drawn.items()}
-    return Profile(rates, jobs or 8, backends or random.randint(1, 3), hours or 22.0)
+    backends = backends or random.randint(1, 3)
+    return Profile(rates, jobs or size.jobs, backends, hours or size.hours, size.lengths)

@@ -17,16 +17,17 @@ LINES = 60
 class Small:
     seed: int
     result: Result
+    short: bool = False
     off: frozenset[str] = frozenset()
     jobs: int | None = None
     backends: int | None = None
     hours: float | None = None
 
 
-def shrink(seed: int) -> Small:
+def shrink(seed: int, *, short: bool = False) -> Small:
     """Leaves out one thing after the other, as long as the same invariant still fails: jobs, backends, hours, and
     all faults that it does not take, by halves of them first."""
-    small = Small(seed, play(seed))
+    small = Small(seed, play(seed, short=short), short)
     assert small.result.violation, f"seed {seed} violates nothing"
     hours = (small.result.now - EPOCH) / 3600 + 0.1
     for changes in (
@@ -50,7 +51,12 @@ def _without(small: Small, faults: list[str]) -> Small:
 
 def replay(small: Small) -> Result:
     return play(
-        small.seed, off=small.off, jobs=small.jobs, backends=small.backends, hours=small.hours
+        small.seed,
+        short=small.short,
+        off=small.off,
+        jobs=small.jobs,
+        backends=small.backends,
+        hours=small.hours,
     )
 
 
@@ -74,6 +80,8 @@ def history(result: Result) -> list[str]:
 
 def command(small: Small) -> str:
     words = [f"python -m tests.simulation --seed {small.seed}"]
+    if small.short:
+        words.append("--short")
     if small.jobs:
         words.append(f"--jobs {small.jobs}")
     if small.backends:

@@ -101,9 +101,12 @@ class World:
             self.sim.note(f"{machine.name} is gone")
 
     def calm_down(self) -> None:
-        """Faults end: what is broken for a while is whole again."""
+        """Faults end: what is broken for a while is whole again, and what is somebody else's makes room."""
         for machine in self.machines.values():
             machine.down.clear()
+            if not machine.ours:
+                self.free[machine.zone] += machine.physical
+                machine.physical = ()
         self.scarce.clear()
         self.cloud_outage.until = 0.0
 

@@ -24,7 +24,7 @@ from tpujob.domain.model import (
     Wish,
 )
 from tpujob.domain.placement import options
-from tpujob.domain.spec import parse
+from tpujob.domain.spec import stored
 
 #: a request that the cloud has taken up, but not made a slice of, is given up after this many seconds
 CREATE_DEADLINE = 60 * 60.0
@@ -46,7 +46,7 @@ def queued(job: Job, seen: Seen, now: float) -> Decision:
         return _end_queued(job, event(job, _E.FAILED, now, text, cause=cause or Cause.STOCKOUT))
     if now < job.wake:
         return Decision(wake_in=job.wake - now)
-    offers = options(parse(job.spec))
+    offers = options(stored(job.spec))
     chosen = capacity.pick(offers, seen.circuits, now)
     if chosen is None:
         return Decision(wake_in=capacity.first_to_open(offers, seen.circuits)[1] - now)
@@ -115,12 +115,12 @@ def provisioning(job: Job, seen: Seen, now: float) -> Decision:
 
 
 def _waited_out(job: Job, now: float) -> bool:
-    wait = parse(job.spec).recovery.wait
+    wait = stored(job.spec).recovery.wait
     return wait is not None and now - capacity.waiting_since(job) > wait
 
 
 def _limit_text(job: Job) -> str:
-    wait = parse(job.spec).recovery.wait or 0
+    wait = stored(job.spec).recovery.wait or 0
     return f"{wait / 3600:.1f} h" if wait >= 5400 else f"{wait / 60:.0f} min"
 
 
@@ -129,7 +129,7 @@ def _other_zone(job: Job, seen: Seen, now: float) -> bool:
     here = job.slice
     if here is None or now - job.state_since < QUEUE_PATIENCE:
         return False
-    offers = options(parse(job.spec))
+    offers = options(stored(job.spec))
     others = [o for o in offers if (o.zone, o.type) != (here.zone, here.type)]
     return capacity.pick(others, seen.circuits, now) is not None
 

@@ -44,7 +44,8 @@ def key(offer: Offer, cause: Cause, detail: str = "") -> str:
 
 def refused(circuits: Circuits, slice: Slice, detail: str, now: float) -> dict[str, Circuit]:
     """The circuits after the request for `slice` came to nothing (`slice.refused` says why). Of several that were
-    asked for before the first of them was refused, that one counts, and the wait begins anew with each."""
+    asked for before the first of them was refused, that one counts, and the wait begins anew with each; it never gets
+    shorter, as somebody may be asking meanwhile."""
     cause = slice.refused
     if cause is None:
         return dict(circuits)
@@ -54,7 +55,8 @@ def refused(circuits: Circuits, slice: Slice, detail: str, now: float) -> dict[s
     refusals = old.refusals + (not again) if old else 1
     delay = retry.backoff(retry.POLICIES[cause], refusals - 1, seed=f"{name}:{refusals}")
     since, opened_at = (old.since if old else now), (old.opened_at if old and again else now)
-    return {**circuits, name: Circuit(cause, refusals, since, now + delay, opened_at)}
+    until = max(now + delay, old.until) if old and again else now + delay
+    return {**circuits, name: Circuit(cause, refusals, since, until, opened_at)}
 
 
 def asked(circuits: Circuits, offer: Offer, now: float) -> dict[str, Circuit]:

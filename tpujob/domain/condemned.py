@@ -23,7 +23,7 @@ from tpujob.domain.model import (
     Unknown,
     Wish,
 )
-from tpujob.domain.spec import parse
+from tpujob.domain.spec import stored
 
 #: seconds that a condemned slice is kept, at most; while another one only waits in the cloud's queue, less
 MOST, QUEUED = 15 * 60.0, 2 * 60.0
@@ -55,7 +55,7 @@ def _may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
     age = now - (one.condemned_at or now)
     replaced = one is not job.condemned[-1]
     lost = isinstance(look, Absent) or (isinstance(look, Present) and look.state in LOST)
-    unstoppable = not one.stopped and age > STOP_PATIENCE + parse(job.spec).stop_grace
+    unstoppable = not one.stopped and age > STOP_PATIENCE + stored(job.spec).stop_grace
     wanted = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is Wish.RUN
     queued = job.state is State.PROVISIONING and now - job.state_since > QUEUED
     return replaced or lost or unstoppable or not wanted or queued or age > MOST

@@ -40,7 +40,7 @@ from tpujob.domain.model import (
     WipeJob,
     Wish,
 )
-from tpujob.domain.spec import parse
+from tpujob.domain.spec import stored
 
 #: hosts that never reported their agent: the slice is given back after this many seconds
 LAUNCH_DEADLINE = 30 * 60.0
@@ -158,7 +158,7 @@ def _holding(job: Job, seen: Seen, now: float) -> Decision:
         return Decision(event(job, _E.RESUMED, now, text), StartProgram(), wake_in=1)
     expired = job.hold_until is not None and now >= job.hold_until
     if job.wish in _LEAVING or expired:
-        patience = STOP_PATIENCE + parse(job.spec).stop_grace
+        patience = STOP_PATIENCE + stored(job.spec).stop_grace
         if not job.stopped and now - job.state_since < patience:
             return Decision(action=StopProgram(), wake_in=2)
         text = "the hold ran out" if expired else "cancelled"

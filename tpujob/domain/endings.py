@@ -22,7 +22,7 @@ from tpujob.domain.model import (
     Wish,
 )
 from tpujob.domain.placement import options
-from tpujob.domain.spec import parse
+from tpujob.domain.spec import stored
 from tpujob.domain.triage import End
 
 _E = EventKind
@@ -53,7 +53,7 @@ def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Ev
     if next_try.same_slice and not lost_slice:
         text = f"{said}; starting again on the same slice in {next_try.delay:.0f} s{left}"
         return event(job, _E.ATTEMPT_RETRIED, now, text, delay=next_try.delay, **data)
-    if next_try.bad_slice and not lost_slice and parse(job.spec).recovery.on_bad_host == "swap":
+    if next_try.bad_slice and not lost_slice and stored(job.spec).recovery.on_bad_host == "swap":
         text = f"{said}; {slice_name(job)} is kept until another slice is there{left}"
         return event(job, _E.ATTEMPT_CONDEMNED, now, text, delay=next_try.delay, **data)
     return event(job, _E.ATTEMPT_ENDED, now, f"{said}{left}", then=State.QUEUED, **data)
@@ -96,7 +96,7 @@ def release(job: Job, now: float, text: str, *, then: State, cause: Cause) -> De
 
 def hold(job: Job, now: float, reports: Sequence[Report], **data: Any) -> Event:
     """The end of the attempt, if there is one, and the slice kept for the spec's `hold`."""
-    until = now + parse(job.spec).hold
+    until = now + stored(job.spec).hold
     text = "cancelled; stopping the program" if "endpoints" not in data else held_text(job)
     given = {"outcome": Outcome.INTERRUPTED, "cause": Cause.CANCELLED, "hold_until": until, **data}
     progress = asdict(best_progress(reports)) if reports else None
@@ -126,14 +126,14 @@ def _requeue_delay(job: Job, circuits: capacity.Circuits, now: float) -> float:
     tried = capacity.refusals(job)
     if not tried or not capacity.opens_at(tried[-1], circuits):
         return plain  # not for want of capacity, or another backend was refused
-    _, opens = capacity.first_to_open(options(parse(job.spec)), circuits)
+    _, opens = capacity.first_to_open(options(stored(job.spec)), circuits)
     return round(max(1.0, opens - now), 2)
 
 
 def _requeue_text(job: Job, circuits: capacity.Circuits, delay: float, now: float) -> str:
     after = f" (after {job.cause})" if job.cause else ""
     waits = f"waiting {delay:.0f} s, then asking for another slice{after}"
-    return capacity.waiting(job, options(parse(job.spec)), circuits, now) or waits
+    return capacity.waiting(job, options(stored(job.spec)), circuits, now) or waits
 
 
 def _reason(job: Job, then: State) -> str:

@@ -26,7 +26,7 @@ from tpujob.domain.model import (
     StopProgram,
     Wish,
 )
-from tpujob.domain.spec import parse
+from tpujob.domain.spec import stored
 
 #: an absent slice is believed gone only when a second look, this many seconds later, agrees
 SECOND_LOOK = 60.0
@@ -83,7 +83,7 @@ def stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Deci
     end = (
         (stall.silent(reports, seen.silent, seen.report_every) if readable else None)
         or stall.left_behind(reports, host_count(job))
-        or stall.hung(parse(job.spec).recovery.stall, reports)
+        or stall.hung(stored(job.spec).recovery.stall, reports)
     )
     return Decision(endings.end_attempt(job, end, reports, now), wake_in=0) if end else None
 

@@ -24,7 +24,7 @@ from tpujob.domain.model import (
     Report,
     Verdict,
 )
-from tpujob.domain.spec import JobSpec, parse
+from tpujob.domain.spec import JobSpec, stored
 from workloads.contract import Context
 
 #: where host 0 of a slice waits for the others
@@ -104,7 +104,7 @@ def _for_host(job: Job, host: int, endpoints: Sequence[Endpoint]) -> dict[str, A
 def _for_all_hosts(
     job: Job, endpoints: Sequence[Endpoint], report_every: float, avoid: Collection[str]
 ) -> dict[str, Any]:
-    spec = parse(job.spec)
+    spec = stored(job.spec)
     return {
         "v": 1,
         "job": job.id,
@@ -268,8 +268,7 @@ def read_evidence(body: bytes) -> tuple[str, ...]:
 
 def _shown(line: str) -> str:
     """Safe to show, its indentation kept."""
-    plain = _ESCAPES.sub("", line[:MAX_TEXT]).expandtabs(4)
-    return "".join(c if c.isprintable() else " " for c in plain)
+    return _printable(_ESCAPES.sub("", line[:MAX_TEXT]).expandtabs(4))
 
 
 def _progress(said: Mapping[str, Json]) -> Progress:
@@ -314,5 +313,8 @@ def _text(value: Json) -> str:
     """One line that is safe to show."""
     if not isinstance(value, str):
         return ""
-    shown = "".join(c if c.isprintable() else " " for c in value[: MAX_TEXT * 4])
-    return " ".join(shown.split())[:MAX_TEXT]
+    return " ".join(_printable(value[: MAX_TEXT * 4]).split())[:MAX_TEXT]
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

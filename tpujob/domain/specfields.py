@@ -30,6 +30,7 @@ _NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
 _RUNTIME_VERSION = r"[a-z0-9]([-a-z0-9.]{0,78}[a-z0-9])?"
 _ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 _ARG_NAME = r"[a-z][a-z0-9_]{0,63}"
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _DURATION = r"(?=[0-9])([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?"
 
 MAX_TEXT = 16 * 1024  #: characters of a command or of setup
@@ -65,7 +66,7 @@ def _text(value: Any, limit: int) -> str:
         raise ValueError(f"must be text, not {describe(value)}{hint}")
     if len(value) > limit:
         raise ValueError(f"must have at most {limit:,} characters, not {len(value):,}")
-    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
+    if _NOT_TEXT.search(value):
         raise ValueError("must not hold a NUL or half a character")
     return value
 
