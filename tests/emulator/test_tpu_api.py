@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from google.api_core import exceptions as google
@@ -25,6 +26,7 @@ from tests.emulator.tpu_rig import (
     until,
 )
 from tpujob.emulator import drills
+from tpujob.emulator.names import id_of
 from tpujob.emulator.records import Latencies
 
 
@@ -303,14 +305,46 @@ def test_what_a_zone_offers(client: tpu_v2.TpuClient) -> None:
     assert ZONE in {zone.location_id for zone in zones.locations}
 
 
-def test_several_slices_of_one_request(client: tpu_v2.TpuClient) -> None:
+def several(**how: Any) -> dict[str, Any]:
     request = queued("many")
     spec = request["queued_resource"]["tpu"]["node_spec"][0]
     del spec["node_id"]
-    spec["multislice_params"] = {"node_count": 2, "node_id_prefix": "many"}
-    client.create_queued_resource(request)
+    spec["multislice_params"] = how
+    return request
+
+
+def test_several_slices_of_one_request(client: tpu_v2.TpuClient) -> None:
+    client.create_queued_resource(several(node_count=2, node_id_prefix="one"))
     until(lambda: queued_state(client, "many") == "ACTIVE", "ACTIVE when both are ready")
-    assert [n.state.name for n in client.list_nodes(parent=PARENT)] == ["READY", "READY"]
+    listed = list(client.list_nodes(parent=PARENT))
+    assert [(id_of(n.name), n.state.name) for n in listed] == [
+        ("one-0", "READY"),
+        ("one-1", "READY"),
+    ]
+    assert all(n.multislice_node and id_of(n.queued_resource) == "many" for n in listed)
+    with pytest.raises(google.FailedPrecondition, match="still has nodes"):
+        client.delete_queued_resource(name=queued_name("many"))
+    result(client.delete_queued_resource({"name": queued_name("many"), "force": True}))
+    assert not list(client.list_nodes(parent=PARENT))
+
+
+def test_several_slices_are_named_after_the_request_where_it_says_nothing_else(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    client.create_queued_resource(several(node_count=3))
+    until(lambda: queued_state(client, "many") == "ACTIVE", "ACTIVE when all are ready")
+    assert [id_of(n.name) for n in client.list_nodes(parent=PARENT)] == [
+        "many-0",
+        "many-1",
+        "many-2",
+    ]
+    (shown,) = cloud.alpha().get_queued_resource(name=queued_name("many")).tpu.node_spec
+    assert shown.multi_node_params.node_count == 3, "the other version has another word for it"
+
+
+def test_one_slice_is_not_several(client: tpu_v2.TpuClient) -> None:
+    with pytest.raises(google.InvalidArgument, match="greater than 1"):
+        client.create_queued_resource(several(node_count=1))
 
 
 def test_the_alpha_version_says_the_same_with_other_numbers(cloud: Cloud) -> None:

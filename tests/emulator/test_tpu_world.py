@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.emulator.world_rig import ZONE, Model
+from tests.emulator.world_rig import SPEC, ZONE, Model
 from tpujob.emulator import drills, host_drills, nodes, queue
 from tpujob.emulator.records import ApiError, BringUp, Disturb, TakeDown
 
@@ -155,3 +157,57 @@ def test_a_drill_without_a_name_needs_exactly_one() -> None:
         drills.preempt(model.world, "b", notice=1)
         with pytest.raises(ApiError, match="not supported"):
             drills.preempt(model.world, "b", notice=1)
+
+
+# Multislice ----------------------------------------------------------------------------------------------------------
+
+
+def several(model: Model, count: int = 3) -> Callable[[], tuple[str, list[str]]]:
+    """Ask for `count` nodes in one request; what can be looked at afterwards: its state, and those of its nodes."""
+    names = [f"many-{k}" for k in range(count)]
+    with model.world.lock:
+        queue.create(model.world, "p", ZONE, "many", [(n, SPEC) for n in names], api="v2")
+
+    return lambda: (model.state("many")[0], [model.state(n)[1] for n in names])
+
+
+def test_several_slices_come_all_or_not_at_all() -> None:
+    model = Model(hosts=6)  # room for three slices of two hosts
+    model.ask("other")
+    model.go(20)
+    look = several(model)
+    model.go(60)
+    assert look() == ("WAITING_FOR_RESOURCES", ["", "", ""]), "two would fit"
+    with model.world.lock:
+        drills.delete(model.world, "other")
+    model.go(60)
+    assert look() == ("ACTIVE", ["READY"] * 3)
+
+
+def test_one_preempted_slice_takes_the_others_with_it() -> None:
+    model = Model()
+    look = several(model)
+    model.go(20)
+    with model.world.lock:
+        assert drills.preempt(model.world, "many-1", notice=0).id == "many-1"
+    model.go(1)
+    assert look() == ("SUSPENDING", ["DELETING", "PREEMPTED", "DELETING"])
+    model.go(20)
+    assert look() == ("SUSPENDED", ["", "PREEMPTED", ""])
+    with model.world.lock:
+        queue.delete(
+            model.world, f"projects/p/locations/{ZONE}/queuedResources/many", force=True, api="v2"
+        )
+    model.go(20)
+    assert look() == ("", ["", "", ""])
+
+
+@pytest.mark.parametrize("wanted", ["", "many", "7"])
+def test_a_drill_may_aim_at_several_slices_as_one(wanted: str) -> None:
+    model = Model()
+    look = several(model)
+    model.go(20)
+    with model.world.lock:
+        drills.preempt(model.world, wanted, notice=0)
+    model.go(1)
+    assert look()[0] == "SUSPENDING"

@@ -34,7 +34,7 @@ AnyHost = Annotated[
 
 def slice_or_id(target: str) -> str:
     """What the emulator knows: slices and job ids. A job's name is the backend's to resolve."""
-    if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+", target):
+    if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+(-\d+)?", target):
         return target
     from tpujob.cli.backend import connect
 
@@ -46,4 +46,4 @@ def client() -> EmulatorClient:
     from tpujob import settings as configuration
     from tpujob.emulator.client import EmulatorClient
 
-    return EmulatorClient.from_ready(configuration.load().emulator_ready)
+    return EmulatorClient.from_ready(configuration.load(context=configuration.LOCAL).emulator_ready)

@@ -30,10 +30,20 @@ TPU_PORT = 8470
 Message = Any  #: a protobuf message; the classes are made at run time
 
 
+#: what one version of the API calls by another name than the other
+_OTHER_WORD = {"multislice_params": "multi_node_params", "multi_node_params": "multislice_params"}
+
+
 def by_name(message: Message, target: type[Message]) -> Message:
     """The same content in another version of the API, whose field numbers differ; what it lacks is left out."""
     fields = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return json_format.ParseDict(fields, target(), ignore_unknown_fields=True)
+    return json_format.ParseDict(_renamed(fields), target(), ignore_unknown_fields=True)
+
+
+def _renamed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_OTHER_WORD.get(key, key): _renamed(inner) for key, inner in value.items()}
+    return [_renamed(inner) for inner in value] if isinstance(value, list) else value
 
 
 def node_spec(node: Message, tier: Pricing | None = None) -> NodeSpec:
@@ -82,6 +92,7 @@ def node_message(node: Node, now: float) -> Message:
     message.accelerator_config.type_ = v2.AcceleratorConfig.Type[wanted.api_enum]
     message.accelerator_config.topology = wanted.topology
     message.queued_resource = node.queued
+    message.multislice_node = spec.multislice
     message.create_time.FromNanoseconds(int(node.created_at * 1e9))
     if spec.pricing == "spot":
         message.scheduling_config.preemptible = True

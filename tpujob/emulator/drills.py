@@ -10,6 +10,7 @@ import grpc
 from tpujob.domain import accelerators
 from tpujob.emulator import mishaps, nodes, queue, rules
 from tpujob.emulator.faults import CallFault, Quota, Stockout, generation_of
+from tpujob.emulator.names import id_of
 from tpujob.emulator.records import (
     ApiError,
     Node,
@@ -28,15 +29,20 @@ CODES = tuple(code.name for code in grpc.StatusCode)
 
 
 def target(world: World, wanted: str) -> Node:
-    """The slice of that name, or of the job with that id; with no name the only ready one. Raises ApiError."""
+    """The slice of that name, or of the job with that id; with no name the only ready one. Of several that were asked
+    for as one, any; each has a name of its own, too. Raises ApiError."""
     ready = [node for node in world.nodes.values() if node.state is NodeState.READY]
     if not wanted:
-        if len(ready) == 1:
+        if len({node.queued or node.name for node in ready}) == 1:
             return ready[0]
         which = ", ".join(node.id for node in ready)
         said = f"several slices are ready ({which}): name one" if ready else "no slice is ready"
         raise ApiError("NOT_FOUND", said)
-    found = [n for n in world.nodes.values() if _is_meant(n.id, n.spec, wanted)]
+    found = [
+        n
+        for n in world.nodes.values()
+        if _is_meant(n.id, n.spec, wanted) or id_of(n.queued) == wanted
+    ]
     if not found:
         raise ApiError("NOT_FOUND", f"there is no slice or job {wanted!r} in the emulator")
     return max(found, key=lambda node: (node.state is NodeState.READY, node.number))

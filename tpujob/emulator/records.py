@@ -69,6 +69,7 @@ class NodeSpec:
     external_ips: bool
     body: bytes  #: the node as the caller sent it
     autocheckpoint: bool = False  #: only v2alpha1 has a word for it
+    multislice: bool = False  #: one of several nodes that were asked for as one
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from google.cloud.tpu_v2.types import cloud_tpu as v2
 
@@ -111,7 +112,7 @@ class TpuV2:
             project,
             zone,
             request.queued_resource_id,
-            _specs(asked, request.parent),
+            _specs(asked, request.parent, request.queued_resource_id),
             api=self._api,
             body=asked.SerializeToString(),
             request_id=request.request_id,
@@ -169,7 +170,7 @@ class TpuV2:
         return page(listed, size=size, most=self._world.page_size, token=token)
 
 
-def _specs(queued: Message, parent: str) -> list[tuple[str, NodeSpec]]:
+def _specs(queued: Message, parent: str, id: str) -> list[tuple[str, NodeSpec]]:
     """The nodes that a queued resource asks for: one by its id, or several that share a prefix."""
     specs: list[tuple[str, NodeSpec]] = []
     for wanted in queued.tpu.node_spec:
@@ -177,10 +178,19 @@ def _specs(queued: Message, parent: str) -> list[tuple[str, NodeSpec]]:
             text = f"node_spec.parent {wanted.parent!r} must name the zone of {parent!r}"
             raise ApiError("INVALID_ARGUMENT", text)
         spec = node_spec(wanted.node, queued_tier(queued, wanted.node))
-        many = wanted.multislice_params
-        ids = [f"{many.node_id_prefix}-{k}" for k in range(many.node_count)]
-        specs += [(id, spec) for id in ids or [wanted.node_id]]
+        if wanted.WhichOneof("name_strategy") == "multislice_params":
+            specs += _several(wanted.multislice_params, id, spec)
+        else:
+            specs.append((wanted.node_id, spec))
     return specs
+
+
+def _several(many: Message, id: str, spec: NodeSpec) -> list[tuple[str, NodeSpec]]:
+    if many.node_count < 2:
+        text = f"multislice_params.node_count must be greater than 1, not {many.node_count}"
+        raise ApiError("INVALID_ARGUMENT", text)
+    prefix, one = many.node_id_prefix or id, replace(spec, multislice=True)
+    return [(f"{prefix}-{k}", one) for k in range(many.node_count)]
 
 
 def _valid_for(queued: Message, now: float) -> float | None:

@@ -61,12 +61,9 @@ class TpuV2Alpha1:
         queued = translated.queued_resource
         if asked.WhichOneof("tier") == "best_effort":
             queued.spot.SetInParent()
-        for new, old in zip(queued.tpu.node_spec, asked.tpu.node_spec, strict=True):
+        for new in queued.tpu.node_spec:
             if asked.guaranteed.reserved:
                 new.node.scheduling_config.reserved = True
-            if old.HasField("multi_node_params"):
-                new.multislice_params.node_count = old.multi_node_params.node_count
-                new.multislice_params.node_id_prefix = old.multi_node_params.node_id_prefix
         started = self._v2.create_queued(translated)
         if any(one.node.autocheckpoint_enabled for one in asked.tpu.node_spec):
             self._let_autocheckpoint(
