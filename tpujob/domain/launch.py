@@ -97,7 +97,7 @@ def _for_host(job: Job, host: int, endpoints: Sequence[Endpoint]) -> dict[str, A
     return {
         "host": host,
         "context": {n: getattr(context, n) for n in Context.__dataclass_fields__ if n != "out"},
-        "env": {**parse(job.spec).run.env, **_megascale(context)},
+        "env": {**stored(job.spec).run.env, **_megascale(context)},
     }
 
 
