@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.adapters import google_identity, google_quota
 from tpujob.adapters.cloud_tpu_calls import Api
@@ -26,8 +26,11 @@ from tpujob.domain.checkup.access import (
 from tpujob.domain.checkup.cloud import Seen
 from tpujob.domain.checkup.network import Network, Rule, Subnetwork, network_name
 from tpujob.domain.checkup.places import Addresses, Bucket
-from tpujob.domain.checkup.words import NotSeen, Wants
+from tpujob.domain.checkup.words import Grant, NotSeen, Wants
 from tpujob.errors import TpujobError
+
+if TYPE_CHECKING:
+    from tpujob.context import Context
 
 T = TypeVar("T")
 
@@ -60,6 +63,25 @@ def look(wants: Wants, *, endpoint: str = "", tpu_endpoint: str = "") -> Seen:
     finally:
         google.close()
         tpu.close()
+
+
+def wants_of(context: Context) -> Wants:
+    """What that context asks of its project."""
+    return Wants(
+        project=context.project,
+        zones=context.zones,
+        buckets=context.buckets,
+        network=context.network,
+        subnetwork=context.subnetwork,
+        service_account=context.service_account,
+        ssh=context.ssh,
+        external_ips=context.with_external_ips,
+        tags=context.tags,
+        firestore=context.store == "firestore",
+        database=context.database,
+        grants=[Grant(g.type, g.zone, g.pricing, g.chips) for g in context.grants],
+        deployed=bool(context.backend),
+    )
 
 
 class _Looks:
@@ -297,7 +319,7 @@ def _ports(entries: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, int]]:
 
 
 def _bucket_name(url: str) -> str:
-    return url.removeprefix("gs://")
+    return url.removeprefix("gs://").partition("/")[0]  # it may be a folder of one
 
 
 def _last(name: str) -> str:

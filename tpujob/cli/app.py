@@ -28,6 +28,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("stack", "status"),
     "init": ("contexts", "init"),
     "use": ("contexts", "use"),
+    "doctor": ("doctor", "doctor"),
+    "quota": ("doctor", "quota"),
     "create": ("jobs", "create"),
     "list": ("jobs", "list_jobs"),
     "show": ("jobs", "show"),

@@ -1,0 +1,45 @@
+"""What the emulator says of its quotas and of its stock of hosts, as `tpujob quota` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tpujob.domain import accelerators
+from tpujob.domain.quota import Held, Kind, Limit, Overview, Stock, allowances, unit_of
+
+
+def overview(status: Mapping[str, Any], *, everywhere: bool = False) -> Overview:
+    """From what the emulator's control interface answers to `status`. A quota counts all slices of a generation there,
+    also those of one host; where none is set, the stock alone is the limit."""
+    limits = [
+        Limit(
+            metric="emulator",
+            kind=Kind(q["generation"], q["pricing"]),
+            scope="zone",
+            place=q["zone"],
+            limit=q["limit"],
+            unit=unit_of(q["generation"]),
+        )
+        for q in status["faults"]["quotas"]
+    ]
+    held = [
+        Held(Kind(found.generation, one["pricing"]), one["zone"], found.chips)
+        for one in status["slices"]
+        for found in [accelerators.find(one["type"])]
+    ]
+    zones = [one["zone"] for one in status["zones"]]
+    stock = [
+        Stock(zone["zone"], generation, hosts["hosts"], hosts["used"])
+        for zone in status["zones"]
+        for generation, hosts in zone["stock"].items()
+        if everywhere or hosts["used"] or _limited(limits, zone["zone"], generation)
+    ]
+    rows = allowances(limits, zones, held=held, closed_kinds=True)
+    return Overview("the emulator", rows, stock=stock)
+
+
+def _limited(limits: list[Limit], zone: str, generation: str) -> bool:
+    return any(
+        one.kind and (one.kind.generation, one.place) == (generation, zone) for one in limits
+    )

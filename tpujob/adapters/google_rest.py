@@ -1,0 +1,186 @@
+"""How one call to Google's REST APIs is made: credentials, time limit, pages, and the answers' errors turned into ours.
+
+For questions about a project that no other adapter asks. Nothing here changes anything, and nothing is repeated.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+from tpujob.domain.checkup.access import LOGIN
+from tpujob.domain.model import Cause
+from tpujob.errors import Refused, TpujobError, Transient
+
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+#: seconds for one call
+PATIENCE = 15
+#: no list that is read here has more pages; one that goes on for ever is an error of the server
+MOST_PAGES = 200
+
+
+class Missing(Refused):
+    """What was asked for is positively not there."""
+
+
+class GoogleRest:
+    """The REST APIs on behalf of one project. Threads may share it."""
+
+    def __init__(self, project: str, credentials: Any = None, *, endpoint: str = "") -> None:
+        """`endpoint`: a URL that stands for all of them, each under the name of its host; it is asked without
+        credentials."""
+        self._project = project
+        self._endpoint = endpoint.rstrip("/")
+        self._session = _session(credentials, project)
+        self._ahead: float | None = None
+
+    @property
+    def ahead_s(self) -> float | None:
+        """By how much this machine's clock is ahead of the last answer's; None: nothing has answered."""
+        return self._ahead
+
+    def get(self, host: str, path: str, **params: str | Sequence[str]) -> dict[str, Any]:
+        """The answer to `GET https://HOST/PATH`. Raises Missing, Refused or Transient, with what to do as its hint."""
+        return self._call("GET", host, path, params=params)
+
+    def post(self, host: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """As `get`, for questions that Google wants as a POST."""
+        return self._call("POST", host, path, body=body)
+
+    def pages(self, host: str, path: str, field: str, **params: str) -> Iterator[Any]:
+        """Every element of a list, over all its pages. Raises as `get` does, also between two elements."""
+        token = ""
+        for _ in range(MOST_PAGES):
+            more = {"pageToken": token} if token else {}
+            page = self.get(host, path, **params, **more)
+            yield from page.get(field) or ()
+            token = str(page.get("nextPageToken") or "")
+            if not token:
+                return
+        raise Transient(f"{host}: a list of more than {MOST_PAGES} pages")
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _call(
+        self,
+        verb: str,
+        host: str,
+        path: str,
+        *,
+        params: Mapping[str, str | Sequence[str]] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        from google.auth.exceptions import GoogleAuthError
+        from requests.exceptions import RequestException
+
+        url = f"{self._endpoint or 'https:/'}/{host}/{path}"
+        try:
+            answer = self._session.request(verb, url, params=params, json=body, timeout=PATIENCE)
+            found: Any = answer.json() if answer.content else {}
+        except GoogleAuthError as error:
+            raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error
+        except RequestException as error:  # also for what is no JSON
+            raise Transient(f"{host} {_trouble(error)}") from error
+        self._note_time(answer.headers.get("Date", ""))
+        if answer.status_code != 200:
+            raise self._error(host, answer.status_code, found)
+        if not isinstance(found, dict):
+            raise Transient(f"{host} answers what it should not")
+        return cast("dict[str, Any]", found)
+
+    def _note_time(self, date: str) -> None:
+        try:
+            theirs = parsedate_to_datetime(date)
+        except ValueError:
+            return
+        theirs = theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC)
+        # their seconds are whole, so half of one is the best guess
+        self._ahead = time.time() - theirs.timestamp() - 0.5
+
+    def _error(self, host: str, status: int, found: Any) -> TpujobError:
+        """Our error for an answer: `google.rpc.Status` in JSON, or the older form of Compute Engine and Storage."""
+        error = part(found, "error")
+        said = first_line(error.get("message") or f"{host} answers {status}")
+        if status == 404:
+            return Missing(said, cause=Cause.BAD_SPEC)
+        if status == 401:
+            return Transient(f"the credentials are refused: {said}", hint=LOGIN)
+        if status == 429 or status >= 500:
+            return Transient(f"{host}: {said}")
+        cause = Cause.PERMISSION if status == 403 else Cause.BAD_SPEC
+        return Refused(said, cause=cause, hint=self._hint(host, error))
+
+    def _hint(self, host: str, error: Mapping[str, Any]) -> str:
+        """What the table says of the reason that Google gives."""
+        reason, metadata = _reason(error)
+        service = metadata.get("service") or host
+        of = f"--project {self._project}"
+        return {
+            "SERVICE_DISABLED": f"gcloud services enable {service} {of}",
+            "accessNotConfigured": f"gcloud services enable {service} {of}",
+            "BILLING_DISABLED": f"gcloud billing projects link {self._project} --billing-account=ACCOUNT",
+            "CONSUMER_INVALID": "gcloud projects list",
+            "USER_PROJECT_DENIED": f"gcloud auth application-default set-quota-project {self._project}",
+        }.get(reason, "")
+
+
+def part(found: Any, *names: str) -> dict[str, Any]:
+    """The object below these names; empty where there is none, as JSON leaves out what is empty."""
+    for name in names:
+        found = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def parts(found: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """The objects of that list; none where it is left out."""
+    return list(found.get(name) or ())
+
+
+def first_line(error: object) -> str:
+    """Of a message, as one sentence without a full stop, to be read after a colon."""
+    return str(error).strip().partition("\n")[0].rstrip(". ")[:300]
+
+
+def _reason(error: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
+    for detail in parts(error, "details"):
+        if "reason" in detail:
+            return str(detail["reason"]), part(detail, "metadata")
+    for one in parts(error, "errors"):
+        if "reason" in one:
+            return str(one["reason"]), {}
+    return "", {}
+
+
+def _trouble(error: Exception) -> str:
+    from requests.exceptions import ConnectionError, JSONDecodeError, Timeout
+
+    if isinstance(error, Timeout):
+        return f"did not answer within {PATIENCE} s"
+    if isinstance(error, JSONDecodeError):
+        return "answers what it should not"
+    if isinstance(error, ConnectionError):
+        return "cannot be reached from this machine"
+    return f"could not be asked: {type(error).__name__}"
+
+
+def _session(credentials: Any, project: str) -> Any:
+    """Redirects are followed by nobody: credentials go to the host that was meant."""
+    import requests
+
+    session: Any = requests.Session()
+    if credentials is None:
+        session.trust_env = False  # a server on loopback is asked directly
+    else:
+        from google.auth.transport.requests import AuthorizedSession
+
+        given = getattr(credentials, "quota_project_id", None)
+        if not given and hasattr(credentials, "with_quota_project"):
+            credentials = credentials.with_quota_project(project)
+        session = AuthorizedSession(credentials)
+    session.request = functools.partial(session.request, allow_redirects=False)
+    return session

@@ -1,0 +1,179 @@
+"""What the zones have for the project: types, TPU quota, external addresses, and buckets nearby."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tpujob.domain import accelerators
+from tpujob.domain.accelerators import region_of
+from tpujob.domain.checkup.words import (
+    Finding,
+    Grant,
+    NotSeen,
+    Wants,
+    fail,
+    listed,
+    ok,
+    unknown,
+    warn,
+)
+from tpujob.domain.quota import DOUBTFUL, Allowance, Limit, allowances, per_chip
+
+#: where a person asks for more
+QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """As Cloud Storage describes it."""
+
+    location: str  #: `us-central2`, `us`; small letters
+    location_type: str  #: `region`, `dual-region` or `multi-region`
+    uniform: bool  #: who may read is settled for the whole bucket
+    soft_delete_s: int  #: how long deleted objects are kept, and billed
+    public_refused: bool  #: no object can be made public
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """External IP addresses in use, of one region."""
+
+    limit: int
+    used: int
+
+
+def check_types(wants: Wants, zone: str, types: frozenset[str] | NotSeen) -> Finding:
+    """That the zone offers the generations that were granted there, or any at all."""
+    name = f"types {zone}"
+    if isinstance(types, NotSeen):
+        return unknown(name, types)
+    offered = [g.name for g in accelerators.GENERATIONS.values() if _has(types, g)]
+    missing = [g for g in _granted(wants.grants, zone) if g not in offered]
+    if missing:
+        others = [z for z in accelerators.zones(missing[0]) if z != zone]
+        return fail(
+            name, f"{missing[0]} is not offered there", f"it is offered in {listed(others)}"
+        )
+    if not offered:
+        return fail(name, "no TPUs are offered there", "take it out of `zones` of the context")
+    return ok(name, f"offers {listed(offered, 9)}")
+
+
+def check_quota(wants: Wants, zone: str, limits: Sequence[Limit] | NotSeen) -> Finding:
+    """Of the grants in a zone; where there are none, that anything at all may be held there."""
+    name = f"quota {zone}"
+    if isinstance(limits, NotSeen):
+        return unknown(name, limits)
+    rows = allowances(limits, [zone], grants=wants.grants)
+    ask = f"ask for quota at {QUOTA_PAGE}?project={wants.project}&service=tpu.googleapis.com"
+    granted = [row for row in rows if row.granted]
+    short = [row for row in granted if row.chips is not None and row.chips < row.granted]
+    for row in short:
+        if row.limit == 0 or not row.known:
+            what = f"{_what(row)}: {row.granted} chips granted, but the limit is 0"
+            return fail(name, what, f"show TPU Research Cloud support this line, or {ask}")
+    if short:
+        return warn(name, *_short(short[0], ask))
+    if granted:
+        return ok(name, listed((f"{_what(row)}: {_limit(row)}" for row in granted), 6))
+    if not rows:
+        return fail(name, "the limit is 0 for every type", ask)
+    return ok(name, listed((f"{_what(row)}: {_limit(row)}" for row in rows), 4))
+
+
+def check_addresses(wants: Wants, region: str, seen: Addresses | NotSeen) -> Finding:
+    """Each host of a slice takes one, when slices have external addresses."""
+    name = f"addresses {region}"
+    if isinstance(seen, NotSeen):
+        return unknown(name, seen)
+    free = max(0, seen.limit - seen.used)
+    said = f"{free} of {seen.limit} external addresses are free"
+    cure = (
+        f"ask for more IN_USE_ADDRESSES at {QUOTA_PAGE}?project={wants.project}, or `ssh: iap` with "
+        "`external_ips: false` in the context"
+    )
+    hosts = max((_hosts(g) for g in wants.grants if region_of(g.zone) == region), default=1)
+    if free == 0:
+        return fail(name, f"{said}: no slice can start", cure)
+    if free < hosts:
+        return warn(name, f"{said}, and the whole grant has {hosts} hosts", cure)
+    return ok(name, said)
+
+
+def check_buckets(wants: Wants, seen: Mapping[str, Bucket | NotSeen | None]) -> list[Finding]:
+    """One for each region of the zones. `seen`: by the bucket's URL; None: there is no such bucket."""
+    found: list[Finding] = []
+    for region in wants.regions:
+        url = wants.buckets.get(region)
+        if url is None:
+            what = f"{region} has zones of the context, and no bucket"
+            cure = f"{_make(f'gs://{wants.project}-{region}', region, wants)}, then name it in `buckets`"
+            found.append(fail(f"bucket {region}", what, cure))
+        else:
+            found.append(_bucket(wants, region, url, seen.get(url, NotSeen("nobody looked"))))
+    return found
+
+
+def _bucket(wants: Wants, region: str, url: str, seen: Bucket | NotSeen | None) -> Finding:
+    name = f"bucket {region}"
+    if isinstance(seen, NotSeen):
+        return unknown(name, seen)
+    if seen is None:
+        return fail(name, f"there is no bucket {url}", _make(url, region, wants))
+    if seen.location != region:
+        where = f"{url} lies in {seen.location}, the zones in {region}"
+        what = f"{where}: every checkpoint and every read of data is billed as traffic between them"
+        if seen.location_type == "region":
+            return fail(name, what, _make(f"gs://{wants.project}-{region}", region, wants))
+        return warn(name, what, _make(f"gs://{wants.project}-{region}", region, wants))
+    update = f"gcloud storage buckets update {url}"
+    if seen.soft_delete_s:
+        days = seen.soft_delete_s / 86400
+        what = f"{url} keeps and bills deleted checkpoints for {days:g} days"
+        return warn(name, what, f"{update} --clear-soft-delete")
+    if not seen.uniform:
+        what = f"{url} has rights for each object, which nobody sees"
+        return warn(name, what, f"{update} --uniform-bucket-level-access")
+    if not seen.public_refused:
+        what = f"objects of {url} can be made public"
+        return warn(name, what, f"{update} --public-access-prevention")
+    return ok(name, f"{url} lies there, closed to the public, no soft delete")
+
+
+def _make(url: str, region: str, wants: Wants) -> str:
+    return (
+        f"gcloud storage buckets create {url} --location={region} --uniform-bucket-level-access "
+        f"--public-access-prevention --soft-delete-duration=0 --project {wants.project}"
+    )
+
+
+def _has(types: frozenset[str], generation: accelerators.Generation) -> bool:
+    return any(type.startswith(f"{generation.prefix}-") for type in types)
+
+
+def _granted(grants: Sequence[Grant], zone: str) -> list[str]:
+    return list(dict.fromkeys(grant.generation for grant in grants if grant.zone == zone))
+
+
+def _hosts(grant: Grant) -> int:
+    return -(-grant.chips // accelerators.CHIPS_PER_HOST)
+
+
+def _what(row: Allowance) -> str:
+    return f"{row.kind.generation} {row.kind.pricing}" + (
+        f" ({row.kind.part})" * bool(row.kind.part)
+    )
+
+
+def _limit(row: Allowance) -> str:
+    return "no limit" if row.limit is None else f"{row.limit} {row.unit}"
+
+
+def _short(row: Allowance, ask: str) -> tuple[str, str]:
+    where = "region" if row.limit == row.region_limit else "zone"
+    said = f"{_what(row)}: {row.granted} chips granted, the limit of the {where} is {row.limit}"
+    if row.kind.generation in DOUBTFUL and row.limit is not None and row.limit >= row.granted:
+        cores = row.granted * per_chip(row.kind, "cores")
+        return f"{said}: enough if it counts chips; counted in cores it takes {cores}", ask
+    return f"{said} {row.unit}", ask
