@@ -1,7 +1,8 @@
 """When ticks happen: one scheduler thread, a few workers, no thread or process of a job's own.
 
 A live job is looked at when its last tick asked for it, at once when this backend changes its record, within RESYNC
-seconds when another one does, and every second while somebody follows it.
+seconds when another one does, and every second while somebody follows it. A backend that only runs while it is called
+has no such thread: it makes one pass for each call.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from tpujob.errors import TpujobError
@@ -23,6 +24,10 @@ T = TypeVar("T")
 RESYNC = 30.0
 #: seconds between sweeps
 SWEEP_EVERY = 300.0
+#: seconds that one pass takes at most, ticks that are under way aside; Cloud Scheduler calls every minute
+PASS = 45.0
+#: seconds that a pass waits for a job that is to be looked at again: a slice that is ready is started in the same pass
+LINGER = 5.0
 #: seconds between looks at a job that somebody follows
 ATTENDED = 1.0
 
@@ -57,8 +62,34 @@ class Loop:
         with self._wakeup:
             self._stopping = True
             self._wakeup.notify_all()
-        self._thread.join()
+        if self._thread.ident is not None:  # it was started
+            self._thread.join()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def make_pass(self, *, sweep: bool = False) -> tuple[int, float | None]:
+        """Look at every job that is due, and again at those that ask for it within LINGER seconds; then, if asked,
+        sweep. For a backend whose own thread does not run; safe to repeat, beside that thread and from two callers, as
+        leases decide who acts. Returns how many ticks there were, and in how many seconds the next is due; None: never.
+        """
+        end, ticks = self._clock.now() + PASS, 0
+        self._resync(self._clock.now())
+        while self._clock.now() < end and not self._stopping:
+            under_way = self._dispatch(self._clock.now())
+            ticks += len(under_way)
+            wait(under_way)
+            nearest = self._nearest()
+            if nearest is None or nearest > LINGER:
+                break
+            self._clock.sleep(min(nearest, max(0.0, end - self._clock.now())))
+        if sweep:
+            self._guarded(lambda: self._reconciler.sweep(self._zones()))
+        return ticks, self._nearest()
+
+    def _nearest(self) -> float | None:
+        """Seconds until a job is to be looked at; a job that is looked at just now is somebody else's affair."""
+        with self._wakeup:
+            when = min(self._when.values(), default=None)
+        return None if when is None else max(0.0, when - self._clock.now())
 
     def poke(self, job_id: str) -> None:
         """Look at this job now."""
@@ -113,14 +144,13 @@ class Loop:
         self._change, moved = self._store.changes(self._change)
         return moved
 
-    def _dispatch(self, now: float) -> None:
+    def _dispatch(self, now: float) -> list[Future[None]]:
         with self._wakeup:
             ready = [job_id for job_id, when in self._when.items() if when <= now]
             for job_id in ready:
                 del self._when[job_id]
                 self._busy.add(job_id)
-        for job_id in ready:
-            self._pool.submit(self._tick, job_id)
+        return [self._pool.submit(self._tick, job_id) for job_id in ready]
 
     def _wait(self, at_latest: float) -> None:
         with self._wakeup:

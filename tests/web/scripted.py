@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.ports import (
@@ -413,14 +413,24 @@ def served(front: Front) -> Iterator[str]:
         finally:
             front.requests -= 1
 
-    listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(counted, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    with listening(counted) as url:
+        try:
+            yield url
+        finally:
+            front.stopping = True
+
+
+@contextmanager
+def listening(app: ASGIApp) -> Iterator[str]:
+    """Any app on a free port; yields its URL."""
+    place = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listening],), name="served", daemon=True)
+    thread = threading.Thread(target=server.run, args=([place],), name="served", daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield f"http://127.0.0.1:{place.getsockname()[1]}"
     finally:
-        server.should_exit = front.stopping = True
+        server.should_exit = True
         thread.join(10)
-        listening.close()
+        place.close()

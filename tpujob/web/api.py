@@ -22,6 +22,7 @@ from tpujob.errors import BadRequest, NotFound, TpujobError
 from tpujob.ports import CodeGiven, JobsApi
 from tpujob.web import schemas
 from tpujob.web.auth import Guard, error_body
+from tpujob.web.scheduler import TICK_PATH, Scheduler
 
 MAX_WAIT = 30.0  #: seconds of one long poll, so that a client that is gone frees its thread by then
 MAX_POLLS = 16  #: long polls at once; the pool has 40 threads, the others stay for short calls
@@ -37,11 +38,14 @@ def create_app(
     stopping: Callable[[], bool] = lambda: False,
     version: str = __version__,
     hosts: Iterable[str] = (),
+    make_pass: Callable[[bool], tuple[int, float | None]] | None = None,
+    scheduler: Scheduler | None = None,
 ) -> FastAPI:
     """The backend's app. Every path but `/healthz` asks for `token`. `watch` gives the number of the newest change of
     any job, so that a client that follows all jobs misses none between two polls; once `stopping()` is true, every
     long poll ends within `LOOK_EVERY`; `hosts` are the names, apart from the loopback ones, under which the backend
-    answers."""
+    answers. `make_pass` looks after every job once, and `scheduler` may ask for that as well as whoever has the token.
+    """
     app = FastAPI(
         title="tpujob",
         version=version,
@@ -50,7 +54,7 @@ def create_app(
         swagger_ui_oauth2_redirect_url=None,
         responses={"default": {"model": schemas.ErrorReply, "description": "An error"}},
     )
-    app.add_middleware(Guard, token=token, hosts=tuple(hosts))
+    app.add_middleware(Guard, token=token, hosts=tuple(hosts), scheduler=scheduler)
     app.add_exception_handler(TpujobError, _explained)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _no_route)
@@ -59,6 +63,7 @@ def create_app(
     _one_job(app, api)
     _upkeep(app, api)
     _following(app, api, watch, stopping)
+    _ticking(app, make_pass)
 
     @app.get("/v1/version", tags=["backend"], response_model=schemas.Version)
     def get_version() -> JSONResponse:
@@ -239,6 +244,19 @@ def _following(
         return JSONResponse({"cursor": current(job), "again_in": again_in})
 
     _ = follow
+
+
+def _ticking(app: FastAPI, make_pass: Callable[[bool], tuple[int, float | None]] | None) -> None:
+    @app.post(TICK_PATH, tags=["backend"], response_model=schemas.Pass)
+    def tick(sweep: bool = False) -> JSONResponse:
+        """One pass over every job that is due, for a backend that only runs while it is called; with `sweep` also over
+        what is in the cloud. Safe to repeat, and from several callers at once."""
+        if make_pass is None:
+            raise BadRequest("this backend looks after its jobs by itself")
+        ticks, next_in = make_pass(sweep)
+        return JSONResponse({"ticks": ticks, "next_in": next_in})
+
+    _ = tick
 
 
 # Errors --------------------------------------------------------------------------------------------------------------

@@ -83,6 +83,13 @@ class Hint(BaseModel):
     again_in: float = Field(description="seconds to wait first, as too many are waiting already")
 
 
+class Pass(BaseModel):
+    """The answer of `POST /v1/tick`."""
+
+    ticks: int = Field(description="how often a job was looked at")
+    next_in: float | None = Field(description="seconds until the next is due; null: none is")
+
+
 class Version(BaseModel):
     version: str
     api: str
