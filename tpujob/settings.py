@@ -49,6 +49,18 @@ class Settings:
         return self.state / "contexts"  #: a file and a folder for each that has a name
 
     @property
+    def context_file(self) -> Path:
+        return self.contexts / f"{self.context}.yaml"
+
+    def context_stamp(self) -> str:
+        """Another one after every change of the context's file; empty: there is none."""
+        try:
+            found = self.context_file.stat()
+        except OSError:
+            return ""
+        return f"{found.st_mtime_ns}-{found.st_size}"
+
+    @property
     def home(self) -> Path:
         """What belongs to the current context alone: no two contexts share jobs, keys or a token."""
         return self.state if self.context == LOCAL else self.contexts / self.context

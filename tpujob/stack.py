@@ -82,7 +82,7 @@ def parts(settings: Settings) -> tuple[Part, ...]:
 
 
 def ensure_backend(settings: Settings, stack: Sequence[Part] | None = None) -> Access:
-    """The local backend; the stack is started when it is not there. Raises BackendGone when it does not come up."""
+    """The backend on this machine; started when it is not there. Raises BackendGone when it does not come up."""
     found = running_backend(settings)
     if found is None:
         up(settings, stack)
@@ -93,9 +93,9 @@ def ensure_backend(settings: Settings, stack: Sequence[Part] | None = None) -> A
 
 
 def running_backend(settings: Settings) -> Access | None:
-    """The local backend if it is up; nothing is started."""
+    """The backend on this machine if it is up and was made of the context's file as it is now; nothing is started."""
     ready = _ready(settings, "backend")
-    if ready is None:
+    if ready is None or _outdated(settings, ready):
         return None
     with contextlib.suppress(OSError, KeyError):
         return Access(ready["url"], settings.token_file.read_text(encoding="utf-8").strip())
@@ -126,8 +126,11 @@ def up(settings: Settings, stack: Sequence[Part] | None = None, *, deadline: flo
     prepare(settings)
     with _alone(settings):
         for place, part in enumerate(stack):
-            if _ready(settings, part.name) is not None:
+            ready = _ready(settings, part.name)
+            if ready is not None and not _outdated(settings, ready):
                 continue
+            if ready is not None:
+                _stop(settings, part.name)  # loses nothing: the next one finds everything again
             for dependent in reversed(stack[place + 1 :]):
                 _stop(settings, dependent.name)
             if _running(settings, part.name) is None:
@@ -210,6 +213,11 @@ def _ready(settings: Settings, name: str) -> dict[str, Any] | None:
     """What a process said when it was up, if it still runs."""
     said = processes.read(settings.ready_file(name))
     return said if said and said["pid"] == _running(settings, name) else None
+
+
+def _outdated(settings: Settings, ready: dict[str, Any]) -> bool:
+    """Whether a process was made of an older text of the context's file."""
+    return ready.get("context", settings.context_stamp()) != settings.context_stamp()
 
 
 def _running(settings: Settings, name: str) -> int | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpujob.clock import SystemClock
-from tpujob.errors import BackendGone, BadRequest, Refused, TpujobError, Unauthorized
+from tpujob.errors import BackendGone, BadRequest, TpujobError, Unauthorized
 from tpujob.settings import LOCAL, Settings
 
 if TYPE_CHECKING:
@@ -32,10 +32,25 @@ def client(settings: Settings) -> RemoteJobs:
     Raises BackendGone; Refused when it would have no credentials for the cloud."""
     from tpujob import stack
 
-    found = _deployed(settings)
-    if found is None and settings.context != LOCAL and not stack.running_backend(settings):
-        check_credentials(settings)
+    found = _deployed(settings) or stack.running_backend(settings)
+    if found is None:
+        up(settings)
     return _remote(settings, found or stack.ensure_backend(settings))
+
+
+def up(settings: Settings) -> None:
+    """Afterwards everything of the context that runs on this machine does. Raises as `client` does; BadRequest when
+    nothing of it does."""
+    from tpujob import stack
+
+    if deployed := _deployed(settings):
+        raise BadRequest(
+            f"the backend of {settings.context} is deployed at {deployed.url}: it is not started here",
+            hint="any command talks to it; `tpujob use local` goes back to this machine",
+        )
+    if settings.context != LOCAL:
+        check_credentials(settings)
+    stack.up(settings)
 
 
 def running_client(settings: Settings) -> RemoteJobs | None:
@@ -44,6 +59,18 @@ def running_client(settings: Settings) -> RemoteJobs | None:
 
     found = _deployed(settings) or stack.running_backend(settings)
     return _remote(settings, found) if found else None
+
+
+def _remote(settings: Settings, access: Access) -> RemoteJobs:
+    from tpujob.adapters.remote import RemoteJobs
+
+    return RemoteJobs(access.url, access.token, log=str(settings.log_file("backend")))
+
+
+def deployed_at(settings: Settings) -> str:
+    """The URL of the context's backend; empty: this machine runs it."""
+    found = _deployed(settings)
+    return found.url if found else ""
 
 
 def greet(url: str, token: str) -> None:
@@ -58,8 +85,8 @@ def _deployed(settings: Settings) -> Access | None:
     Unauthorized without a token."""
     if settings.context == LOCAL:
         return None
-    path = settings.contexts / f"{settings.context}.yaml"
-    if path.exists() and "\nbackend:" not in path.read_text(encoding="utf-8", errors="replace"):
+    path = settings.context_file
+    if path.exists() and "backend" not in path.read_text(encoding="utf-8", errors="replace"):
         return None  # seen without the parser, which takes longer than most commands
     from tpujob import context
     from tpujob.stack import Access
@@ -82,23 +109,9 @@ def check_credentials(settings: Settings) -> None:
     emulated = settings.tpu_endpoint and settings.storage_endpoint
     if emulated and (settings.firestore_emulator or not in_firestore):
         return
-    import google.auth
-    from google.auth.exceptions import GoogleAuthError
+    from tpujob.adapters import google_default
 
-    try:
-        google.auth.default()  # pyright: ignore[reportUnknownMemberType]
-    except GoogleAuthError as error:
-        raise Refused(
-            f"no credentials for Google Cloud, which the context {settings.context} needs",
-            cause="PERMISSION",
-            hint="run `gcloud auth application-default login`; or `tpujob use local`",
-        ) from error
-
-
-def _remote(settings: Settings, access: Access) -> RemoteJobs:
-    from tpujob.adapters.remote import RemoteJobs
-
-    return RemoteJobs(access.url, access.token, log=str(settings.log_file("backend")))
+    google_default.check(f"the context {settings.context}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,10 @@ def connect() -> JobsApi:
         return found
     from tpujob import settings, wiring
 
-    note("tpujob: starting the local stack")
-    return wiring.client(settings.load())
+    now = settings.load()
+    local = now.context == settings.LOCAL
+    note(f"tpujob: starting the {'local stack' if local else f'backend of {now.context}'}")
+    return wiring.client(now)
 
 
 def running() -> JobsApi | None:
@@ -48,8 +50,17 @@ def reconnect() -> JobsApi | None:
     return connect() if died else running()
 
 
+def say_where() -> None:
+    """A remark on where a command takes effect, unless that is the local stack."""
+    from tpujob import settings
+
+    now = settings.load()
+    if now.context != settings.LOCAL:
+        note(f"tpujob: in the context {now.context}")
+
+
 def died() -> str:
-    """What to do about processes of the local stack that ended by themselves; empty: there are none."""
+    """What to do about processes of this machine that ended by themselves; empty: there are none."""
     from tpujob import settings, stack
 
     now = settings.load()
@@ -60,7 +71,8 @@ def died() -> str:
     ]
     if not names:
         return ""
-    ended = f"the {' and the '.join(names)} of the local stack ended unexpectedly"
+    of = "the local stack" if now.context == settings.LOCAL else now.context
+    ended = f"the {' and the '.join(names)} of {of} ended unexpectedly"
     return f"{ended}: `tpujob up` starts what is missing"
 
 

@@ -209,9 +209,9 @@ def _grants(given: Sequence[str], file: Path | None) -> list[dict[str, Any]]:
 
 
 def _project() -> str:
-    from tpujob.adapters.google_project import guess
+    from tpujob.adapters.google_default import usual_project
 
-    return _ask("Project", option="--project", default=guess())
+    return _ask("Project", option="--project", default=usual_project())
 
 
 def _zones(grants: Sequence[dict[str, Any]]) -> list[str]:

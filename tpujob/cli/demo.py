@@ -10,7 +10,7 @@ import typer
 from tpujob.cli.backend import Steady, running
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.output import note, say, screen
-from tpujob.errors import TpujobError
+from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
     from tpujob.ports import JobView, PlanView
@@ -28,6 +28,7 @@ def demo(
     ] = False,
 ) -> int:
     """Run a training job on the local stack, through a preemption."""
+    _only_local()
     was_running = running() is not None
     job, plan = _submit()
     code = _watch(job, plan, preempt)
@@ -37,6 +38,16 @@ def demo(
         stack.down(settings.load())
         say("The local stack is stopped again; any command starts it.")
     return code
+
+
+def _only_local() -> None:
+    from tpujob import settings
+
+    if settings.load().context != settings.LOCAL:
+        raise BadRequest(
+            "the demo takes slices away, so it runs on the local stack alone",
+            hint="tpujob use local; or, for once: TPUJOB_CONTEXT=local tpujob demo",
+        )
 
 
 def _submit() -> tuple[JobView, PlanView]:

@@ -17,7 +17,7 @@ from tpujob.cli.answers import (
     steered_text,
     stop_question,
 )
-from tpujob.cli.backend import Steady, connect
+from tpujob.cli.backend import Steady, connect, say_where
 from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt
 from tpujob.cli.listing import job_table
 from tpujob.cli.options import Host, JobRef, Json, Yes
@@ -38,6 +38,13 @@ def create(
         bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")
     ] = False,
     name: Annotated[str, typer.Option(help="Instead of the name in the file.")] = "",
+    allow_cross_region: Annotated[
+        bool,
+        typer.Option(
+            "--allow-cross-region",
+            help="Also zones outside the bucket's region; traffic is billed.",
+        ),
+    ] = False,
     key: Annotated[
         str,
         typer.Option(metavar="KEY", help="A repeat with the same key makes no second job."),
@@ -45,8 +52,9 @@ def create(
     as_json: Json = False,
 ) -> int:
     """Submit a job."""
-    spec = _read(file, name)
+    spec = _read(file, name, cross_region=allow_cross_region)
     on = screen()
+    say_where()
     api = connect()
     plan = api.plan(_dump(spec))
     if dry_run:
@@ -68,6 +76,7 @@ def _submit(
     from tpujob import settings
 
     again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
+    again += " --allow-cross-region" if spec.tpu.cross_region else ""
     unsure = (
         "It may have been submitted. Safe to repeat, as it makes no second job:",
         f"  {again}",
@@ -263,11 +272,14 @@ def ssh(
 # Read ----------------------------------------------------------------------------------------------------------------
 
 
-def _read(file: Path, name: str) -> JobSpec:
+def _read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
+    """The spec in the file, with what the command line says over it."""
     from tpujob.domain import spec
 
     read = spec.read(file)
-    return spec.parse({**spec.dump(read), "name": name}) if name else read
+    asked = spec.dump(read)
+    asked["tpu"]["cross_region"] |= cross_region
+    return spec.parse({**asked, "name": name or read.name})
 
 
 def _dump(spec: JobSpec) -> dict[str, Any]:

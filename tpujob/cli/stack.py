@@ -11,27 +11,33 @@ from tpujob.cli.output import say, say_json, screen
 
 
 def up(as_json: Json = False) -> int:
-    """Start the local stack: the emulator, its hosts and the backend."""
-    from tpujob import settings, stack
+    """Start what runs on this machine: the emulator, its hosts and the backend; of a context, its backend."""
+    from tpujob import settings, wiring
 
-    stack.up(settings.load())
+    wiring.up(settings.load())
     return status(as_json)
 
 
 def down() -> int:
-    """Stop the local stack. Jobs that need it go on, or start over from a checkpoint, when it is up again."""
+    """Stop what runs on this machine. Jobs in the cloud run on, unattended, until it is up again."""
     from tpujob import settings, stack
 
-    ended = stack.down(settings.load())
-    say(f"Stopped: {', '.join(ended)}." if ended else "The local stack was not running.")
+    now = settings.load()
+    ended = stack.down(now)
+    what = "The local stack" if now.context == settings.LOCAL else f"The backend of {now.context}"
+    say(f"Stopped: {', '.join(ended)}." if ended else f"{what} was not running.")
     return 0
 
 
 def status(as_json: Json = False) -> int:
-    """Show what runs of the local stack, and where."""
-    from tpujob import settings, stack
+    """Show what runs on this machine, and where."""
+    from tpujob import settings, stack, wiring
 
     now = settings.load()
+    if url := wiring.deployed_at(now):
+        found = [{"name": "backend", "running": None, "pid": None, "url": url, "log": ""}]
+        say_json(found) if as_json else say(f"{now.context}: the backend is deployed at {url}")
+        return 0
     found = [
         {
             "name": process.name,
@@ -46,6 +52,8 @@ def status(as_json: Json = False) -> int:
         say_json(found)
         return 0
     on = screen()
+    if now.context != settings.LOCAL:
+        say(f"Context {now.context}:")
     say(stack_page(found, on.columns, color=on.color))
     if all(process["running"] for process in found):
         say(f"  API page: {found[-1]['url']}/docs  (any name; the password is in {now.token_file})")

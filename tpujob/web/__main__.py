@@ -42,6 +42,7 @@ def main() -> None:
 
 
 def serve(settings: Settings, ready: Path, port: int) -> None:
+    stamp = settings.context_stamp()  # before the file is read: a change in between is one too many
     parts = wiring.backend(settings)
     app = create_app(
         parts.api, settings.token(), watch=parts.watch.now, stopping=lambda: server.should_exit
@@ -51,16 +52,16 @@ def serve(settings: Settings, ready: Path, port: int) -> None:
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     parts.loop.start()
-    _announce(ready, address, settings.token_file)
+    _announce(ready, address, settings.token_file, stamp)
     try:
         server.run(sockets=[listening])
     finally:
         parts.loop.stop()
 
 
-def _announce(ready: Path, url: str, token_file: Path) -> None:
+def _announce(ready: Path, url: str, token_file: Path, stamp: str) -> None:
     """Put the ready file in place whole; the socket accepts from here on."""
-    record = {"pid": os.getpid(), "url": url, "token_file": str(token_file)}
+    record = {"pid": os.getpid(), "url": url, "token_file": str(token_file), "context": stamp}
     temporary = ready.with_suffix(".tmp")
     temporary.write_text(json.dumps(record), encoding="utf-8")
     temporary.replace(ready)

@@ -1,0 +1,42 @@
+"""What this machine's Google Cloud tools are set to: whether there are credentials, and the usual project. Asks nothing
+of the project itself."""
+
+from __future__ import annotations
+
+import logging
+
+from tpujob.domain.model import Cause
+from tpujob.errors import Refused
+
+
+def usual_project() -> str:
+    """The project's id, from the application default credentials or from gcloud's settings; empty: nothing says."""
+    logging.getLogger("google.auth").setLevel(logging.ERROR)  # it warns of what is no trouble here
+    try:
+        return _found()
+    except Refused:
+        return ""
+
+
+def check(needed_by: str) -> None:
+    """Raises Refused, with what to run, when there is nothing to show to Google Cloud. Whether it would take what there
+    is shows at the first call."""
+    try:
+        _found()
+    except Refused as error:
+        raise Refused(
+            f"no credentials for Google Cloud, which {needed_by} needs",
+            cause=error.cause,
+            hint="run `gcloud auth application-default login`; or `tpujob use local`",
+        ) from error
+
+
+def _found() -> str:
+    import google.auth
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        _, project = google.auth.default()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    except (GoogleAuthError, OSError, ValueError) as error:
+        raise Refused(str(error), cause=Cause.PERMISSION) from error
+    return str(project or "")
