@@ -183,3 +183,28 @@ def test_what_is_refused_is_not_asked_for(state: State) -> None:
     for wish, circuits, seen, wake in product(Wish, CIRCUITS, SLICES, (0.0, NOW + 5)):
         job = replace(job_in(state, wish=wish), wake=wake)
         safe(job, Seen({"tj-000001-1": seen}, circuits=circuits))
+
+
+@pytest.mark.parametrize(
+    ("seen", "readable", "given_up"),
+    [
+        (Present(SliceState.READY, ENDPOINTS), 100.0, True),
+        (
+            Present(SliceState.READY, ENDPOINTS),
+            5.0,
+            False,
+        ),  # the storage has only just come back: hosts write anew
+        (Unknown("503"), 100.0, False),
+    ],
+)
+def test_a_launch_without_a_word_is_given_up_only_by_those_who_could_hear_it(
+    seen: SliceSeen, readable: float, given_up: bool
+) -> None:
+    attempt = replace(job_in(State.PREPARING).attempts[0], started_at=NOW - 1801)
+    job = replace(job_in(State.PREPARING), attempts=(attempt,))
+    decision = decide(job, Seen({"tj-000001-1": seen}, (), readable_for=readable), NOW)
+    happened = decision.event
+    assert (happened is not None and "no word from hosts 0, 1" in happened.text) is given_up, (
+        happened
+    )
+    assert given_up or isinstance(decision.action, StartProgram), "it is started again"

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from tpujob.domain import endings, triage
 from tpujob.domain.acquire import provisioning, queued
 from tpujob.domain.condemned import LOST, STOP_PATIENCE, give_back, is_condemned, still_running
-from tpujob.domain.interrupts import ended, interrupted, missing, note_missing, stalled
+from tpujob.domain.interrupts import ended, in_touch, interrupted, missing, note_missing, stalled
 from tpujob.domain.lifecycle import event
 from tpujob.domain.looks import host_count, reports_of, serving, soon
 from tpujob.domain.model import (
@@ -98,7 +98,8 @@ def _preparing(job: Job, seen: Seen, now: float) -> Decision:
     if len(seen.reports) == expected:
         late = _late(job, seen.reports, now)
         return late or stalled(job, seen, seen.reports, now) or Decision(wake_in=2)
-    if job.attempt and now - max(job.attempt.started_at, job.wake) > LAUNCH_DEADLINE:
+    waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
+    if waited > LAUNCH_DEADLINE and in_touch(job, seen):
         unheard = sorted(set(range(expected)) - {r.host for r in seen.reports})
         message = f"no word from {endings.list_hosts(unheard)} in {LAUNCH_DEADLINE / 60:.0f} min"
         lost = triage.End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)

@@ -76,16 +76,22 @@ def ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
 
 def stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision | None:
     """A program that neither ends nor goes on. Nothing is concluded while the cloud itself cannot be asked: it may be
-    us who are cut off. After an outage of the storage every report is old: hosts get the time to write anew."""
+    us who are cut off."""
     if not isinstance(serving(job, seen), Present):
         return None
-    readable = seen.readable_for >= SECOND_LOOK
+    heard = in_touch(job, seen)
     end = (
-        (stall.silent(reports, seen.silent, seen.report_every) if readable else None)
+        (stall.silent(reports, seen.silent, seen.report_every) if heard else None)
         or stall.left_behind(reports, host_count(job))
         or stall.hung(stored(job.spec).recovery.stall, reports)
     )
     return Decision(endings.end_attempt(job, end, reports, now), wake_in=0) if end else None
+
+
+def in_touch(job: Job, seen: Seen) -> bool:
+    """Whether silence is the hosts' own: the cloud answers, and the storage has for a while. After an outage of it
+    every report is old, and hosts get the time to write anew."""
+    return isinstance(serving(job, seen), Present) and seen.readable_for >= SECOND_LOOK
 
 
 def missing(job: Job, now: float) -> str:
