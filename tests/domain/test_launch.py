@@ -104,6 +104,37 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
     )
 
 
+def test_hosts_of_several_slices_are_told_how_to_find_each_other() -> None:
+    """What each gets beyond the plan of a single slice: libtpu's words and ours."""
+    job = a_job(command="python train.py")
+    job = replace(
+        job,
+        spec=dump(parse({**job.spec, "run": {"command": "x", "env": {"MEGASCALE_SLICE_ID": "9"}}})),
+        slices=(
+            replace(
+                job.slices[0],
+                tpu_slices=2,
+                endpoints=tuple(Endpoint(host, f"10.0.1.{host}") for host in range(4)),
+            ),
+        ),
+    )
+    plans = [plan.document for plan in launch.plans(job)]
+    assert [plan["env"] for plan in plans] == [
+        {
+            "MEGASCALE_COORDINATOR_ADDRESS": "10.0.1.0:8080",
+            "MEGASCALE_NUM_SLICES": "2",
+            "MEGASCALE_PORT": "8080",
+            "MEGASCALE_SLICE_ID": of,  # no common value of a user's could be right
+        }
+        for of in ("0", "0", "1", "1")
+    ]
+    told = [(p["context"]["host"], p["context"]["slice"], p["context"]["slices"]) for p in plans]
+    assert told == [(0, 0, 2), (1, 0, 2), (2, 1, 2), (3, 1, 2)]
+    assert {p["context"]["coordinator"] for p in plans} == {"10.0.1.0:8476"}, "one program"
+    check = plans[3]["preflight"]
+    assert (check["hosts"], check["chips"]) == (4, 16)
+
+
 def test_a_workloads_arguments_are_one_word_each() -> None:
     args = {"steps": 20, "learning_rate": 1e-5, "resume": True, "shuffle": False, "note": "a; $(b)"}
     job = a_job(workload="mlp", args=args)
