@@ -16,13 +16,16 @@ demo: $(READY)  ## run a training job on the local stack, through a preemption, 
 test: lint  ## every check and every test; the quick tests first
 	$(PYTEST) -m "not slow" -n 4
 	$(PYTEST) -m slow -n 2 --dist loadfile
+	@$(MAKE) --no-print-directory sim FRESH=0 POINTS=4
 
-# How many; `make sim SEEDS=5000` is the long run. Kill points of each story, at most; 0: none of them.
+# How many; `make sim SEEDS=5000` is the long run. Of them, this part is new each time. Kill points of each story, at
+# most; 0: none of them.
 SEEDS ?= 100
-POINTS ?= 60
+FRESH ?= 0.4
+POINTS ?= 40
 
 sim: $(READY)  ## recovery under a virtual clock: faults and kills by the thousand, every invariant checked
-	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --points $(POINTS)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --fresh $(FRESH) --points $(POINTS)
 
 lint: $(READY)  ## format, lint, types, and the direction of imports
 	$(BIN)/ruff check

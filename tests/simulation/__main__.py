@@ -21,7 +21,6 @@ from tests.simulation.shrink import command, history, shrink
 
 T = TypeVar("T")
 R = TypeVar("R")
-FIXED = 0.6  #: of the seeds are the same each time; the others are fresh, and printed
 FULL = 10  #: every so many-th seed is played in full, the others short
 SHOWN = 3  #: violations that are shrunk and explained
 
@@ -57,12 +56,11 @@ def summary(seed: Seed) -> Summary:
     )
 
 
-def seeds(count: int, first: int | None) -> list[Seed]:
-    if first is not None:
-        return [_seed(n) for n in range(first, first + count)]
-    fixed = int(count * FIXED)
+def seeds(count: int, first: int, fresh: float) -> list[Seed]:
+    fixed = count - int(count * fresh)
     base = 1_000_000 + secrets.randbelow(1_000_000_000)
-    return [_seed(n) for n in (*range(fixed), *range(base, base + count - fixed))]
+    numbers = (*range(first, first + fixed), *range(base, base + count - fixed))
+    return [_seed(n) for n in numbers]
 
 
 def _seed(number: int) -> Seed:
@@ -152,7 +150,8 @@ def play_points(most: int, processes: int) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many (100)")
-    parser.add_argument("--first", type=int, help="play that many from this one on")
+    parser.add_argument("--first", type=int, default=0, help="the first of those played always")
+    parser.add_argument("--fresh", type=float, default=0.0, help="the part that is new each time")
     parser.add_argument("--points", type=int, default=240, help="of each story, at most (240)")
     parser.add_argument("--seed", type=int, help="replay one and print its whole log")
     parser.add_argument("--point", help="replay a kill point: STORY:EFFECT:before|after|cancel")
@@ -168,11 +167,13 @@ def main() -> int:
         return replay(given)
     if given.point:
         return replay_point(given.point)
-    done = many("seeds", summary, seeds(given.seeds, given.first), given.processes)
+    logging.disable(logging.CRITICAL)
+    wanted = seeds(given.seeds, given.first, given.fresh)
+    done = many("seeds", summary, wanted, given.processes)
     fresh = [r.seed.number for r in done if r.seed.number >= 1_000_000]
     print(figures(done))
     print(detection(done))
-    if fresh and given.first is None:
+    if fresh:
         print(f"fresh seeds: --first {min(fresh)} --seeds {len(fresh)}")
     bad_points = play_points(given.points, given.processes) if given.points else 0
     violating = sorted((r.seed for r in done if r.violation), key=lambda seed: seed.number)
