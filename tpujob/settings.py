@@ -43,6 +43,9 @@ class Settings:
     tpu_endpoint: str = ""  #: host and port of an emulated Cloud TPU API; empty: Google's own
     google_endpoint: str = ""  #: URL in place of Google's other REST APIs; empty: Google's own
     ssh_port: int = 22  #: of the hosts of a named context
+    service: str = ""  #: of Cloud Run, which this process is an instance of; empty: it is none
+    port: int = 0  #: where Cloud Run's requests come in; 0: any
+    only_called: bool = False  #: jobs are looked after only while a request is being answered
 
     @property
     def contexts(self) -> Path:
@@ -146,6 +149,8 @@ def load(
         tpu_endpoint=env.get("TPUJOB_TPU_ENDPOINT", ""),
         google_endpoint=_url(env.get("TPUJOB_GOOGLE_ENDPOINT", "")),
         ssh_port=int(_number(env, "TPUJOB_SSH_PORT", 1, 65535) or 22),
+        service=env.get("K_SERVICE", ""),
+        port=int(_number(env, "PORT", 1, 65535)) if env.get("K_SERVICE") else 0,
     )
 
 

@@ -233,7 +233,8 @@ def open_store(settings: Settings) -> Store:
 
         endpoint = settings.firestore_emulator
         database = Firestore(settings.project, settings.database, endpoint=endpoint)
-        return FirestoreStore(database, mirrored=True)
+        # a listener does not hear what happens while its process stands still
+        return FirestoreStore(database, mirrored=not settings.only_called)
     from tpujob.adapters.sqlite import SqliteStore
 
     return SqliteStore(settings.db)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import socket
 import sys
 from pathlib import Path
-
-import uvicorn
 
 from tpujob import settings as settings_module
 from tpujob import wiring
 from tpujob.errors import TpujobError
 from tpujob.settings import Settings
 from tpujob.web.api import create_app
+from tpujob.web.serving import log_to_stderr, serve
 
 
 def main() -> None:
@@ -29,34 +27,27 @@ def main() -> None:
     parser.add_argument("--context", default="", help="where jobs run; left out: the current one")
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    for noisy in ("paramiko", "google", "uvicorn.access", "urllib3"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    log_to_stderr()
     settings = settings_module.load(options.state, context=options.context)
     try:
-        serve(settings, options.ready, options.port)
+        _serve(settings, options.ready, options.port)
     except TpujobError as error:  # it ends up in front of the person whose command started this
         sys.exit(f"{error.message}\n{error.hint}".strip())
 
 
-def serve(settings: Settings, ready: Path, port: int) -> None:
+def _serve(settings: Settings, ready: Path, port: int) -> None:
     stamp = settings.context_stamp()  # before the file is read: a change in between is one too many
     parts = wiring.backend(settings)
-    app = create_app(
-        parts.api, settings.token(), watch=parts.watch.now, stopping=lambda: server.should_exit
+    place = socket.create_server(("127.0.0.1", port))
+    address = f"http://127.0.0.1:{place.getsockname()[1]}"
+    serve(
+        place,
+        lambda stopping: create_app(
+            parts.api, settings.token(), watch=parts.watch.now, stopping=stopping
+        ),
+        parts.loop,
+        started=lambda: _announce(ready, address, settings.token_file, stamp),
     )
-    listening = socket.create_server(("127.0.0.1", port))
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-    server = uvicorn.Server(config)
-    parts.loop.start()
-    _announce(ready, address, settings.token_file, stamp)
-    try:
-        server.run(sockets=[listening])
-    finally:
-        parts.loop.stop()
 
 
 def _announce(ready: Path, url: str, token_file: Path, stamp: str) -> None:
