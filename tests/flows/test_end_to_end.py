@@ -53,6 +53,34 @@ def test_a_preempted_job_gets_another_slice_and_nothing_of_the_old_one_lives(
     stack.until(job_id, "cancelled")
 
 
+def test_several_slices_run_one_program_and_are_lost_as_one(stack: LocalStack) -> None:
+    """Multislice: four hosts on two slices; one of these is preempted, so both are replaced."""
+    told = 'echo "$TPUJOB_HOST of $TPUJOB_HOSTS on $MEGASCALE_SLICE_ID of $MEGASCALE_NUM_SLICES'
+    command = f'{told}, first $MEGASCALE_COORDINATOR_ADDRESS"; [ $TPUJOB_ATTEMPT = 2 ] || sleep 600'
+    job_id = stack.create("several", command, tpu={"type": "v4-16", "slices": 2})
+    view = stack.until(job_id, "running")
+    assert (view["tpu_slices"], view["hosts"], view["chips"]) == (2, 4, 16)
+    assert view["usd_per_hour"] == pytest.approx(14.744), "of both"
+    assert "2 x v4-16" in stack.run("list", "--all")
+    shown = stack.run("emulator", "status")
+    assert f"tj-{job_id}-1-0" in shown
+    assert f"tj-{job_id}-1-1" in shown
+
+    stack.run("emulator", "preempt", f"tj-{job_id}-1-1", "--notice", "0s")
+    assert "succeeded" in stack.run("wait", job_id)
+    view = stack.job(job_id)
+    assert [a["cause"] for a in view["attempts"]] == ["PREEMPTED", None]
+    assert [(s["name"], bool(s["gone_at"])) for s in view["slices"]] == [
+        (f"tj-{job_id}-1", True),
+        (f"tj-{job_id}-2", True),
+    ]
+    first = view["slices"][1]["hosts"][0]
+    said = stack.run("logs", job_id, "--attempt", "2")
+    for host, of in enumerate((0, 0, 1, 1)):
+        assert f"{host} of 4 on {of} of 2, first {first}:8080" in said
+    assert f"tj-{job_id}" not in stack.run("emulator", "status"), "nothing is left of either"
+
+
 def test_cancel_holds_the_slice_and_resume_goes_on_with_it(stack: LocalStack) -> None:
     job_id = stack.create("held", COUNT)
     stack.until(job_id, "running")
