@@ -186,6 +186,14 @@ class Slices(Protocol):
 # Hosts ---------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What a host says of itself through the cloud, so that it is known before the first contact."""
+
+    name: str = ""  #: of its machine; empty: it does not say
+    host_keys: frozenset[tuple[str, str]] = frozenset()  #: type, and key in base64
+
+
 class Hosts(Protocol):
     def public_key(self, slice: Slice) -> str:
         """The OpenSSH public key of the slice's own key pair, made on the first call. Safe to repeat."""
@@ -318,6 +326,7 @@ class AttemptView(TypedDict):
     step: int | None
     checkpoint: int | None
     resumed_from: int | None
+    versions: dict[str, str]  #: python, jax, jaxlib, libtpu, as far as known
 
 
 class CodeGiven(TypedDict):
@@ -441,6 +450,9 @@ class PlanView(TypedDict):
     peak_bf16_tflops: float
     bucket: str
     command: str
+    environment: str  #: what it runs in, in words; empty: the host as it is
+    mounts: list[str]  #: in words
+    warnings: list[str]  #: what is allowed, and may surprise later
     spec: dict[str, Any]
 
 
@@ -463,8 +475,12 @@ class HostAccess(TypedDict):
     address: str
     port: int
     user: str
-    key_file: str
-    known_hosts_file: str
+    key_file: str  #: on the backend's machine; empty: the key is kept elsewhere
+    key_secret: str  #: the secret that holds the key, in Google Secret Manager; empty: none
+    host_keys: list[str]  #: what is pinned for this host, as lines of a known_hosts file
+    instance: str  #: how IAP calls the host; empty: it is reached at its address
+    zone: str
+    project: str
 
 
 class SuspectView(TypedDict):

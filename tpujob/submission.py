@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tpujob.bundle import workloads_bundle
-from tpujob.domain import accelerators, launch
+from tpujob.domain import accelerators, environment, launch
 from tpujob.domain.model import Code, Event, EventKind, Job, State, Wish
 from tpujob.domain.placement import Option, options
 from tpujob.domain.site import Site, check_location, home_region, settled
@@ -53,6 +53,9 @@ class Submission:
             peak_bf16_tflops=facts.chips * slices * facts.peak_bf16_tflops_per_chip,
             bucket=bucket,
             command=launch.command_line(dump(wanted)),
+            environment=environment.environment_words(wanted),
+            mounts=environment.mount_words(wanted),
+            warnings=environment.warnings(wanted),
             spec=dump(wanted),
         )
 

@@ -146,6 +146,7 @@ def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptVi
         step=done.step,
         checkpoint=done.checkpoint,
         resumed_from=done.resumed_from,
+        versions=dict(attempt.versions),
     )
 
 

@@ -89,6 +89,10 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
             "required": False,
             "seconds": 60,
         },
+        "environment": None,
+        "mounts": [],
+        "type": "v4-16",
+        "shared": "gs://shed/cache",
     }
     assert json.loads(json.dumps(second.document)) == second.document
     context = second.document["context"]
@@ -270,3 +274,4 @@ def test_places() -> None:
     assert launch.report_path(workdir, 2, 0) == f"{workdir}/attempts/2/reports/host-0"
     assert launch.report_path(workdir, 2, 0).startswith(launch.reports_prefix(a_job()))
     assert launch.log_prefix(workdir, 2, 1) == f"{workdir}/attempts/2/host-1/log-"
+    assert launch.log_path(workdir, 2, 1, 7) == f"{workdir}/attempts/2/host-1/log-00007.tpujob-log"

@@ -71,6 +71,7 @@ def attempt_view(number: int, **more: Any) -> dict[str, Any]:
         "step": None,
         "checkpoint": None,
         "resumed_from": None,
+        "versions": {},
     }
     return view | more
 
@@ -212,6 +213,9 @@ class ScriptedJobs:
             "peak_bf16_tflops": 2200.0,
             "bucket": "gs://tpujob-us-central2",
             "command": "echo hello",
+            "environment": "",
+            "mounts": [],
+            "warnings": [],
             "spec": dict(spec),
         }
         return cast(PlanView, view)

@@ -26,6 +26,7 @@ from tpujob.agent.base import (
     read_json,
     take_lock,
 )
+from tpujob.agent.containers import remove_all
 from tpujob.agent.daemon import Daemon
 from tpujob.agent.processes import end_all, family, free_devices, send
 
@@ -147,6 +148,7 @@ def stop(grace: float) -> Record:
     asked = stop_others(grace)
     if end_all(lambda: family(ATTEMPTS), 0 if asked else grace):
         raise Failure("processes of an attempt do not end", "TPU_BUSY")
+    remove_all()
     free_devices(grace)
     ended = [read_json(os.path.join(s["folder"], "state.json")) for s in asked]
     kept = ("job", "attempt", "exit_code")

@@ -27,11 +27,15 @@ from tpujob.agent.base import (
     write_json,
 )
 from tpujob.agent.bundles import fetch
+from tpujob.agent.compiled import Compiled, name_of
+from tpujob.agent.containers import Container, remove_all
+from tpujob.agent.environments import CACHES, PATIENCE, Bare, Builder
 from tpujob.agent.evidence import evidence, first_lines
 from tpujob.agent.log import Log
+from tpujob.agent.mounts import folder_of, mount_all, unmount_all
 from tpujob.agent.notices import Notices
 from tpujob.agent.preflight import Lie, Preflight, doubt
-from tpujob.agent.processes import KILL_PATIENCE, end_all, family, free_devices, kernel_kills, send
+from tpujob.agent.processes import KILL_PATIENCE, end_all, family, free_devices, kernel_kills
 from tpujob.agent.reports import Progress, Reporter, number
 from tpujob.agent.storage import Metadata, Storage, StorageError
 from tpujob.agent.supervision import Supervision
@@ -46,7 +50,7 @@ INTERRUPTED = 75  #: the exit code of a program that was told to stop, and saved
 PIPE = 1024 * 1024  #: bytes that wait in the program's output while the agent is busy
 #: what a report takes from a state
 SAID = (
-    "job", "attempt", "phase", "exit_code", "error", "cause", "notice", "physical", "saved_in", "verdict",
+    "job", "attempt", "phase", "exit_code", "error", "cause", "notice", "physical", "saved_in", "verdict", "versions",
 )  # fmt: skip
 #: those that a daemon hears; SIGCHLD and SIGUSR1 only wake it, the last two are no reason to end
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
@@ -61,10 +65,13 @@ class Daemon:
         self.state: Record = {"job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid()}
         self.state.update(phase="fetching", exit_code=None, error="", cause=None, notice="")
         self.state.update(program=False, stopped=False, physical="", saved_in=None, verdict=None)
+        self.state["versions"] = {}
         self.grace: Optional[float] = None  #: set when `stop` has been called
         self.warned = False  #: SIGTERM came, or a notice
         self.host_lock: Optional[int] = None
         self.supervision: Optional[Supervision] = None  #: while the program runs, and after
+        self.place = Bare()  #: what set-up, the check and the program run in
+        self.compiled: Optional[Compiled] = None  #: the programs that were compiled before
         self.wake = Wake()
         for each in SIGNALS:
             signal.signal(each, self._on_signal)
@@ -115,12 +122,14 @@ class Daemon:
         self._aside(self._meet_machine)
         self._aside(self._take_over, whole=True)
         bundles = self._aside(lambda: [fetch(self.storage, b) for b in self.plan["bundles"]])
+        self._furnish(bundles)
         self._prepare(bundles)
         self._phase("clearing")
         self._aside(lambda: free_devices(self.plan["grace"]), whole=True)
         if self.plan.get("preflight"):
             self._phase("preflight")
             self._preflight()
+            self._fetch_compiled()
         self._phase("running")
         self.state["program"] = True
         self.save()
@@ -145,18 +154,47 @@ class Daemon:
             raise Failure("another agent does not let go of this host")
         if end_all(lambda: family(ATTEMPTS), self.plan["grace"]):
             raise Failure("processes of an earlier attempt do not end")
+        remove_all()
+        wanted = {folder_of(one): one for one in self.plan.get("mounts") or ()}
+        unmount_all(self.log.note, besides=wanted)
         for state in other_states(self.folder):
             for name in ("work", "spool"):
                 path = os.path.join(state["folder"], name)
                 if not os.path.islink(path) and state["phase"] == "exited" and not state["live"]:
                     shutil.rmtree(path, ignore_errors=True)
 
+    def _furnish(self, bundles: List[str]) -> None:
+        """The buckets are mounted, and the environment is there. Raises Failure."""
+        mounts: List[Record] = self.plan.get("mounts") or []
+        asked: Record = self.plan.get("environment") or {}
+        if not mounts and not asked:
+            return
+        self._phase("setup")
+        in_image = asked.get("kind") == "docker"
+        if mounts:
+            self._aside(lambda: mount_all(mounts, self.log.note, in_image))
+        if in_image:
+            container = Container(self.plan, self.folder, [folder_of(one) for one in mounts])
+            container.make(self.log.note, lambda argv: self._step(argv, ROOT, {}))
+            self.place = container
+        elif asked:
+            means = (self.storage, self.log.note, self._step, self._aside)
+            self.place = Builder(self.plan, bundles, *means).make()
+
+    def _step(self, argv: List[str], cwd: str, variables: Dict[str, str]) -> int:
+        """One step on the way to an environment, which nothing of the program's may change."""
+        code = self._run(argv, b"[env] ", patience=PATIENCE, bare=True, cwd=cwd, more=variables)
+        if self._told():
+            raise Stopped
+        return code
+
     def _prepare(self, bundles: List[str]) -> None:
         """The program's folder, with the bundles in it and set-up done. What a set-up made is kept for later attempts
         at the same place, as it may hold absolute paths; without one, every attempt begins afresh."""
         setup, done = self.plan.get("setup"), ""
         if setup:
-            named = json.dumps([self.plan["job"], setup, self.plan["bundles"]])
+            keys = [self.place.key] if self.place.key else []
+            named = json.dumps([self.plan["job"], setup, self.plan["bundles"], *keys])
             kept = os.path.join(ROOT, "work", hashlib.sha256(named.encode()).hexdigest()[:16])
             done = kept + ".done"
             if not os.path.lexists(self.work):
@@ -190,11 +228,26 @@ class Daemon:
             return code
 
         means = (self.log.note, run, self._aside, self._told)
+        check = Preflight(self.plan, self.folder, self.storage, *means)
         try:
-            Preflight(self.plan, self.folder, self.storage, *means).go()
+            check.go()
         except Lie as lie:
             self.state["verdict"] = lie.verdict
             raise
+        finally:
+            self.state["versions"] = check.versions
+            self.reporter.update({"versions": check.versions})
+
+    def _fetch_compiled(self) -> None:
+        """What was compiled before for such hosts is here, once it is known what is installed."""
+        name = name_of(str(self.plan.get("type") or ""), self.state["versions"])
+        if name and self.plan.get("type"):
+            where = "%s/%s" % (self.plan["shared"], name)
+            folder = os.path.join(CACHES, *name.split("/"))
+            self.compiled = Compiled(self.storage, folder, where, self.log.note)
+            self._aside(self.compiled.fill)
+            if self.plan["host"] == 0:
+                self.compiled.follow()
 
     def _aside(self, work: Callable[[], Any], whole: bool = False) -> Any:
         """What `work` returns. It runs beside, so that a word to stop is heard; it is abandoned then, unless it must
@@ -231,20 +284,27 @@ class Daemon:
         tag: bytes,
         supervision: Optional[Supervision] = None,
         patience: float = float("inf"),
+        bare: bool = False,
+        cwd: str = "",
+        more: Optional[Dict[str, str]] = None,
     ) -> int:
         """Start a command, follow it to its end, end what is left of it. Exit codes of a shell for one that cannot
-        be started; after `patience` seconds it is killed."""
-        environment = self._environment()
-        search = environment.get("PATH")
-        if argv[0] == "bash" and not shutil.which("bash", path=search):
-            argv = ["sh", *argv[1:]]
+        be started; after `patience` seconds it is killed. `bare`: on the host itself, not in the environment, and with
+        `more` variables instead of the program's."""
+        place, cwd = Bare() if bare else self.place, cwd or self.work
+        own = dict(self._stamp(), **(more or {})) if bare else self._variables()
+        environment = dict(os.environ, **own)
+        if bare:
+            environment.pop("PYTHONPATH", None)
+        place.dress(environment)
+        argv = place.command(argv, own, cwd)
         reader, writer = os.pipe()
         with contextlib.suppress(OSError):
             fcntl.fcntl(writer, 1031, PIPE)  # F_SETPIPE_SZ: a burst does not wait for us
         try:
             child = subprocess.Popen(
                 argv,
-                cwd=self.work,
+                cwd=cwd,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=writer,
@@ -264,26 +324,35 @@ class Daemon:
             supervision.follow(lambda: family(self.folder, child.pid), path)
             hear = supervision.hear
         pump = self.log.follow(reader, tag, hear)
-        code = self._attend(child, time.monotonic() + patience)
+        code = self._attend(child, time.monotonic() + patience, place)
         end_all(lambda: family(self.folder, child.pid), 2)
+        place.clear()
         pump.join(5)
         return code
 
-    def _environment(self) -> Dict[str, str]:
+    def _stamp(self) -> Dict[str, str]:
+        """What every process of this attempt is known by."""
+        return {"PYTHONUNBUFFERED": "1", "TPUJOB_OUT": self.out}
+
+    def _variables(self) -> Dict[str, str]:
+        """Those of the program that are not the host's."""
         context = {k: os.path.expanduser(str(v)) for k, v in self.plan["context"].items()}
-        context["out"] = self.out
+        given: Dict[str, str] = dict(self._stamp(), **self.plan["env"])
+        if self.compiled is not None:
+            context["cache"] = self.compiled.folder
+            if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+                given.setdefault("JAX_COMPILATION_CACHE_DIR", self.compiled.folder)
         if context.get("cache"):
             os.makedirs(context["cache"], exist_ok=True)
-        environment = dict(os.environ, PYTHONUNBUFFERED="1")
-        environment.update(self.plan["env"])
         # a drill belongs to a host, or to one run: what says nothing of one takes none away
-        context["fault"] = context.get("fault") or environment.get("TPUJOB_FAULT", "")
-        environment.update({"TPUJOB_" + k.upper(): v for k, v in context.items()})
-        path = (self.work, environment.get("PYTHONPATH", ""))
-        environment["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
-        return environment
+        drill = given.get("TPUJOB_FAULT") or os.environ.get("TPUJOB_FAULT", "")
+        context.update(out=self.out, fault=context.get("fault") or drill)
+        given.update({"TPUJOB_" + k.upper(): v for k, v in context.items()})
+        path = (self.work, given.get("PYTHONPATH") or os.environ.get("PYTHONPATH", ""))
+        given["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
+        return given
 
-    def _attend(self, child: subprocess.Popen[bytes], deadline: float) -> int:
+    def _attend(self, child: subprocess.Popen[bytes], deadline: float, place: Bare) -> int:
         """Wait for the child, and pass on what it must hear."""
         told, kill_at = False, 0.0
         while child.poll() is None:
@@ -292,13 +361,13 @@ class Daemon:
             if grace is not None and not kill_at:
                 kill_at = time.monotonic() + grace
                 self._phase("stopping")
-                send(family(self.folder, child.pid), signal.SIGTERM)
+                place.send(family(self.folder, child.pid), signal.SIGTERM)
             elif self.warned and not told and not kill_at:
                 told = True
                 self.log.note("passing SIGTERM on: %s" % (self.notices.said or "told by the host"))
-                send(family(self.folder, child.pid), signal.SIGTERM)
+                place.send(family(self.folder, child.pid), signal.SIGTERM)
             if time.monotonic() >= min(kill_at or deadline, deadline):
-                send(family(self.folder, child.pid), signal.SIGKILL)
+                place.send(family(self.folder, child.pid), signal.SIGKILL)
             self.wake.wait(
                 0.1 if kill_at or told else min(1.0, max(0, deadline - time.monotonic()))
             )
@@ -362,6 +431,8 @@ class Daemon:
         self._phase("exited", said=False)
         if code in JUDGED:  # what a replay says weighs more than a line of output
             self.state.update(cause=None, error="", verdict=self._verdict())
+        if self.host_lock is not None and not self.state["notice"]:
+            unmount_all(self.log.note)
         if self.host_lock is not None:
             os.close(self.host_lock)  # the next attempt need not wait for the rest
         if code != 0:
@@ -383,6 +454,8 @@ class Daemon:
         self.reporter.finish(said, last_words, FINAL_PATIENCE)
         for name in ("events.jsonl", "verdict.json"):
             self._ship_file(name)
+        if self.compiled is not None and self.plan["host"] == 0:
+            self.compiled.finish(whole=code == 0)
         if not flushed:
             self.log.finish(FINAL_PATIENCE)
 

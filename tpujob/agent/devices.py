@@ -37,10 +37,11 @@ def facts() -> Dict[str, Any]:
     """The versions that must be the same everywhere, and whether JAX could use a TPU at all."""
     versions = {"jax": _version("jax"), "jaxlib": _version("jaxlib")}
     versions["libtpu"] = _version("libtpu") or _version("libtpu-nightly")
+    versions["python"] = platform.python_version()
     path = os.environ.get("TPU_LIBRARY_PATH", "")
     emulated = "cpu" in os.environ.get("JAX_PLATFORMS", "")
     usable = bool(versions["jax"] and (versions["libtpu"] or os.path.exists(path) or emulated))
-    return {"versions": versions, "usable": usable, "python": platform.python_version()}
+    return {"versions": versions, "usable": usable}
 
 
 def _version(name: str) -> str:

@@ -26,7 +26,7 @@ ARRIVAL = 3  #: times the budget, for hosts whose set-up takes longer than other
 QUICK = 5.0  #: seconds that a part gets, at least, however long those before took
 SETTLE = 15.0  #: seconds for the hosts to tell each other what their devices said
 TRIES = 10.0  #: seconds that the storage may be away
-COMPARED = ("jax", "jaxlib", "libtpu")
+COMPARED = ("jax", "jaxlib", "libtpu", "python")
 
 Run = Callable[[List[str], bytes, float], int]
 Aside = Callable[..., Any]
@@ -53,6 +53,7 @@ class Preflight:
         self._key: Record = {}
         self._skipped = False
         self._log = note
+        self.versions: Record = {}  #: of Python and what belongs to JAX, where the program runs
 
     def go(self) -> None:
         """Every check, in the order of what it costs. Raises Failure."""
@@ -134,7 +135,11 @@ class Preflight:
         if code != 0 and self._asked.get("required"):
             text = "the program's Python does not say what is installed (exit code %d)"
             raise Failure(text % code, "PREFLIGHT")
-        return said if code == 0 else {}
+        if code != 0:
+            return {}
+        installed: Record = said.get("versions") or {}
+        self.versions = {name: str(v)[:60] for name, v in installed.items() if v}
+        return said
 
     def _key_of(self, facts: Record) -> Record:
         """What must be the same for an earlier check to hold."""
@@ -166,7 +171,8 @@ class Preflight:
         if odd:
             raise Failure(odd, "PREFLIGHT")
         named = ["%s %s" % (name, versions[name]) for name in COMPARED if versions.get(name)]
-        self._note("versions", ", ".join(named) or "nothing of JAX is installed")
+        of_jax = "" if versions.get("jax") else "; nothing of JAX is installed"
+        self._note("versions", (", ".join(named) or "no Python") + of_jax)
         return words
 
     def _meet(self, word: Record, patience: float) -> List[Record]:
@@ -305,4 +311,6 @@ def _shown(word: Record, name: str) -> str:
     if name == "code":
         return " ".join(word.get("bundles") or []) or "none"
     versions: Record = word.get("versions") or {}
-    return str(versions.get(name) or "none")
+    version = str(versions.get(name) or "none")
+    # of Python, what programs are compiled for: 3.11
+    return ".".join(version.split(".")[:2]) if name == "python" else version

@@ -82,6 +82,41 @@ class Storage:
         with self._open("POST", where, body + ("\r\n--%s--" % line).encode(), kind):
             pass
 
+    def put_new(self, path: str, file: str) -> bool:
+        """Write a file's content whole or not at all, piece by piece, unless something is there already; whether it
+        was written. Raises StorageError, OSError."""
+        bucket, name = _bucket_and_name(path)
+        asked = {"uploadType": "media", "name": name, "ifGenerationMatch": "0"}
+        where = "/upload/storage/v1/b/%s/o?%s" % (bucket, urllib.parse.urlencode(asked))
+        size = os.path.getsize(file)
+        try:
+            with open(file, "rb") as content:
+                body = content if size else b""
+                with self._open("POST", where, body, "application/octet-stream", size):
+                    return True
+        except StorageError as error:
+            if error.status == 412:
+                return False
+            raise
+
+    def names(self, prefix: str) -> Dict[str, int]:
+        """The objects whose path begins with `prefix`, by what follows it, with their bytes. Raises StorageError."""
+        bucket, start = _bucket_and_name(prefix)
+        found: Dict[str, int] = {}
+        asked = {"prefix": start, "fields": "items(name,size),nextPageToken"}
+        while True:
+            where = "/storage/v1/b/%s/o?%s" % (bucket, urllib.parse.urlencode(asked))
+            try:
+                with self._open("GET", where) as response:
+                    page: Dict[str, Any] = json.loads(response.read())
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                raise StorageError("listing %s: %s" % (prefix, error)) from error
+            for one in page.get("items", []):
+                found[str(one["name"])[len(start) :]] = int(one["size"])
+            if not page.get("nextPageToken"):
+                return found
+            asked["pageToken"] = page["nextPageToken"]
+
     def delete(self, path: str) -> None:
         """Absent is success. Raises StorageError."""
         try:
@@ -100,8 +135,18 @@ class Storage:
             except (OSError, http.client.HTTPException) as error:
                 raise StorageError("reading %s: %s" % (path, error)) from error
 
-    def _open(self, method: str, where: str, body: Optional[bytes] = None, kind: str = "") -> Any:
+    def _open(
+        self,
+        method: str,
+        where: str,
+        body: Any = None,
+        kind: str = "",
+        size: Optional[int] = None,
+    ) -> Any:
+        """`size`: of a body that is a file."""
         headers = {"Content-Type": kind} if kind else {}
+        if size is not None:
+            headers["Content-Length"] = str(size)
         token = self._bearer()
         if token:
             headers["Authorization"] = "Bearer " + token

@@ -29,6 +29,9 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
         ("Cost", rate(plan["usd_per_hour"])),
         ("Bucket", plan["bucket"]),
         ("Program", plan["command"]),
+        *([("Runs in", plan["environment"])] if plan["environment"] else []),
+        *(("Mount", mount) for mount in plan["mounts"]),
+        *(("Warning", warning) for warning in plan["warnings"]),
     ]
     title = f"{clean(plan['name'])} would get (nothing was submitted):"
     out = [paint(title, "bold", color)]

@@ -94,7 +94,9 @@ def _preparing(job: Job, seen: Seen, now: float) -> Decision:
     expected = host_count(job)
     if sum(r.phase in ("running", "exited") for r in seen.reports) == expected:
         text = f"attempt {endings.number(job)} runs on {endings.hosts_text(expected)}"
-        return Decision(event(job, _E.ATTEMPT_RUNNING, now, text), wake_in=1)
+        said = [dict(r.versions) for r in seen.reports if r.versions]
+        data = {"versions": said[0]} if said else {}
+        return Decision(event(job, _E.ATTEMPT_RUNNING, now, text, **data), wake_in=1)
     if len(seen.reports) == expected:
         late = _late(job, seen.reports, now)
         return late or stalled(job, seen, seen.reports, now) or Decision(wake_in=2)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from tpujob.domain import accelerators
+from tpujob.domain.environment import environment_document, mount_document
 from tpujob.domain.model import (
     Attempt,
     Cause,
@@ -37,10 +38,14 @@ MEGASCALE_PORT = 8080
 PREFLIGHT_SECONDS = 60
 #: below the home folder of a host, so that it outlives attempts; the agent expands it
 CACHE = "~/.tpujob/cache"
+#: of a log segment; nothing else ends so, as a rule of buckets that removes old logs goes by it
+LOG_SUFFIX = ".tpujob-log"
 #: bytes of output that an attempt may leave per host; more, and the middle is dropped
 LOG_BYTES = 256 * 1024 * 1024
 
 PHASES = frozenset({"fetching", "setup", "clearing", "preflight", "running", "stopping", "exited"})
+#: what the check before the program says of what is installed
+VERSIONS = ("python", "jax", "jaxlib", "libtpu")
 NOTICES = frozenset({"", "preempted", "maintenance"})
 
 MAX_REPORT = 64 * 1024  #: characters; a storage takes 8 KiB of metadata, so more is not ours
@@ -76,8 +81,13 @@ def reports_prefix(job: Job) -> str:
 
 
 def log_prefix(workdir: str, attempt: int, host: int) -> str:
-    """What the paths of a host's log segments begin with; a number of at least five digits follows."""
+    """What the paths of a host's log segments begin with; a number of five digits and LOG_SUFFIX follow."""
     return f"{workdir}/attempts/{attempt}/host-{host}/log-"
+
+
+def log_path(workdir: str, attempt: int, host: int, segment: int) -> str:
+    """One segment, numbered from 1. Paths sort as numbers do."""
+    return f"{log_prefix(workdir, attempt, host)}{segment:05d}{LOG_SUFFIX}"
 
 
 # Plans ---------------------------------------------------------------------------------------------------------------
@@ -121,6 +131,10 @@ def _for_all_hosts(
         "stall": spec.recovery.stall,
         "avoid": sorted(avoid),
         "preflight": _preflight(job, endpoints, spec) if spec.preflight else None,
+        "environment": environment_document(spec.env),
+        "mounts": [mount_document(mount) for mount in spec.mounts],
+        "type": job.slice.type if job.slice else "",
+        "shared": f"{job.bucket}/cache",
     }
 
 
@@ -240,7 +254,14 @@ def read_report(host: int, text: str, *, age: float) -> Report | None:
         looks=_whole(said.get("looks")) or 0,
         verdict=_verdict(said.get("verdict")),
         physical=_text(said.get("physical")),
+        versions=_versions(said.get("versions")),
     )
+
+
+def _versions(value: Json) -> dict[str, str]:
+    known = cast("dict[str, Json]", value) if isinstance(value, dict) else {}
+    found = {name: _text(known.get(name)) for name in VERSIONS}
+    return {name: version for name, version in found.items() if version}
 
 
 def _verdict(value: Json) -> Verdict | None:

@@ -171,7 +171,7 @@ _SUSPECT = (Cause.BAD_HOST, Cause.NONFINITE)
 
 
 def _attempt_running(job: Job, happened: Event, data: _Data) -> Job:
-    return _change_attempt(job, running_at=happened.at)
+    return _change_attempt(job, running_at=happened.at, versions=dict(data.get("versions") or {}))
 
 
 def _progressed(job: Job, happened: Event, data: _Data) -> Job:

@@ -160,6 +160,8 @@ class Attempt:
     ] = ()  #: the machines below its hosts, by host; empty where they are not known
     verdict: Verdict | None = None
     resume_before: int = 0  #: it may only resume from a checkpoint of an earlier step; 0: from any
+    #: of what the program runs with, by name, the same on all hosts; empty: nothing was checked
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +326,8 @@ class Report:
     looks: int = 0  #: how often the agent looked in that time
     verdict: Verdict | None = None
     physical: str = ""  #: the machine below the host; empty: not known
+    #: of what the program runs with, by name: python, jax, jaxlib, libtpu
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
     #: lines that the agent kept of a bad end or of a stall; read only when they are needed
     evidence: tuple[str, ...] = ()
 

@@ -29,7 +29,7 @@ FROM_FILE = ("uv", "pip", "conda")
 _PYTHON = r"3\.[0-9]{1,2}(\.[0-9]{1,2})?"
 _IMAGE = r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}"
 _BUCKET = r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
-_PLACE = r"(~|)(/[A-Za-z0-9._-]+)+"
+_PLACE = r"(~|)(/[A-Za-z0-9._-]+)+/?"
 _FOLDER = r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/?"
 _SIZE = r"([1-9][0-9]{0,6})(MiB|GiB|TiB)"
 _MIB = {"MiB": 1, "GiB": 1024, "TiB": 1024**2}
@@ -177,6 +177,7 @@ class Env(kinds.Part):
                     f"variables of the program, such as {named[0][:60]}, go into run.env; "
                     f"env takes one of {', '.join(KINDS)}"
                 )
+            return given
         return value
 
     @model_validator(mode="after")

@@ -1,0 +1,154 @@
+"""`env` and `mounts` of a job file: what may be written, what is answered otherwise, what hosts and people are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.domain.test_launch import a_job
+from tpujob.cli.answers import plan_page
+from tpujob.domain import environment, launch
+from tpujob.domain.spec import dump, load, parse
+from tpujob.errors import BadSpec
+
+PLAIN = "name: a\ntpu: {type: v4-16}\nrun: {command: x}\n"
+DIGEST = "ghcr.io/lab/train@sha256:" + "0" * 64
+
+
+def document(lines: str) -> dict[str, Any]:
+    """The plan of host 0 for a job file with these lines."""
+    job = a_job()
+    return dict(launch.plans(_with(job, lines))[0].document)
+
+
+def _with(job: Any, lines: str) -> Any:
+    from dataclasses import replace
+
+    return replace(job, spec=dump(load(PLAIN + lines, "job.yaml")))
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("", None),
+        (
+            'env: {uv: requirements.txt, python: "3.11"}\ncode: .',
+            {"kind": "uv", "file": "requirements.txt", "python": "3.11"},
+        ),
+        ("env: {pip: a/b.txt}\ncode: .", {"kind": "pip", "file": "a/b.txt", "python": None}),
+        ("env: {conda: e.yml}\ncode: .", {"kind": "conda", "file": "e.yml", "python": None}),
+        (
+            f"env: {{docker: '{DIGEST}', args: [--shm-size=1g]}}",
+            {"kind": "docker", "image": DIGEST, "args": ["--shm-size=1g"]},
+        ),
+    ],
+)
+def test_each_kind_of_environment_reaches_the_hosts(lines: str, told: Any) -> None:
+    assert document(lines)["environment"] == told
+    spec = load(PLAIN + lines, "job.yaml")
+    assert parse(dump(spec)) == spec, "the JSON form loses nothing"
+
+
+def test_mounts_reach_the_hosts_in_mib_and_seconds() -> None:
+    lines = """\
+mounts:
+  - {bucket: gs://lab-data, to: ~/data/, only_dir: c4/, cache: {size: 50GiB, ttl: 2h}}
+  - {bucket: gs://out, to: /mnt/out, read_only: false}
+"""
+    assert document(lines)["mounts"] == [
+        {
+            "bucket": "gs://lab-data",
+            "to": "~/data",
+            "read_only": True,
+            "only_dir": "c4",
+            "cache": {"mib": 51200, "ttl": 7200},
+        },
+        {
+            "bucket": "gs://out",
+            "to": "/mnt/out",
+            "read_only": False,
+            "only_dir": None,
+            "cache": None,
+        },
+    ]
+    spec = load(PLAIN + lines, "job.yaml")
+    assert dump(spec)["mounts"][0]["cache"] == {"size": "50GiB", "ttl": "2h"}
+    assert parse(dump(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer"),
+    [
+        ("env: {uv: r.txt}", "job.yaml:4: env.uv: r.txt is read from code, which is not given"),
+        ("env: {}", "env: needs exactly one of uv, pip, conda, docker, but none is given"),
+        ("env: {uv: a, pip: b}", "but uv and pip are given"),
+        ("env: uv", "env: must be a mapping with keys of args, conda, docker, pip, python, uv"),
+        ("env: {FOO: bar}", "such as FOO, go into run.env"),
+        ("env: {uvv: x}", "env.uvv: no such key; did you mean uv?"),
+        ("env: {docker: ../x}", "env.docker: must be an image such as ghcr.io/lab/train@sha256"),
+        ("env: {docker: --privileged}", "env.docker: must be an image"),
+        ("env: {uv: ../x}", "env.uv: must be a path inside code"),
+        ("env: {uv: x, python: 3.11}", "env.python: must be text, not the number 3.11"),
+        ("env: {docker: x, python: '3.11'}", "python goes with uv or pip; docker has it in"),
+        ("env: {uv: x, args: [a]}", "env: args go with docker"),
+        ("mounts: 3", "mounts: must be a list of mounts"),
+        ("mounts: [{}]", "mounts[0].bucket: is missing, and required"),
+        ("mounts: [{bucket: gs://x/y, to: ~/d}]", "mounts[0].bucket: must be a bucket such as"),
+        ("mounts: [{bucket: gs://lab, to: /}]", "mounts[0].to: must be a folder such as ~/data"),
+        ("mounts: [{bucket: gs://lab, to: ~/.tpujob/x}]", "outside ~/.tpujob"),
+        ("mounts: [{bucket: gs://lab, to: ~/../x}]", "mounts[0].to: must be a folder"),
+        ("mounts: [{bucket: gs://lab, to: ~/d, cach: 1}]", "mounts[0].cach: no such key; did you"),
+        (
+            "mounts: [{bucket: gs://lab, to: ~/d, cache: {size: 50}}]",
+            "mounts[0].cache.size: must be a size with its unit, such as 50GiB, not the number 50",
+        ),
+        (
+            "mounts: [{bucket: gs://a-b, to: ~/d}, {bucket: gs://a-b, to: ~/d/e}]",
+            "mounts: ~/d/e and ~/d are in each other's way",
+        ),
+        ("to: ~/d", "to: no such key; did you mean 'mounts[].to'?"),
+    ],
+)
+def test_what_is_wrong_is_said_where_it_is(lines: str, answer: str) -> None:
+    with pytest.raises(BadSpec) as error:
+        load(PLAIN + lines + "\n", "job.yaml")
+    assert answer in error.value.message
+
+
+def test_a_person_reads_in_the_plan_what_a_job_runs_in_and_what_may_surprise() -> None:
+    lines = "env: {docker: 'lab/train:1'}\nmounts: [{bucket: gs://out, to: ~/o, read_only: false}]"
+    spec = load(PLAIN + lines, "job.yaml")
+    assert environment.environment_words(spec) == "docker lab/train:1"
+    assert environment.mount_words(spec) == ["gs://out at ~/o, may be written to"]
+    tag, shared = environment.warnings(spec)
+    assert tag.startswith("lab/train:1 is a tag, not a digest: a later attempt may get another")
+    assert shared == "gs://out may be written to by every host at ~/o"
+    pinned = load(PLAIN + f"env: {{docker: '{DIGEST}'}}", "job.yaml")
+    assert environment.warnings(pinned) == []
+
+
+def test_the_plan_page_has_a_line_for_each() -> None:
+    plan: Any = {
+        "name": "a", "type": "v4-16", "generation": "v4", "chips": 8, "hosts": 2, "tpu_slices": 1,
+        "topology": "2x2x2", "zone": "z", "zones": ["z"], "pricing": "spot", "hbm_gib": 1,
+        "runtime_version": "r", "usd_per_hour": 1.0, "peak_bf16_tflops": 1.0, "bucket": "gs://b",
+        "command": "x", "environment": "uv r.txt", "mounts": ["m1", "m2"], "warnings": ["w"],
+    }  # fmt: skip
+    lines = [line.split() for line in plan_page(plan, 100).splitlines()[1:]]
+    assert lines[-4:] == [
+        ["Runs", "in", "uv", "r.txt"],
+        ["Mount", "m1"],
+        ["Mount", "m2"],
+        ["Warning", "w"],
+    ]
+
+
+def test_versions_are_read_from_a_report_as_far_as_they_are_known() -> None:
+    said = (
+        '{"job": "000042", "attempt": 2, "host": 0, "phase": "running", '
+        '"versions": {"jax": "0.10.2", "libtpu": 3, "python": "3.11.7", "torch": "2"}}'
+    )
+    report = launch.read_report(0, said, age=0)
+    assert report is not None
+    assert report.versions == {"python": "3.11.7", "jax": "0.10.2"}

@@ -1,0 +1,110 @@
+"""Compiled programs that outlive a slice: XLA's cache, a folder on the host that is kept in step with the bucket.
+
+JAX writes `gs://` paths itself only where more packages are installed, and then waits for the bucket when it compiles;
+so JAX gets a folder. It is filled before the program starts, and what host 0 adds is put into the bucket beside the
+program: JAX writes from its first process alone, and all hosts read the same. Entries are named by their content's key
+and never change. The folder is one for each TPU type and each pair of versions of jax and libtpu.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import threading
+import time
+from typing import Callable, Set
+
+from tpujob.agent.base import Record
+from tpujob.agent.storage import Storage, StorageError
+
+MAX_BYTES = 4 * 1024**3  #: that are fetched before a program; the rest is compiled again
+MAX_ENTRY = 1024**3  #: bytes of an entry that is put into the bucket
+PATIENCE = 120.0  #: seconds that a program waits for its cache
+EVERY = 30.0  #: seconds between two looks for new entries
+SETTLED = 5.0  #: seconds that an entry has not grown: JAX writes them in place
+SUFFIX = "-cache"  #: of an entry's file; JAX keeps other files beside them
+
+
+def name_of(type: str, versions: Record) -> str:
+    """Where entries of such hosts go, below the cache; empty: it is not known what is installed."""
+    if not versions.get("jax"):
+        return ""
+    words = (type, "%s-%s" % (versions["jax"], versions.get("libtpu") or "cpu"))
+    return "xla/" + "/".join(re.sub(r"[^A-Za-z0-9._-]", "_", word) for word in words)
+
+
+class Compiled:
+    """The folder of one attempt's entries."""
+
+    def __init__(
+        self, storage: Storage, folder: str, where: str, note: Callable[[str], None]
+    ) -> None:
+        """`folder` on this host, `where` in the bucket."""
+        self.folder, self._where = folder, where.rstrip("/") + "/"
+        self._storage, self._note = storage, note
+        self._kept: Set[str] = set()  #: those that the bucket has
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        os.makedirs(folder, exist_ok=True)
+
+    def fill(self) -> None:
+        """What the bucket has is here, as far as there is time. A storage that is away costs a compilation, no more."""
+        until, count, room = time.monotonic() + PATIENCE, 0, MAX_BYTES
+        try:
+            for name, size in self._storage.names(self._where).items():
+                if not _is_entry(name) or size > MAX_ENTRY:
+                    continue
+                self._kept.add(name)
+                path, room = os.path.join(self.folder, name), room - size
+                if os.path.exists(path) or room < 0 or time.monotonic() > until:
+                    continue
+                self._fetch(name, path, size)
+                count += 1
+        except (OSError, StorageError) as error:
+            self._note("compiled programs cannot be fetched: %s" % error)
+        if count:
+            self._note("compiled programs fetched from the bucket: %d" % count)
+
+    def _fetch(self, name: str, path: str, size: int) -> None:
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".", delete=False) as file:
+            try:
+                self._storage.read(self._where + name, file.write)
+                file.flush()
+                if file.tell() == size:
+                    os.replace(file.name, path)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(file.name)
+
+    def follow(self) -> None:
+        """From now on, put new entries into the bucket, until `finish`."""
+        threading.Thread(target=self._follow, name="compiled", daemon=True).start()
+
+    def _follow(self) -> None:
+        while not self._done.wait(EVERY):
+            self.keep(SETTLED)
+
+    def finish(self, whole: bool) -> None:
+        """The program has ended; `whole`: by itself, so that no entry is half written."""
+        self._done.set()
+        self.keep(0 if whole else SETTLED)
+
+    def keep(self, settled: float) -> None:
+        """Put what is new and `settled` seconds old into the bucket."""
+        with self._lock:
+            try:
+                for name in sorted(set(filter(_is_entry, os.listdir(self.folder))) - self._kept):
+                    path = os.path.join(self.folder, name)
+                    about = os.stat(path)
+                    if time.time() - about.st_mtime < settled or about.st_size > MAX_ENTRY:
+                        continue
+                    self._storage.put_new(self._where + name, path)
+                    self._kept.add(name)
+            except (OSError, StorageError) as error:
+                self._note("compiled programs cannot be kept: %s" % error)
+
+
+def _is_entry(name: str) -> bool:
+    return name.endswith(SUFFIX) and "/" not in name and not name.startswith(".")
