@@ -12,9 +12,7 @@ from tpujob.comparison import compare
 from tpujob.domain import capacity
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Circuit, EventKind, Job, Slice, State, Wish
-from tpujob.domain.placement import options
 from tpujob.domain.site import EVERYWHERE, Site
-from tpujob.domain.spec import stored
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import (
     Blobs,
@@ -288,8 +286,7 @@ class Jobs:
     def _waiting(self, job: Job) -> str:
         if job.state not in _ASKING or not capacity.refusals(job):
             return ""
-        offers = options(stored(job.spec))
-        return capacity.waiting(job, offers, self._circuits(), self._clock.now())
+        return capacity.waiting(job, self._circuits(), self._clock.now())
 
 
 #: states in which a job waits for a slice

@@ -6,15 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from tests.domain.test_decide import NOW, SPEC, job_in
+from tests.domain.test_decide import NOW, job_in
 from tpujob.domain import capacity
 from tpujob.domain.capacity import PROBE
 from tpujob.domain.model import Cause, Circuit, Job, Slice, State
 from tpujob.domain.placement import Option
+from tpujob.domain.spec import dump, parse
 
 B = Option("v6e-8", "us-east5-b", "spot", "rt", 1.0)
 A = Option("v6e-8", "us-east5-a", "spot", "rt", 1.0)
 FULL = "There is no more capacity"
+V6E = dump(
+    parse(
+        {
+            "name": "x",
+            "tpu": {"type": "v6e-8", "zones": ["us-east5-b", "us-east5-a"]},
+            "run": {"command": "true"},
+        }
+    )
+)
 
 
 def request(
@@ -113,7 +123,7 @@ def test_a_quota_blocks_the_zone_or_the_region_as_the_cloud_says(text: str, bloc
 
 
 def waiting_job(*slices: Slice, wake: float = NOW) -> Job:
-    return replace(job_in(State.QUEUED), spec=SPEC, slices=slices, wake=wake)
+    return replace(job_in(State.QUEUED), spec=V6E, slices=slices, wake=wake)
 
 
 def test_a_new_backend_recalls_the_circuits_from_the_records() -> None:
@@ -139,15 +149,23 @@ def test_what_was_refused_before_the_last_slice_is_history() -> None:
     assert capacity.refusals(replace(job, fresh_at=NOW)) == [], "a person set it going again"
 
 
+def test_what_is_refused_for_good_is_not_asked_for_again_until_a_person_says_so() -> None:
+    job = waiting_job(request(B, Cause.PERMISSION, NOW - 60))
+    assert [o.zone for o in capacity.offers(job)] == ["us-east5-a"]
+    assert capacity.refusals(job) == [], "time does not mend it"
+    assert capacity.refused({}, job.slices[0], "not open", NOW) == {}, "nor does it bar other jobs"
+    assert len(capacity.offers(replace(job, fresh_at=NOW))) == 2
+
+
 def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> None:
     # NOW is 02:46:40 UTC
     job = waiting_job(*(request(B, Cause.STOCKOUT, NOW - 60 * (5 - k), k) for k in range(1, 5)))
     circuits = {"us-east5-b/v6e-8/spot": Circuit(Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
-    said = capacity.waiting(job, (B, A), circuits, NOW)
+    said = capacity.waiting(job, circuits, NOW)
     assert said == (
         "4th stockout in us-east5-b since 02:42 UTC, next try there in 6 min, us-east5-a next now"
     )
-    assert capacity.waiting(waiting_job(), (B, A), {}, NOW) == ""
+    assert capacity.waiting(waiting_job(), {}, NOW) == ""
 
 
 @pytest.mark.parametrize(

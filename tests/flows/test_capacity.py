@@ -36,6 +36,24 @@ def test_the_next_job_does_not_ask_where_the_first_was_just_refused(stage: Stage
     assert asked(stage, second) == ["a"]
 
 
+def test_a_zone_that_is_not_open_to_the_project_sends_the_job_to_the_next_one(
+    stage: Stage,
+) -> None:
+    stage.cloud.hosts = 1
+    stage.faults.refuse_create = [("PERMISSION", "Location us-east5-b is not found")]
+    job_id = stage.create(tpu=V6E)
+    assert asked(stage, stage.running(job_id).id) == ["b", "a"]
+
+
+def test_a_job_that_every_zone_refuses_for_good_ends_and_says_why(stage: Stage) -> None:
+    stage.faults.refuse_create = [("PERMISSION", "the API is disabled")] * 9
+    job_id = stage.create(tpu=V6E)
+    job = stage.until(job_id, State.FAILED)
+    assert asked(stage, job_id) == ["b", "a", "c"], "each is asked once"
+    assert job.cause is Cause.PERMISSION
+    assert "the API is disabled" in job.message
+
+
 def test_with_no_room_anywhere_pauses_grow_and_the_wait_is_told(stage: Stage) -> None:
     stage.cloud.full = set(ZONES)
     job_id = stage.create(tpu=V6E)

@@ -23,7 +23,6 @@ from tpujob.domain.model import (
     State,
     Wish,
 )
-from tpujob.domain.placement import options
 from tpujob.domain.spec import stored
 
 #: a request that the cloud has taken up, but not made a slice of, is given up after this many seconds
@@ -46,7 +45,7 @@ def queued(job: Job, seen: Seen, now: float) -> Decision:
         return _end_queued(job, event(job, _E.FAILED, now, text, cause=cause or Cause.STOCKOUT))
     if now < job.wake:
         return Decision(wake_in=job.wake - now)
-    offers = options(stored(job.spec))
+    offers = capacity.offers(job)
     chosen = capacity.pick(offers, seen.circuits, now)
     if chosen is None:
         return Decision(wake_in=capacity.first_to_open(offers, seen.circuits)[1] - now)
@@ -129,7 +128,7 @@ def _other_zone(job: Job, seen: Seen, now: float) -> bool:
     here = job.slice
     if here is None or now - job.state_since < QUEUE_PATIENCE:
         return False
-    offers = options(stored(job.spec))
+    offers = capacity.offers(job)
     others = [o for o in offers if (o.zone, o.type) != (here.zone, here.type)]
     return capacity.pick(others, seen.circuits, now) is not None
 

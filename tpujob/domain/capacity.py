@@ -14,8 +14,11 @@ from typing import Protocol
 
 from tpujob.domain import accelerators, retry
 from tpujob.domain.model import Cause, Circuit, Job, Slice, State
-from tpujob.domain.placement import Option
+from tpujob.domain.placement import Option, options
+from tpujob.domain.spec import stored
 
+#: refusals that time can mend; after any other the offer is closed to the job
+FOR_NOW = frozenset({Cause.STOCKOUT, Cause.QUOTA})
 #: seconds that a half-open circuit waits for the one that asks; then the next may
 PROBE = 120.0
 
@@ -47,7 +50,7 @@ def refused(circuits: Circuits, slice: Slice, detail: str, now: float) -> dict[s
     asked for before the first of them was refused, that one counts, and the wait begins anew with each; it never gets
     shorter, as somebody may be asking meanwhile."""
     cause = slice.refused
-    if cause is None:
+    if cause is None or cause not in FOR_NOW:
         return dict(circuits)
     name = key(slice, cause, detail)
     old = circuits.get(name)
@@ -100,8 +103,19 @@ def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
 
 
 def refusals(job: Job) -> list[Slice]:
-    """The requests that came to nothing since the job last had a slice, the oldest first."""
-    return [s for s in _fruitless(job) if s.refused is not None]
+    """The requests that came to nothing for now since the job last had a slice, the oldest first."""
+    return [s for s in _fruitless(job) if s.refused in FOR_NOW]
+
+
+def offers(job: Job) -> tuple[Option, ...]:
+    """What the job may ask for, in its order of preference, without what the cloud has refused it for good: a zone
+    that is not open to the project, a type that the zone does not have. A person's `resume` opens all again."""
+    never = {
+        (s.zone, s.type)
+        for s in job.slices
+        if s.refused and s.refused not in FOR_NOW and s.requested_at >= job.fresh_at
+    }
+    return tuple(o for o in options(stored(job.spec)) if (o.zone, o.type) not in never)
 
 
 def waiting_since(job: Job) -> float:
@@ -110,7 +124,7 @@ def waiting_since(job: Job) -> float:
     return tried[0].requested_at if tried else job.state_since
 
 
-def waiting(job: Job, options: Sequence[Option], circuits: Circuits, now: float) -> str:
+def waiting(job: Job, circuits: Circuits, now: float) -> str:
     """What a job without a slice waits for, in one line: how often it was refused, where, since when, when it is
     asked for again and where else first. Empty: it was not refused."""
     tried = refusals(job)
@@ -125,7 +139,7 @@ def waiting(job: Job, options: Sequence[Option], circuits: Circuits, now: float)
         return f"{said}; asking in {job.slice.zone} now"
     at = max(job.wake, opens_at(last, circuits))
     said += f", next try there {_in(at - now)}"
-    other, opens = first_to_open(options, circuits)
+    other, opens = first_to_open(offers(job), circuits)
     if (other.zone, other.type) != (last.zone, last.type):
         said += f", {other.zone} next {_in(max(opens, job.wake) - now)}"
     return said

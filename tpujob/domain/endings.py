@@ -21,7 +21,6 @@ from tpujob.domain.model import (
     State,
     Wish,
 )
-from tpujob.domain.placement import options
 from tpujob.domain.spec import stored
 from tpujob.domain.triage import End
 
@@ -73,16 +72,29 @@ def machines(job: Job, reports: Sequence[Report]) -> list[str]:
 
 
 def give_up_slice(job: Job, cause: Cause, error: str, now: float) -> Event:
-    """The request for a slice came to nothing: another one later, or the end of the job."""
+    """The request for a slice came to nothing: another one, later or elsewhere, or the end of the job."""
     next_try = retry.after(job, cause)
     text = f"no slice in {zone(job)}, {cause}: {error}"
     data: dict[str, Any] = {"cause": cause}
-    if cause in (Cause.STOCKOUT, Cause.QUOTA):
+    if cause in capacity.FOR_NOW or cause in _REFUSED_FOR_GOOD:
         data["refused"] = cause
-    if isinstance(next_try, retry.GiveUp):
+    if isinstance(next_try, retry.Again):
+        data["budget"] = next_try.budget
+    elif cause not in _REFUSED_FOR_GOOD or not _others(job):
         return event(job, _E.RELEASE_STARTED, now, text, then=State.FAILED, **data)
-    data["budget"] = next_try.budget
     return event(job, _E.RELEASE_STARTED, now, text, then=State.QUEUED, **data)
+
+
+#: what a cloud says that will not have this job: often it is of one zone alone, and what it says does not tell
+_REFUSED_FOR_GOOD = frozenset({Cause.PERMISSION, Cause.BAD_SPEC})
+
+
+def _others(job: Job) -> bool:
+    """Whether the job may ask for something else than for what it asks now."""
+    here = job.slice
+    return any(
+        here is None or (o.zone, o.type) != (here.zone, here.type) for o in capacity.offers(job)
+    )
 
 
 def release(job: Job, now: float, text: str, *, then: State, cause: Cause) -> Decision:
@@ -126,14 +138,14 @@ def _requeue_delay(job: Job, circuits: capacity.Circuits, now: float) -> float:
     tried = capacity.refusals(job)
     if not tried or not capacity.opens_at(tried[-1], circuits):
         return plain  # not for want of capacity, or another backend was refused
-    _, opens = capacity.first_to_open(options(stored(job.spec)), circuits)
+    _, opens = capacity.first_to_open(capacity.offers(job), circuits)
     return round(max(1.0, opens - now), 2)
 
 
 def _requeue_text(job: Job, circuits: capacity.Circuits, delay: float, now: float) -> str:
     after = f" (after {job.cause})" if job.cause else ""
     waits = f"waiting {delay:.0f} s, then asking for another slice{after}"
-    return capacity.waiting(job, options(stored(job.spec)), circuits, now) or waits
+    return capacity.waiting(job, circuits, now) or waits
 
 
 def _reason(job: Job, then: State) -> str:
