@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tpujob.adapters import google_identity, google_quota
 from tpujob.adapters.cloud_tpu_calls import Api
 from tpujob.adapters.cloud_tpu_offers import CloudTpuOffers
-from tpujob.adapters.google_rest import GoogleRest, Missing, part, parts
+from tpujob.adapters.google_rest import GoogleRest, Missing, part, parts, text
 from tpujob.domain.checkup.access import (
     ACT_AS,
     BUCKET_PERMISSIONS,
@@ -152,8 +152,8 @@ class _Looks:
 
     def _project(self) -> Project:
         found = self._google.get(_MANAGER, f"v3/projects/{self._wants.project}")
-        number = str(found["name"]).rpartition("/")[2]
-        return Project(str(found["projectId"]), number, found.get("state", "ACTIVE") == "ACTIVE")
+        number = _last(text(found, "name"))
+        return Project(text(found, "projectId"), number, found.get("state", "ACTIVE") == "ACTIVE")
 
     def _services(self) -> frozenset[str]:
         project, names = self._wants.project, needed_services(self._wants)
@@ -163,7 +163,7 @@ class _Looks:
             names=[f"projects/{project}/services/{name}" for name in names],
         )
         on = [one for one in found["services"] if one.get("state") == "ENABLED"]
-        return frozenset(str(one["name"]).rpartition("/")[2] for one in on)
+        return frozenset(_last(text(one, "name")) for one in on)
 
     def _permissions(self) -> frozenset[str]:
         asked = {"permissions": needed_permissions(self._wants)}
@@ -182,7 +182,7 @@ class _Looks:
             return None
         of = f"v1/projects/{self._wants.project}/databases/{self._wants.database}"
         found = self._google.get("firestore.googleapis.com", of)
-        kind = str(found["type"])
+        kind = text(found, "type")
         return Database(kind == "FIRESTORE_NATIVE", kind, str(found.get("locationId", "")))
 
     # Its places
@@ -204,7 +204,7 @@ class _Looks:
         found = self._google.get(_STORAGE, f"storage/v1/b/{_bucket_name(url)}")
         access = part(found, "iamConfiguration")
         return Bucket(
-            location=str(found["location"]).lower(),
+            location=text(found, "location").lower(),
             location_type=str(found.get("locationType", "")),
             uniform=bool(part(access, "uniformBucketLevelAccess").get("enabled")),
             soft_delete_s=int(part(found, "softDeletePolicy").get("retentionDurationSeconds", 0)),
@@ -229,7 +229,7 @@ class _Looks:
         there = [
             one
             for one in self._google.pages(_COMPUTE, f"{of}/subnetworks", "items")
-            if _last(one["network"]) == network and wanted in ("", one["name"])
+            if _last(text(one, "network")) == network and wanted in ("", one["name"])
         ]
         if not there:
             raise Missing(f"{region} has no such subnetwork", cause="BAD_SPEC")
@@ -239,7 +239,9 @@ class _Looks:
     def _nat(self, of: str, network: str) -> bool | NotSeen:
         def ask() -> bool:
             routers = self._google.pages(_COMPUTE, f"{of}/routers", "items")
-            return any(_last(one["network"]) == network and one.get("nats") for one in routers)
+            return any(
+                _last(text(one, "network")) == network and one.get("nats") for one in routers
+            )
 
         return False if self._wants.external_ips else _unless_unseen(ask)
 
@@ -249,7 +251,7 @@ class _Looks:
         return [
             _rule(one)
             for one in found
-            if _last(one["network"]) == network
+            if _last(text(one, "network")) == network
             and one.get("direction", "INGRESS") == "INGRESS"
             and not one.get("disabled")
         ]
@@ -296,7 +298,7 @@ def _granted(found: Mapping[str, Any]) -> frozenset[str]:
 def _rule(found: Mapping[str, Any]) -> Rule:
     allowed = parts(found, "allowed")
     return Rule(
-        name=str(found["name"]),
+        name=text(found, "name"),
         allows=bool(allowed),
         ports=tuple(_ports(allowed or parts(found, "denied"))),
         sources=tuple(map(str, found.get("sourceRanges") or ())),
@@ -323,4 +325,4 @@ def _bucket_name(url: str) -> str:
 
 
 def _last(name: str) -> str:
-    return str(name).rpartition("/")[2]
+    return name.rpartition("/")[2]

@@ -79,6 +79,7 @@ class GoogleRest:
         from requests.exceptions import RequestException
 
         url = f"{self._endpoint or 'https:/'}/{host}/{path}"
+        asked_at = time.time()
         try:
             answer = self._session.request(verb, url, params=params, json=body, timeout=PATIENCE)
             found: Any = answer.json() if answer.content else {}
@@ -86,21 +87,21 @@ class GoogleRest:
             raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error
         except RequestException as error:  # also for what is no JSON
             raise Transient(f"{host} {_trouble(error)}") from error
-        self._note_time(answer.headers.get("Date", ""))
+        self._note_time(answer.headers.get("Date", ""), asked_at)
         if answer.status_code != 200:
             raise self._error(host, answer.status_code, found)
         if not isinstance(found, dict):
             raise Transient(f"{host} answers what it should not")
         return cast("dict[str, Any]", found)
 
-    def _note_time(self, date: str) -> None:
+    def _note_time(self, date: str, asked_at: float) -> None:
         try:
             theirs = parsedate_to_datetime(date)
         except ValueError:
             return
         theirs = theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC)
-        # their seconds are whole, so half of one is the best guess
-        self._ahead = time.time() - theirs.timestamp() - 0.5
+        # it was said somewhere between question and answer, in whole seconds: the middles are the best guess
+        self._ahead = (asked_at + time.time()) / 2 - theirs.timestamp() - 0.5
 
     def _error(self, host: str, status: int, found: Any) -> TpujobError:
         """Our error for an answer: `google.rpc.Status` in JSON, or the older form of Compute Engine and Storage."""
@@ -139,6 +140,14 @@ def part(found: Any, *names: str) -> dict[str, Any]:
 def parts(found: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """The objects of that list; none where it is left out."""
     return list(found.get(name) or ())
+
+
+def text(found: Mapping[str, Any], name: str) -> str:
+    """The text of that name. Raises KeyError where there is none, TypeError for anything else."""
+    value = found[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}")
+    return value
 
 
 def first_line(error: object) -> str:

@@ -1,0 +1,365 @@
+"""A small HTTP server that answers as Google's REST APIs do, for one project that is set up well until a test says
+otherwise. Each API is below the name of its host, as `TPUJOB_GOOGLE_ENDPOINT` has it.
+
+The shapes are those of Google's reference pages and of answers that were seen in public; JSON leaves out what is 0,
+false or empty, and so do these.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+PROJECT = "my-lab-4711"
+NUMBER = "471147114711"
+ACCOUNT = f"tpujob-vm@{PROJECT}.iam.gserviceaccount.com"
+REGION, ZONE = "us-central2", "us-central2-b"
+BUCKET = "my-lab-us-central2"
+
+MANAGER = "cloudresourcemanager.googleapis.com"
+USAGE = "serviceusage.googleapis.com"
+COMPUTE = "compute.googleapis.com"
+STORAGE = "storage.googleapis.com"
+MONITORING = "monitoring.googleapis.com"
+QUOTAS = f"{USAGE}/v1beta1/projects/{PROJECT}/services/tpu.googleapis.com/consumerQuotaMetrics"
+SERIES = f"{MONITORING}/v3/projects/{PROJECT}/timeSeries"
+NETWORK = f"{COMPUTE}/compute/v1/projects/{PROJECT}/global/networks/default"
+FIREWALLS = f"{COMPUTE}/compute/v1/projects/{PROJECT}/global/firewalls"
+IN_REGION = f"{COMPUTE}/compute/v1/projects/{PROJECT}/regions/{REGION}"
+BUCKET_PATH = f"{STORAGE}/storage/v1/b/{BUCKET}"
+DATABASE = f"firestore.googleapis.com/v1/projects/{PROJECT}/databases/(default)"
+SERVICES = f"{USAGE}/v1/projects/{PROJECT}/services:batchGet"
+PROJECT_PATH = f"{MANAGER}/v3/projects/{PROJECT}"
+
+
+@dataclass
+class Asked:
+    """One request."""
+
+    verb: str
+    path: str  #: with the host's name in front
+    params: dict[str, list[str]]
+    body: Any
+    headers: dict[str, str]
+
+
+@dataclass
+class Error:
+    """An answer that is none."""
+
+    status: int
+    body: Any
+
+
+Answer = Callable[[Asked], Any]
+
+
+@dataclass
+class GoogleServer:
+    """Up from `start` to `stop`. `answers`: by path; what is in none of them is 404."""
+
+    answers: dict[str, Any] = field(
+        default_factory=dict[str, Any]
+    )  #: a body, an Error, or an Answer
+    asked: list[Asked] = field(default_factory=list[Asked])
+    ahead_s: float = 0.0  #: of the time in its answers
+    silent: set[str] = field(default_factory=set[str])  #: paths that are never answered
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = False
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.released.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()  # waits for what is being answered
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def paths(self) -> list[str]:
+        return [one.path for one in self.asked]
+
+
+def healthy() -> GoogleServer:
+    """A project in which everything is as it should be, with 32 chips of v4 and 64 of v6e."""
+    link = f"https://www.googleapis.com/compute/v1/projects/{PROJECT}/global/networks/default"
+    server = GoogleServer()
+    server.answers = {
+        PROJECT_PATH: {
+            "name": f"projects/{NUMBER}",
+            "projectId": PROJECT,
+            "state": "ACTIVE",
+            "displayName": "My lab",
+        },
+        f"{PROJECT_PATH}:testIamPermissions": grant_all,
+        f"iam.googleapis.com/v1/projects/-/serviceAccounts/{ACCOUNT}:testIamPermissions": grant_all,
+        SERVICES: enabled(),
+        QUOTAS: quotas(),
+        SERIES: {"timeSeries": [series("tpu.googleapis.com/tpu-v6e-preemptible", ZONE, 8)]},
+        NETWORK: {"name": "default", "autoCreateSubnetworks": True, "selfLink": link},
+        FIREWALLS: {
+            "items": [
+                rule("default-allow-internal", sources=["10.128.0.0/9"], ports=["0-65535"]),
+                rule("default-allow-ssh", sources=["0.0.0.0/0"]),
+            ]
+        },
+        IN_REGION: {
+            "name": REGION,
+            "quotas": [
+                {"metric": "CPUS", "limit": 72.0, "usage": 4.0},
+                {"metric": "IN_USE_ADDRESSES", "limit": 16.0, "usage": 3.0},
+            ],
+        },
+        f"{IN_REGION}/subnetworks": {
+            "items": [{"name": "default", "network": link, "privateIpGoogleAccess": True}]
+        },
+        f"{IN_REGION}/routers": {
+            "items": [{"name": "out", "network": link, "nats": [{"name": "out"}]}]
+        },
+        BUCKET_PATH: {
+            "name": BUCKET,
+            "location": "US-CENTRAL2",
+            "locationType": "region",
+            "iamConfiguration": {
+                "uniformBucketLevelAccess": {"enabled": True},
+                "publicAccessPrevention": "enforced",
+            },
+            "softDeletePolicy": {"retentionDurationSeconds": "0"},
+        },
+        f"{BUCKET_PATH}/iam/testPermissions": grant_all,
+        DATABASE: {
+            "name": f"projects/{PROJECT}/databases/(default)",
+            "type": "FIRESTORE_NATIVE",
+            "locationId": "nam5",
+        },
+    }
+    return server
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+
+def grant_all(asked: Asked) -> dict[str, Any]:
+    """To a question about permissions: all of them."""
+    body = asked.body or {}
+    return {"permissions": body.get("permissions") or asked.params.get("permissions", [])}
+
+
+def grant_none(asked: Asked) -> dict[str, Any]:
+    return {}
+
+
+def enabled(*but: str) -> Answer:
+    """To the question which of these APIs are enabled: all but these."""
+
+    def answer(asked: Asked) -> dict[str, Any]:
+        names = [name.rpartition("/")[2] for name in asked.params["names"]]
+        return {
+            "services": [
+                {
+                    "name": f"projects/{NUMBER}/services/{name}",
+                    "config": {"name": name},
+                    "state": "DISABLED" if name.partition(".")[0] in but else "ENABLED",
+                }
+                for name in names
+            ]
+        }
+
+    return answer
+
+
+def paged(field: str, items: list[Any], size: int = 1) -> Answer:
+    """The items in pages of that size."""
+
+    def answer(asked: Asked) -> dict[str, Any]:
+        start = int(asked.params.get("pageToken", ["0"])[0])
+        page: dict[str, Any] = {field: items[start : start + size]}
+        if start + size < len(items):
+            page["nextPageToken"] = str(start + size)
+        return page
+
+    return answer
+
+
+def quotas() -> Answer:
+    return paged(
+        "metrics",
+        [
+            metric("tpu-v4s-preemptible", "TPU v4 preemptible TensorCores", {ZONE: 64}),
+            metric("tpu-v6e-preemptible", "TPU v6e preemptible chips", {ZONE: 64}, region=16),
+            metric("tpu-v6e", "TPU v6e chips", {}),
+            {
+                "metric": "tpu.googleapis.com/requests",
+                "displayName": "Requests",
+                "consumerQuotaLimits": [
+                    {"unit": "1/min/{project}", "quotaBuckets": [{"effectiveLimit": "600"}]}
+                ],
+            },
+        ],
+        size=2,
+    )
+
+
+def metric(
+    name: str, display: str, zones: dict[str, int], *, default: int = 0, region: int = -1
+) -> dict[str, Any]:
+    """A quota with limits of its own in these zones; `default`: everywhere else; `region`: of each one, -1: none."""
+    return {
+        "name": f"projects/{NUMBER}/services/tpu.googleapis.com/consumerQuotaMetrics/x",
+        "metric": f"tpu.googleapis.com/{name}",
+        "displayName": display,
+        "unit": "1",
+        "consumerQuotaLimits": [
+            {
+                "metric": f"tpu.googleapis.com/{name}",
+                "unit": "1/{project}/{zone}",
+                "isPrecise": True,
+                "quotaBuckets": [
+                    bucket(default),
+                    *(bucket(limit, zone=zone) for zone, limit in zones.items()),
+                ],
+            },
+            {
+                "metric": f"tpu.googleapis.com/{name}",
+                "unit": "1/{project}/{region}",
+                "quotaBuckets": [bucket(region)],
+            },
+        ],
+    }
+
+
+def bucket(limit: int, **dimensions: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"effectiveLimit": str(limit)} if limit else {}
+    return found | ({"dimensions": dimensions} if dimensions else {})
+
+
+def series(metric: str, location: str, amount: int) -> dict[str, Any]:
+    """One of Cloud Monitoring, the newest point first."""
+    points = [{"value": {"int64Value": str(n)}} for n in (amount, amount + 4)]
+    return {
+        "metric": {
+            "type": "serviceruntime.googleapis.com/quota/allocation/usage",
+            "labels": {"quota_metric": metric},
+        },
+        "resource": {
+            "type": "consumer_quota",
+            "labels": {"service": "tpu.googleapis.com", "location": location},
+        },
+        "metricKind": "GAUGE",
+        "valueType": "INT64",
+        "points": points,
+    }
+
+
+def rule(
+    name: str, *, sources: list[str], ports: list[str] | None = None, **more: Any
+) -> dict[str, Any]:
+    """A firewall rule that lets TCP in."""
+    return {
+        "name": name,
+        "network": f"https://www.googleapis.com/compute/v1/projects/{PROJECT}/global/networks/default",
+        "direction": "INGRESS",
+        "priority": 65534,
+        "sourceRanges": sources,
+        "allowed": [{"IPProtocol": "icmp"}, {"IPProtocol": "tcp", "ports": ports or ["22"]}],
+        **more,
+    }
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+def status(code: int, name: str, message: str, **info: Any) -> Error:
+    """As `google.rpc.Status` in JSON; `info`: an ErrorInfo."""
+    error: dict[str, Any] = {"code": code, "message": message, "status": name}
+    if info:
+        details = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "domain": "googleapis.com"}
+        error["details"] = [details | info]
+    return Error(code, {"error": error})
+
+
+def disabled(service: str) -> Error:
+    url = f"https://console.developers.google.com/apis/api/{service}/overview?project={NUMBER}"
+    return status(
+        403,
+        "PERMISSION_DENIED",
+        f"{service} has not been used in project {NUMBER} before or it is disabled. "
+        f"Enable it by visiting {url} then retry.",
+        reason="SERVICE_DISABLED",
+        metadata={"service": service, "consumer": f"projects/{NUMBER}", "activationUrl": url},
+    )
+
+
+DENIED = status(
+    403, "PERMISSION_DENIED", "The caller does not have permission", reason="IAM_PERMISSION_DENIED"
+)
+EXPIRED = status(
+    401,
+    "UNAUTHENTICATED",
+    "Request had invalid authentication credentials. Expected OAuth 2 access token.",
+    reason="ACCESS_TOKEN_EXPIRED",
+)
+UNAVAILABLE = status(503, "UNAVAILABLE", "The service is currently unavailable.")
+TOO_MANY = status(429, "RESOURCE_EXHAUSTED", "Quota exceeded for quota metric 'Read requests'.")
+NOT_JSON = Error(502, "<html>Bad Gateway</html>")
+OLD_DENIED = Error(
+    403,
+    {
+        "error": {
+            "code": 403,
+            "message": "ada@example.org does not have storage.buckets.get access.",
+            "errors": [{"domain": "global", "reason": "forbidden"}],
+        }
+    },
+)
+
+
+def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(None)
+
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            is_json = "json" in self.headers.get("Content-Type", "")
+            self._answer(json.loads(raw) if is_json else raw)
+
+        def _answer(self, body: Any) -> None:
+            parts = urlsplit(self.path)
+            path = unquote(parts.path).lstrip("/")
+            asked = Asked(self.command, path, parse_qs(parts.query), body, dict(self.headers))
+            google.asked.append(asked)
+            if path in google.silent:
+                google.released.wait(30)
+                return
+            missing = status(404, "NOT_FOUND", f"Resource {path} was not found.")
+            answer = google.answers.get(path, missing)
+            if callable(answer):
+                answer = answer(asked)
+            code, found = (
+                (answer.status, answer.body) if isinstance(answer, Error) else (200, answer)
+            )
+            raw = (found if isinstance(found, str) else json.dumps(found)).encode()
+            self.send_response_only(code)
+            self.send_header("Date", formatdate(time.time() + google.ahead_s, usegmt=True))
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: pytest shows what was asked where it matters."""
+
+    return Handler

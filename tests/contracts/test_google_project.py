@@ -1,0 +1,238 @@
+"""Looks at a project over real HTTP and gRPC: what healthy answers become, and that a look that fails is no finding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.contracts import google_server as g
+from tests.contracts.google_server import GoogleServer
+from tests.emulator.tpu_rig import Cloud
+from tpujob.adapters import google_project, google_rest
+from tpujob.domain.checkup.access import Database, Project
+from tpujob.domain.checkup.cloud import Seen, examine
+from tpujob.domain.checkup.network import Network, Subnetwork
+from tpujob.domain.checkup.places import Addresses, Bucket
+from tpujob.domain.checkup.words import Finding, Grant, NotSeen, Verdict, Wants
+
+WANTS = Wants(
+    project=g.PROJECT,
+    zones=(g.ZONE,),
+    buckets={g.REGION: f"gs://{g.BUCKET}"},
+    service_account=g.ACCOUNT,
+    firestore=True,
+    grants=(Grant("v4", g.ZONE, "spot", 32),),
+)
+
+
+@pytest.fixture(scope="module", name="cloud")
+def _cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(name="google")
+def _google() -> Iterator[GoogleServer]:
+    server = g.healthy()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(name="look")
+def _look(google: GoogleServer, cloud: Cloud) -> Any:
+    def look(wants: Wants = WANTS) -> Seen:
+        return google_project.look(wants, endpoint=google.url, tpu_endpoint=cloud.tpu.address)
+
+    return look
+
+
+def finding(wants: Wants, seen: Seen, name: str) -> Finding:
+    found = {one.name: one for one in examine(wants, seen)}
+    assert name in found, f"no finding {name} in {list(found)}"
+    return found[name]
+
+
+def test_a_healthy_project_has_nothing_wrong(look: Any) -> None:
+    seen = look()
+    assert seen.project == Project(g.PROJECT, g.NUMBER, active=True)
+    assert "firestore.googleapis.com" in seen.services
+    assert {"tpu.nodes.create", "datastore.entities.get"} <= seen.permissions
+    assert seen.service_account == {"iam.serviceAccounts.actAs"}
+    assert seen.network == Network(auto=True)
+    assert seen.addresses == {g.REGION: Addresses(16, 3)}
+    assert seen.subnetworks == {g.REGION: Subnetwork(True, nat=False)}, "NAT is not asked for"
+    assert seen.buckets == {f"gs://{g.BUCKET}": Bucket("us-central2", "region", True, 0, True)}
+    assert seen.database == Database(True, "FIRESTORE_NATIVE", "nam5")
+    assert isinstance(seen.ahead_s, float)
+    assert "v4-16" in seen.types[g.ZONE]
+    bad = [one for one in examine(WANTS, seen) if one.verdict is not Verdict.OK]
+    assert not bad, "\n".join(map(str, bad))
+
+
+#: what answers so, and the check that cannot be told then
+LOOKS = [
+    (g.PROJECT_PATH, "project"),
+    (f"{g.PROJECT_PATH}:testIamPermissions", "permissions"),
+    (
+        f"iam.googleapis.com/v1/projects/-/serviceAccounts/{g.ACCOUNT}:testIamPermissions",
+        "hosts' account",
+    ),
+    (g.SERVICES, "APIs"),
+    (g.QUOTAS, f"quota {g.ZONE}"),
+    (g.NETWORK, "network"),
+    (g.FIREWALLS, "SSH"),
+    (g.IN_REGION, f"addresses {g.REGION}"),
+    (f"{g.IN_REGION}/subnetworks", f"way out {g.REGION}"),
+    (g.BUCKET_PATH, f"bucket {g.REGION}"),
+    (f"{g.BUCKET_PATH}/iam/testPermissions", "objects"),
+    (g.DATABASE, "Firestore"),
+]
+
+
+#: whose answers leave everything out when nothing is granted
+MAY_LACK = ("permissions", "hosts' account", "objects", "network")
+NONSENSE: dict[str, Any] = {
+    "quotas": 5,
+    "items": [7],
+    "metrics": "x",
+    "services": None,
+    "location": [],
+    "type": None,
+}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [g.DENIED, g.OLD_DENIED, g.EXPIRED, g.UNAVAILABLE, g.TOO_MANY, g.NOT_JSON, [], NONSENSE],
+)
+def test_what_cannot_be_seen_is_neither_good_nor_bad(
+    google: GoogleServer, look: Any, answer: Any
+) -> None:
+    for path, _ in LOOKS:
+        google.answers[path] = answer
+    seen = look()
+    for path, name in LOOKS:
+        one = finding(WANTS, seen, name)
+        if answer is NONSENSE and name in MAY_LACK:
+            continue
+        assert one.verdict is Verdict.UNKNOWN, f"{path} answered {answer}: {one}"
+        assert one.what.startswith("could not be told: "), one
+
+
+def test_what_is_not_there_is_told_from_what_cannot_be_seen(
+    google: GoogleServer, look: Any
+) -> None:
+    for path in (g.PROJECT_PATH, g.NETWORK, g.BUCKET_PATH, g.DATABASE):
+        del google.answers[path]
+    google.answers[f"{g.IN_REGION}/subnetworks"] = {"items": []}
+    seen = look()
+    assert seen.project is None
+    assert seen.network is None
+    assert seen.buckets == {f"gs://{g.BUCKET}": None}
+    assert seen.database is None
+    assert seen.subnetworks == {g.REGION: None}
+    for name in ("project", "network", f"bucket {g.REGION}", "Firestore"):
+        one = finding(WANTS, seen, name)
+        assert one.verdict is Verdict.FAIL, one
+        assert one.cure.startswith("gcloud "), one
+
+
+def test_an_api_that_is_not_enabled_says_how_to_enable_it(google: GoogleServer, look: Any) -> None:
+    google.answers[g.QUOTAS] = g.disabled("serviceusage.googleapis.com")
+    google.answers[g.FIREWALLS] = g.disabled("compute.googleapis.com")
+    google.answers[g.SERVICES] = g.enabled("firestore", "tpu")
+    seen = look()
+    quota = finding(WANTS, seen, f"quota {g.ZONE}")
+    assert quota.verdict is Verdict.UNKNOWN
+    assert quota.cure == f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}"
+    assert "services enable compute.googleapis.com" in finding(WANTS, seen, "SSH").cure
+    apis = finding(WANTS, seen, "APIs")
+    assert apis.verdict is Verdict.FAIL
+    assert apis.what == "not enabled: tpu.googleapis.com, firestore.googleapis.com"
+    assert apis.cure.startswith("gcloud services enable tpu.googleapis.com firestore.")
+
+
+def test_refused_credentials_say_how_to_get_others(google: GoogleServer, look: Any) -> None:
+    google.answers[g.PROJECT_PATH] = g.EXPIRED
+    one = finding(WANTS, look(), "project")
+    assert one.cure == "gcloud auth application-default login"
+
+
+def test_who_does_not_answer_is_not_waited_for(
+    google: GoogleServer, look: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(google_rest, "PATIENCE", 1)
+    google.silent = {g.SERVICES, g.IN_REGION}
+    seen = look()
+    assert seen.services == NotSeen("serviceusage.googleapis.com did not answer within 1 s")
+    assert isinstance(seen.addresses[g.REGION], NotSeen)
+
+
+def test_nothing_listens(cloud: Cloud) -> None:
+    seen = google_project.look(WANTS, endpoint="http://127.0.0.1:9", tpu_endpoint=cloud.tpu.address)
+    assert isinstance(seen.project, NotSeen)
+    assert (
+        seen.project.why
+        == "cloudresourcemanager.googleapis.com cannot be reached from this machine"
+    )
+    assert isinstance(seen.ahead_s, NotSeen)
+
+
+def test_a_zone_that_is_closed_to_the_project_cannot_be_told(look: Any) -> None:
+    wants = replace(WANTS, zones=("us-central2-z",), grants=())
+    one = finding(wants, look(wants), "types us-central2-z")
+    assert one.verdict is Verdict.UNKNOWN
+    assert "is not found or access is unauthorized" in one.what
+
+
+def test_the_clock_is_compared_with_googles(google: GoogleServer, look: Any) -> None:
+    google.ahead_s = -700
+    one = finding(WANTS, look(), "clock")
+    assert one.verdict is Verdict.FAIL
+    assert re.match(r"(699|7\d\d) s ahead of Google's", one.what), one.what
+
+
+def test_a_shared_network_is_looked_at_in_its_own_project(google: GoogleServer, look: Any) -> None:
+    """And only rules that let something in, are in force and are of that network count."""
+    host = f"{g.COMPUTE}/compute/v1/projects/net-host"
+    network = "projects/net-host/global/networks/shared"
+    link = f"https://www.googleapis.com/compute/v1/{network}"
+    out = {"denied": [{"IPProtocol": "all"}], "direction": "EGRESS"}
+    items = [
+        g.rule("off", sources=["0.0.0.0/0"]) | {"network": link, "disabled": True},
+        g.rule("out", sources=[]) | {"network": link} | out,
+        g.rule("elsewhere", sources=["0.0.0.0/0"]),
+        g.rule("tunnel", sources=["35.235.240.0/20"], ports=["20-25"]) | {"network": link},
+    ]
+    google.answers |= {
+        f"{host}/global/networks/shared": {"name": "shared"},
+        f"{host}/global/firewalls": g.paged("items", items),
+        f"{host}/regions/{g.REGION}/subnetworks": {
+            "items": [
+                {"name": "a", "network": link, "privateIpGoogleAccess": True},
+                {"name": "tpus", "network": link},
+            ]
+        },
+        f"{host}/regions/{g.REGION}/routers": {},
+    }
+    wants = replace(WANTS, network=network, subnetwork="tpus", ssh="iap", external_ips=False)
+    seen = look(wants)
+    assert seen.network == Network(auto=False)
+    assert [rule.name for rule in seen.rules] == ["tunnel"]
+    assert seen.rules[0].ports == ((20, 25),)
+    assert seen.subnetworks == {g.REGION: Subnetwork(False, nat=False)}
+    assert finding(wants, seen, "SSH").verdict is Verdict.OK
+    assert "enable-private-ip-google-access" in finding(wants, seen, f"way out {g.REGION}").cure
+
+
+def test_nothing_is_ever_changed(google: GoogleServer, look: Any) -> None:
+    look()
+    posts = {one.path for one in google.asked if one.verb == "POST"}
+    assert {path.rpartition(":")[2] for path in posts} == {"testIamPermissions"}
+    assert {one.verb for one in google.asked} == {"GET", "POST"}
