@@ -38,7 +38,7 @@ class Shelf:
         self, host: int, *lines: tuple[float, str], segment: int = 1, attempt: int = 2
     ) -> None:
         """Append to a segment."""
-        path = f"{launch.log_prefix('gs://shed/jobs/000042', attempt, host)}{segment:05d}"
+        path = launch.log_path("gs://shed/jobs/000042", attempt, host, segment)
         text = "".join(f"{at:.3f} {line}\n" for at, line in lines)
         self.objects[path] = self.objects.get(path, b"") + text.encode()
 
@@ -107,7 +107,7 @@ def test_a_follower_gets_each_line_once_while_segments_grow() -> None:
     shelf.write(0, (3.0, "d"), segment=2)
     shelf.write(0, (4.0, "e"), segment=4)
     assert follower.texts() == ["d", "e"]
-    shelf.objects.pop(next(p for p in shelf.objects if p.endswith("4")))
+    shelf.objects.pop(next(p for p in shelf.objects if "log-00004" in p))
     shelf.write(0, (5.0, "f"), segment=7)
     assert follower.texts() == ["f"], "the oldest segments of a long log may go"
 

@@ -234,6 +234,31 @@ def write(settings: Settings, context: Context) -> Path:
     return path
 
 
+def with_bucket(context: Context, region: str, bucket: str) -> Context:
+    """The same with that bucket for that region. Raises BadSpec for what can be none."""
+    return make(context.model_dump(mode="json") | {"buckets": {**context.buckets, region: bucket}})
+
+
+def save_bucket(settings: Settings, context: Context, region: str, bucket: str) -> None:
+    """Afterwards the context's file names the bucket. What a person wrote around it, comments too, stays if it can."""
+    changed = with_bucket(context, region, bucket)
+    path = path_of(settings, context.name)
+    kept = _with_line(yamlfile.read(path), region, bucket)
+    try:
+        as_it_was = parse(kept, str(path)) == changed
+    except BadSpec:
+        as_it_was = False
+    put(path, kept if as_it_was else text(changed))
+
+
+def _with_line(text: str, region: str, bucket: str) -> str:
+    """A file's text with one more bucket, if it is written as `init` writes it."""
+    line = f"  {region}: {bucket}\n"
+    if "\nbuckets:\n" in text:
+        return text.replace("\nbuckets:\n", f"\nbuckets:\n{line}", 1)
+    return f"{text.rstrip()}\nbuckets:\n{line}"
+
+
 def parse(text: str, source: str) -> Context:
     """The context in a file's text; `source` names the file in errors. Raises BadSpec."""
     document = yamlfile.load(text, source)

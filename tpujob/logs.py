@@ -25,7 +25,7 @@ LONGEST_LINE = 64 * 1024 + 64  #: bytes, with its time; the agent cuts longer on
 #: up to this many hosts are listed one by one from where the cursor stands; more are listed together, from the start
 FEW_HOSTS = 16
 
-_NUMBER = re.compile(r"(\d+)/host-(\d{1,6})/log-(\d{5,9})")
+_NUMBER = re.compile(r"(\d+)/host-(\d{1,6})/log-(\d{5,9})\.tpujob-log")
 _CURSOR = re.compile(r"(\d{1,9})((?:~\d{1,6}\.\d{1,9}\.\d{1,12})*)")
 # what a terminal would obey: CSI and OSC sequences, other escapes, control characters except tab
 _CONTROLS = re.compile(
@@ -172,7 +172,7 @@ class _Reader:
             for host in hosts:
                 prefix = launch.log_prefix(workdir, number, host)
                 segment = cursor.places.get(host, (0, 0))[0]
-                after = f"{prefix}{segment - 1:05d}" if segment else ""
+                after = launch.log_path(workdir, number, host, segment - 1) if segment else ""
                 found += self._blobs.list(prefix, after=after, timeout=self._left())
         else:
             found = self._blobs.list(f"{workdir}/attempts/{number}/host-", timeout=self._left())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,6 +114,18 @@ def check_credentials(settings: Settings) -> None:
     from tpujob.adapters import google_default
 
     google_default.check(f"the context {settings.context}")
+
+
+@contextlib.contextmanager
+def blobs(settings: Settings, project: str) -> Generator[GcsBlobs]:
+    """Cloud Storage as a context of that project sees it, from this process."""
+    from tpujob.adapters.gcs import GcsBlobs
+
+    made = GcsBlobs(project, endpoint=settings.storage_endpoint)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,7 +304,7 @@ def test_clean_removes_logs_and_record_but_not_checkpoints(stage: Stage) -> None
     job_id = stage.create()
     job = stage.running(job_id)
     stage.bucket.put(f"{job.workdir}/checkpoints/100/state", b"x", timeout=1)
-    stage.bucket.put(f"{job.workdir}/attempts/1/host-0/log-00001", b"x", timeout=1)
+    stage.bucket.put(f"{job.workdir}/attempts/1/host-0/log-00001.tpujob-log", b"x", timeout=1)
     stage.api.clean(job_id)
     for _ in range(40):
         stage.step(job_id)

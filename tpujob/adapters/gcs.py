@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
+from tpujob.adapters import gcs_bucket
+from tpujob.adapters.gcs_bucket import BucketFacts
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, Conflict, NotFound, Refused, TpujobError, Transient
 from tpujob.ports import Blob
@@ -182,32 +184,45 @@ class GcsBlobs:
                 return client.get_bucket(name, timeout=left, retry=None)
             except Missing:
                 new = client.bucket(name)
-            new.iam_configuration.uniform_bucket_level_access_enabled = True
-            new.iam_configuration.public_access_prevention = "enforced"
-            # Deleted checkpoints would be billed for another week.
-            new.soft_delete_policy.retention_duration_seconds = 0
+            gcs_bucket.dress(new, log_days=None)
             try:
                 return client.create_bucket(new, location=region, timeout=left, retry=None)
             except Exists:  # somebody was faster, or the name is taken elsewhere: look again
                 return client.get_bucket(name, timeout=left, retry=None)
 
         found = self._repeat(f"use bucket gs://{name}", time.monotonic() + timeout, once)
-        location = str(found.location).lower()
-        if location != region.lower():
-            raise Refused(
-                f"bucket gs://{name} lies in {location}, and the job runs in {region}",
-                cause=Cause.BAD_SPEC,
-                hint=f"name a bucket in {region}, or one that does not exist yet",
-            )
+        gcs_bucket.check_location(found, region)
 
-    def region(self, bucket: str, *, timeout: float) -> str:
+    def make_bucket(
+        self, bucket: str, region: str, *, log_days: int | None, adopt: bool, timeout: float
+    ) -> BucketFacts:
+        """Afterwards the bucket is there, in that region, closed to the public, without soft delete, and removes logs
+        of jobs after `log_days` (None: never); rules of others are left alone. Safe to repeat. Raises Refused when it
+        lies elsewhere, is somebody else's, or was made by other means and is not to be adopted."""
+        self.ensure_bucket(bucket, region, timeout=timeout)
         name, _ = split_path(bucket, empty=True)
 
-        def once(left: float, _: int) -> Any:
-            return self._client().get_bucket(name, timeout=left, retry=None)
+        def once(left: float, _: int) -> BucketFacts:
+            found = self._client().get_bucket(name, timeout=left, retry=None)
+            if not adopt:
+                gcs_bucket.check_ours(found)
+            if gcs_bucket.dress(found, log_days=log_days):
+                found.patch(timeout=left, retry=None, if_metageneration_match=found.metageneration)
+            return gcs_bucket.facts(found)
 
-        found = self._repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
-        return str(found.location).lower()
+        return self._repeat(f"set up bucket gs://{name}", time.monotonic() + timeout, once)
+
+    def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
+        """What is set of it. Raises NotFound; Refused when it is somebody else's."""
+        name, _ = split_path(bucket, empty=True)
+
+        def once(left: float, _: int) -> BucketFacts:
+            return gcs_bucket.facts(self._client().get_bucket(name, timeout=left, retry=None))
+
+        return self._repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
+
+    def region(self, bucket: str, *, timeout: float) -> str:
+        return self.bucket(bucket, timeout=timeout).location
 
     def close(self) -> None:
         """End its connections. Safe to repeat; a later call opens new ones."""
@@ -274,6 +289,13 @@ class GcsBlobs:
             attempt, pause = attempt + 1, min(pause * 2, _PAUSES[1])
 
 
+_LOGIN = "run `gcloud auth application-default login`"
+_FORBIDDEN = (
+    "the account needs a role on that bucket, such as roles/storage.admin of the project; "
+    "or the name is of somebody else's bucket, as all the world shares them"
+)
+
+
 class Corrupted(Transient):
     """What arrived is not what was sent."""
 
@@ -328,15 +350,14 @@ def translate(error: Exception, doing: str) -> TpujobError | None:
         return NotFound(text)
     if isinstance(error, api.PreconditionFailed):
         return Conflict(text)
-    if isinstance(error, api.Forbidden | api.Unauthorized):
-        return Refused(text, cause=Cause.PERMISSION)
-    if isinstance(error, auth.DefaultCredentialsError):
-        hint = "gcloud auth application-default login"
-        return Refused(text, cause=Cause.PERMISSION, hint=hint)
+    if isinstance(error, api.Forbidden):
+        return Refused(text, cause=Cause.PERMISSION, hint=_FORBIDDEN)
+    if isinstance(error, api.Unauthorized):
+        return Refused(text, cause=Cause.PERMISSION, hint=_LOGIN)
     if isinstance(error, auth.GoogleAuthError) and not (
         error.retryable or isinstance(error, auth.TransportError)
     ):
-        return Refused(text, cause=Cause.PERMISSION)
+        return Refused(text, cause=Cause.PERMISSION, hint=_LOGIN)
     if isinstance(error, api.ServerError | api.TooManyRequests) or getattr(error, "code", 0) == 408:
         return Transient(text)
     if isinstance(error, api.ClientError):

@@ -281,7 +281,7 @@ class Log:
             self._told = dropped
 
     def _segment(self, number: int) -> str:
-        return "%s%05d" % (self._prefix, number)
+        return "%s%05d.tpujob-log" % (self._prefix, number)
 
     def _insist(self, do: Callable[[], None]) -> None:
         delay = 0.5

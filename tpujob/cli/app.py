@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("stack", "status"),
     "init": ("contexts", "init"),
     "use": ("contexts", "use"),
+    "bucket": ("bucket", "app"),
     "doctor": ("doctor", "doctor"),
     "quota": ("doctor", "quota"),
     "create": ("jobs", "create"),

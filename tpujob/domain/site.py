@@ -97,7 +97,7 @@ def _zones_of(spec: JobSpec, site: Site) -> list[str]:
     types = spec.tpu.types
     having = [z for z in site.zones if any(z in accelerators.zones(t) for t in types)]
     if not having:
-        offers = "; ".join(f"{t} is offered in {', '.join(accelerators.zones(t))}" for t in types)
+        offers = "; ".join(f"{t} is offered in {_some(accelerators.zones(t))}" for t in types)
         raise BadSpec(
             f"tpu.type: no zone of the context {site.name} ({', '.join(site.zones)}) has "
             f"{' or '.join(types)}. {offers}",
@@ -132,6 +132,12 @@ def _check_bucket(zones: Sequence[str], allowed: bool, site: Site) -> None:
                 hint=f"tpujob bucket create --region {region_of(zone)}; "
                 "or pay for the traffic: tpujob create --allow-cross-region",
             )
+
+
+def _some(zones: Sequence[str]) -> str:
+    """The usual ones of many."""
+    more = len(zones) - 6
+    return ", ".join(zones[:6]) + (f" and {more} more" if more > 0 else "")
 
 
 def _price(location: str, zone: str) -> str:
