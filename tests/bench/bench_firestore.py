@@ -20,7 +20,6 @@ from tests.contracts.firestore_network import Network
 from tests.flows.hour import Hour
 from tpujob.adapters.firestore import FirestoreStore
 from tpujob.adapters.firestore_calls import Firestore
-from tpujob.domain import decide
 
 #: US dollars for 100,000, in one region (us-central1); in a multi-region twice that
 PRICES = {"reads": 0.03, "writes": 0.09, "deletes": 0.01}
@@ -44,14 +43,14 @@ def main() -> None:
     place = tempfile.TemporaryDirectory()
     with place as folder, firestore_emulator.emulator(Path(folder), jar) as endpoint:
         full: Bill = Counter()
-        for backends, every in ((1, decide.PROGRESS_EVERY), (2, decide.PROGRESS_EVERY), (1, 600.0)):
-            who = f"{backends} backend(s), progress every {every:.0f} s"
-            full = _measured(endpoint, jobs, backends, every, preempted=[1800])
+        for backends in (2, 1):
+            who = f"{backends} backend(s)"
+            full = _measured(endpoint, jobs, backends, preempted=[1800])
             _line(f"{who}: start, preemption and end in one hour", full, jobs)
-            longer = _measured(endpoint, jobs, backends, every, hours=2, preempted=[1800])
+            longer = _measured(endpoint, jobs, backends, hours=2, preempted=[1800])
             longer.subtract(full)
             _line(f"{who}: an hour more", longer, jobs)
-        print("\nwhere they go (the last but one of these, the largest first)")
+        print("\nwhere they go (an hour with a preemption, one backend, the largest first)")
         for (what, why), count in full.most_common(12):
             print(f"  {why or '(none)':40}{what:>10}{count / jobs:8.1f}")
         _line("\nand to remove such a job with its events", _removed(endpoint), 1)
@@ -61,20 +60,15 @@ def _measured(
     endpoint: str,
     jobs: int,
     backends: int,
-    every: float,
     *,
     hours: float = 1,
     preempted: Sequence[float],
 ) -> Bill:
-    usual, decide.PROGRESS_EVERY = decide.PROGRESS_EVERY, every
-    try:
-        with _stores(endpoint, backends) as (stores, networks):
-            hour = Hour(stores, jobs)
-            hour.run(hours=hours, preempted=preempted)
-            bill = sum((network.billed for network in networks), Bill())
-            hour.check(attempts=1 + len(preempted))
-    finally:
-        decide.PROGRESS_EVERY = usual
+    with _stores(endpoint, backends) as (stores, networks):
+        hour = Hour(stores, jobs)
+        hour.run(hours=hours, preempted=preempted)
+        bill = sum((network.billed for network in networks), Bill())
+        hour.check(attempts=1 + len(preempted))
     return bill
 
 

@@ -46,8 +46,8 @@ from tpujob.domain.spec import stored
 LAUNCH_DEADLINE = 30 * 60.0
 #: hosts that report, but do not come to start the program: the slice is not billed for longer than these seconds
 SETUP_DEADLINE = 2 * 3600.0
-#: progress is stored at most this often, in seconds; between, it is read from the reports
-PROGRESS_EVERY = 120.0
+#: progress is stored at most this often, in seconds; between, it is read from the reports, which costs no write
+PROGRESS_EVERY = 600.0
 
 _E = EventKind
 _LEAVING = (Wish.RELEASE, Wish.CLEAN)
