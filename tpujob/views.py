@@ -52,7 +52,7 @@ def job_view(
     done = progress or (attempt.progress if attempt else Progress())
     kind = shown.type if shown else _first(job.spec["tpu"]["type"])
     facts = accelerators.find(kind)
-    tpu_slices = shown.tpu_slices if shown else job.spec["tpu"].get("slices", 1)
+    tpu_slices = shown.tpu_slices if shown else job.tpu_slices
     return JobView(
         id=job.id,
         name=job.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +19,7 @@ from tpujob.cli import answers, lines, listing, page, words
 from tpujob.cli.summary import shortcomings, steps_lost, summary
 from tpujob.cli.text import clean, seconds, width
 from tpujob.domain.model import State
-from tpujob.ports import JobView
+from tpujob.ports import JobView, PlanView
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -188,6 +188,18 @@ Last events
   03:04:05  running       attempt 1 runs on 2 hosts
 """,
     )
+
+
+def test_several_slices_are_counted_before_their_type() -> None:
+    plan = {**ScriptedJobs().plan({"name": "x"}), "tpu_slices": 2}
+    assert "TPU       2 x v4-16 (v4), spot" in answers.plan_page(cast(PlanView, plan), 80)
+    job = job_view(
+        tpu_slices=2, chips=16, hosts=4, slices=[slice_view("tj-000042-1", tpu_slices=2)]
+    )
+    shown = page.job_page(job, [], 80, NOW)
+    assert "2 x v4-16: 16 chips on 4 hosts, topology 2x2x2" in shown
+    assert "spot 2 x v4-16 in us-central2-b" in shown
+    assert "2 x v4-16" in listing.job_table([job], 80, NOW)
 
 
 def test_plan_and_created() -> None:

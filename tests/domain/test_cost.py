@@ -46,6 +46,11 @@ def test_price_per_hour(type: str, zone: str, pricing: cost.Pricing, usd: float 
     assert usd_per_hour(type, zone, pricing) == usd
 
 
+def test_several_slices_cost_so_many_times_as_much() -> None:
+    assert usd_per_hour("v4-16", "us-central2-b", "spot", 3) == pytest.approx(3 * 7.372)
+    assert usd_per_hour("v6e-1", "nowhere-1-a", "spot", 3) is None
+
+
 def test_spot_is_cheaper_wherever_both_are_known() -> None:
     for type in accelerators.ALL:
         for zone in accelerators.zones(type):

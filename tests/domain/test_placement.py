@@ -30,6 +30,8 @@ def test_one_type_in_one_zone_is_one_option_with_its_price_and_runtime() -> None
     assert options(job(type="v4-16")) == (
         Option("v4-16", "us-central2-b", "spot", "tpu-ubuntu2204-base", 7.372),
     )
+    (two,) = options(job(type="v4-16", slices=2))
+    assert two.usd_per_hour == 2 * 7.372, "one option is all the slices that it takes"
     own = options(job(type="v4-16", runtime_version="tpu-vm-v4-base", pricing="on-demand"))
     assert (own[0].runtime_version, own[0].usd_per_hour) == ("tpu-vm-v4-base", 25.76)
 

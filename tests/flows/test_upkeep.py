@@ -12,7 +12,7 @@ import pytest
 from tests.contracts.stores import DAMAGE
 from tests.flows.conftest import Stage
 from tests.flows.world import Machine
-from tpujob.domain.model import State
+from tpujob.domain.model import Slice, State
 from tpujob.domain.suspects import THRESHOLD
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 from tpujob.ports import Owned
@@ -65,15 +65,17 @@ def test_prices_are_told_where_they_are_known(stage: Stage) -> None:
     leftover(stage, "tj-000009-1", "us-central2-b")
     listed = stage.cloud.list_all
 
-    def told(type: str, pricing: str) -> float | None:
+    def told(type: str, pricing: str, tpu_slices: int = 1) -> float | None:
         stage.cloud.list_all = lambda zones, timeout: [  # type: ignore[method-assign]
-            replace(o, type=type, pricing=pricing) for o in listed(zones, timeout=timeout)
+            replace(o, type=type, pricing=pricing, tpu_slices=tpu_slices)
+            for o in listed(zones, timeout=timeout)
         ]
         (leak,) = stage.api.leaks()
         return leak["usd_per_hour"]
 
     assert told("v4-16", "spot") == pytest.approx(8 * 0.9215)
     assert told("v4-16", "on-demand") == pytest.approx(8 * 3.22)
+    assert told("v4-16", "spot", 3) == pytest.approx(3 * 8 * 0.9215), "Multislice"
     assert told("v99-16", "spot") is None
     assert told("", "") is None
 
@@ -123,6 +125,27 @@ def test_a_zone_that_cannot_be_listed_keeps_no_other_from_being_swept(
     monkeypatch.setattr(stage.cloud, "list_all", list_all)
     swept = stage.reconciler.sweep(["us-central2-b", "us-east5-b"])
     assert [o.name for o in swept] == ["tj-000077-1"]
+
+
+def test_what_is_left_of_several_slices_is_swept_whole(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cloud lists them as one, with how many nodes there may be behind it: all of these are to be deleted."""
+    leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
+    listed, delete = stage.cloud.list_all, stage.cloud.delete
+    deleted: list[tuple[str, int]] = []
+
+    def list_all(asked: Sequence[str], *, timeout: float) -> list[Owned]:
+        return [replace(o, tpu_slices=3) for o in listed(asked, timeout=timeout)]
+
+    def noted(slice: Slice, *, timeout: float) -> None:
+        deleted.append((slice.name, slice.tpu_slices))
+        delete(slice, timeout=timeout)
+
+    monkeypatch.setattr(stage.cloud, "list_all", list_all)
+    monkeypatch.setattr(stage.cloud, "delete", noted)
+    stage.reconciler.sweep(["us-central2-b"])
+    assert deleted == [("tj-000077-1", 3)]
 
 
 # Machines ------------------------------------------------------------------------------------------------------------

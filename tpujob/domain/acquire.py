@@ -50,9 +50,17 @@ def queued(job: Job, seen: Seen, now: float) -> Decision:
     if chosen is None:
         return Decision(wake_in=capacity.first_to_open(offers, seen.circuits)[1] - now)
     k = job.slices[-1].k + 1 if job.slices else 1
-    request = {"name": f"tj-{job.id}-{k}", "k": k, **asdict(chosen)}
-    text = f"asked for a {chosen.pricing} {chosen.type} in {chosen.zone}"
+    request = {"name": _slice_name(job, k), "k": k, **asdict(chosen)}
+    many = "a" if job.tpu_slices == 1 else job.tpu_slices
+    text = f"asked for {many} {chosen.pricing} {chosen.type} in {chosen.zone}"
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, **request), CreateSlice(), wake_in=1)
+
+
+def _slice_name(job: Job, k: int) -> str:
+    """What the slice is called in the cloud. Jobs of two stores have the same ids, so where the bucket has a folder for
+    each, the names end with it."""
+    folder = job.bucket.removeprefix("gs://").partition("/")[2]
+    return f"tj-{job.id}-{k}-{folder}" if folder else f"tj-{job.id}-{k}"
 
 
 def _end_queued(job: Job, end: Event) -> Decision:

@@ -124,7 +124,7 @@ REFUSALS = 20
 
 
 def _slice_requested(job: Job, happened: Event, data: _Data) -> Job:
-    asked = Slice(requested_at=happened.at, tpu_slices=job.spec["tpu"].get("slices", 1), **data)
+    asked = Slice(requested_at=happened.at, tpu_slices=job.tpu_slices, **data)
     old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
     kept = tuple(s for s in job.slices if s.k not in old)
     return replace(job, slices=(*kept, asked), then=None)

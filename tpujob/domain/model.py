@@ -94,7 +94,7 @@ class Slice:
     With Multislice one record stands for several TPU slices of one type: they are asked for, are there and are lost as
     one, and their hosts are numbered through, the first slice's first."""
 
-    name: str  #: `tj-<job>-<k>`
+    name: str  #: `tj-<job>-<k>`, and the backend's own word where one bucket has folders of several
     k: int  #: counts from 1
     type: str  #: accelerator type, such as `v4-16`
     zone: str
@@ -208,6 +208,11 @@ class Job:
     @property
     def workdir(self) -> str:
         return f"{self.bucket}/jobs/{self.id}"
+
+    @property
+    def tpu_slices(self) -> int:
+        """How many TPU slices it asks for at once; a record that is older than Multislice asks for one."""
+        return self.spec["tpu"].get("slices", 1)
 
     @property
     def slice(self) -> Slice | None:
