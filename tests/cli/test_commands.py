@@ -283,7 +283,16 @@ def test_ssh_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJob
     assert "no host" in tpujob("ssh", "42", code=4).err
     nowhere = str(tpujob.state / "nowhere")
     api.host_access = HostAccess(
-        host=1, address="127.0.0.1", port=1, user="u", key_file=nowhere, known_hosts_file=nowhere
+        host=1,
+        address="127.0.0.1",
+        port=1,
+        user="u",
+        key_file=nowhere,
+        key_secret="",
+        host_keys=[],
+        instance="",
+        zone="",
+        project="",
     )
     said = tpujob("ssh", "42", "--host", "1", "--", "ls", "-la", code=1)
     assert "no host key is pinned" in said.err

@@ -20,7 +20,7 @@ from tests.contracts.ssh_slices import slice_at
 from tests.contracts.strange_server import StrangeServer
 from tests.emulator.farm_rig import FarmProcess, alive, until
 from tpujob.adapters.ssh import SshHosts, plan_name
-from tpujob.adapters.ssh_keys import host_label, pin
+from tpujob.adapters.ssh_keys import FileKeys, host_label
 from tpujob.domain.model import HostPlan, Slice
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 
@@ -47,7 +47,7 @@ class Rig:
     def slice(self, hosts: int = 2) -> Slice:
         """A slice whose hosts let the adapter and the rig in."""
         bare = slice_at(f"tj-000001-{next(self.numbers)}")
-        both = f"{self.hosts.public_key(bare)}\ntpujob:{self.farm.keys.public_key()}"
+        both = f"{self.hosts.public_key(bare)}\ntpujob:{self.farm.public_key}"
         return slice_at(bare.name, *self.farm.slice(bare.name, hosts, key=both))
 
     def look(self, slice: Slice, host: int, command: str) -> str:
@@ -244,8 +244,8 @@ def test_a_changed_host_key_stops_everything_before_a_byte_is_sent(tmp_path: Pat
         slice = slice_at("tj-000009-1", "127.0.0.1")
         hosts.public_key(slice)
         other = hosts.public_key(slice_at("tj-000009-2")).split()[1]
-        known = tmp_path / slice.name / "known_hosts"
-        pin(known, host_label("127.0.0.1", server.port), "ssh-ed25519", other)
+        label = host_label("127.0.0.1", server.port)
+        FileKeys(tmp_path).pin(slice.name, {label: ("ssh-ed25519", other)})
         for call in (
             lambda: hosts.start(slice, [_plan(0)], timeout=20),
             lambda: hosts.stop(slice, grace=1, timeout=20),
@@ -271,16 +271,6 @@ def test_the_first_contact_pins_the_key(tmp_path: Path):
         hosts.start(slice, [_plan(0)], timeout=20)
     assert impostor.seen == []
     hosts.close()
-
-
-def test_two_first_contacts_that_meet_two_servers_are_noticed(tmp_path: Path):
-    known = tmp_path / "known_hosts"
-    pin(known, "h", "ssh-ed25519", "AAAA")
-    pin(known, "h", "ssh-ed25519", "AAAA")
-    pin(known, "other", "ssh-ed25519", "BBBB")
-    with pytest.raises(HostKeyChanged):
-        pin(known, "h", "ssh-ed25519", "BBBB")
-    assert known.read_text().splitlines() == ["h ssh-ed25519 AAAA", "other ssh-ed25519 BBBB"]
 
 
 def test_the_key_pair_is_made_once_and_kept_to_ourselves(tmp_path: Path):

@@ -49,7 +49,7 @@ class Rig:
         self.access = self.slice("tj-000001-1")
 
     def slice(self, name: str) -> HostAccess:
-        key = f"{self._hosts.public_key(slice_at(name))}\ntpujob:{self.farm.keys.public_key()}"
+        key = f"{self._hosts.public_key(slice_at(name))}\ntpujob:{self.farm.public_key}"
         (address,) = self.farm.slice(name, key=key)
         slice = slice_at(name, address)
         self._hosts.stop(slice, grace=1, timeout=30)
@@ -200,24 +200,24 @@ def test_a_host_that_goes_away_is_said_to_have(null: int, tmp_path: Path):
     assert not alive(number)
 
 
-def test_a_host_that_is_not_pinned_or_has_changed_is_told_nothing(
-    rig: Rig, null: int, tmp_path: Path
-):
+def test_a_host_that_is_not_pinned_or_has_changed_is_told_nothing(rig: Rig, null: int):
     with StrangeServer() as server:
-        stranger: HostAccess = {**rig.access, "address": "127.0.0.1", "port": server.port}
-        with pytest.raises(Transient, match="not found in known_hosts"):
+        at_server: HostAccess = {**rig.access, "address": "127.0.0.1", "port": server.port}
+        stranger = at_server
+        with pytest.raises(TpujobError, match="no host key is pinned for \\[127"):
             open_session(stranger, ["true"], stdin=null, stdout=null, stderr=null)
-        known = tmp_path / "known_hosts"
-        (line,) = Path(rig.access["known_hosts_file"]).read_text().splitlines()
-        known.write_text(f"[127.0.0.1]:{server.port} {line.split(' ', 1)[1]}\n")
-        stranger["known_hosts_file"] = str(known)
-        with pytest.raises(HostKeyChanged):
+        (line,) = rig.access["host_keys"]
+        stranger = {
+            **at_server,
+            "host_keys": [f"[127.0.0.1]:{server.port} {line.split(' ', 1)[1]}"],
+        }
+        with pytest.raises(HostKeyChanged) as caught:
             open_session(stranger, ["true"], stdin=null, stdout=null, stderr=null)
+        assert "tpujob cancel --release" in caught.value.hint, "it does not say what to do"
     assert server.connections == 2
     assert server.seen == []
-    stranger["known_hosts_file"] = str(tmp_path / "none")
-    with pytest.raises(TpujobError, match="no host key is pinned"):
-        open_session(stranger, ["true"], stdin=null, stdout=null, stderr=null)
+    with pytest.raises(TpujobError, match="no host key is pinned for host 0"):
+        open_session({**at_server, "host_keys": []}, ["true"], stdin=null, stdout=null, stderr=null)
 
 
 class Screen:

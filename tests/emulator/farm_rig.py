@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import paramiko
 
-from tpujob.adapters.ssh_keys import SliceKeys
+from tpujob.adapters.ssh_keys import FileKeys, public_line
 
 T = TypeVar("T")
 
@@ -48,7 +48,8 @@ class FarmProcess:
         self.ready = json.loads(ready.read_text())
         self.ssh_port = self.ready["ssh_port"]
         # the adapter's own keys, so that what is made here can be used through it
-        self.keys = SliceKeys(folder / "rig-keys", "rig")
+        self._keys = FileKeys(folder / "rig-keys")
+        self.public_key = public_line(self._keys.private_key("rig"))
 
     def call(self, method: str, path: str, body: Any = None, *, token: str = "") -> Any:
         data = None if body is None else json.dumps(body).encode()
@@ -71,7 +72,7 @@ class FarmProcess:
         body = {
             "zone": "us-central2-b",
             "type": "v4-16",
-            "metadata": {"ssh-keys": f"tpujob:{key or self.keys.public_key()}"},
+            "metadata": {"ssh-keys": f"tpujob:{key or self.public_key}"},
             "hosts": [{"index": i, "physical": f"h{i}", "chips": 4} for i in range(hosts)],
             **more,
         }
@@ -85,7 +86,7 @@ class FarmProcess:
     def ssh(self, address: str, user: str = "tpujob") -> Iterator[paramiko.SSHClient]:
         client = paramiko.SSHClient()
         client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
-        key = str(self.keys.key_file)
+        key = self._keys.key_file("rig")
         try:
             client.connect(
                 address,

@@ -48,7 +48,7 @@ class Rig:
         self.drill = EmulatorClient(self.cloud.control().url, self.cloud.control().token)
 
     def up(self, id: str) -> list[str]:
-        keys = {"ssh-keys": f"tpujob:{self.farm.keys.public_key()}"}
+        keys = {"ssh-keys": f"tpujob:{self.farm.public_key}"}
         self.client.create_queued_resource(queued(id, metadata=keys))
         until(lambda: queued_state(self.client, id) == "ACTIVE", "ACTIVE")
         found = self.client.get_node(name=node_name(id)).network_endpoints

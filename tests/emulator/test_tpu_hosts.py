@@ -57,7 +57,7 @@ def emulator(tmp_path: Path, farm: FarmProcess) -> Iterator[EmulatorProcess]:
 
 
 def ready_slice(slices: CloudTpuSlices, farm: FarmProcess) -> Present:
-    slices.create(SLICE, job_id="000001", public_key=farm.keys.public_key(), timeout=20)
+    slices.create(SLICE, job_id="000001", public_key=farm.public_key, timeout=20)
 
     def there() -> Present | None:
         seen = slices.look(SLICE, timeout=20)

@@ -41,7 +41,16 @@ def test_every_call_arrives_and_its_answer_comes_back(
     api.happened["000042"] = [event_view(1, "queued", "created"), event_view(2, "running", "runs")]
     api.pages = [LogPage(lines=[log_line(0, "a")], cursor="", done=False)]
     api.host_access = HostAccess(
-        host=1, address="127.1.0.2", port=22, user="tpujob", key_file="k", known_hosts_file="h"
+        host=1,
+        address="127.1.0.2",
+        port=22,
+        user="tpujob",
+        key_file="k",
+        key_secret="",
+        host_keys=["127.1.0.2 ssh-ed25519 AAAA"],
+        instance="",
+        zone="us-central2-b",
+        project="p",
     )
     assert checked.list() == [job]
     assert checked.get("42") == job

@@ -10,17 +10,20 @@ Fabric's `run()` is not used: it keeps all output, joins it again for every chun
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 import logging
 import secrets
-import shlex
+import threading
 import time
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Generator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tpujob.adapters.ssh_keys import host_label, pin
-from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
+from tpujob.adapters.ssh_keys import host_label
+from tpujob.adapters.ssh_known import Known
+from tpujob.adapters.ssh_reach import IAP_HINT, Line, Tunnel
+from tpujob.errors import Refused, TpujobError, Transient
 
 if TYPE_CHECKING:
     import paramiko
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = (
     10.0  #: seconds for each of TCP, banner and login; a dropped SYN would hang for minutes
 )
+TUNNEL_TIMEOUT = 30.0  #: the same through IAP: a program has to start, and to get a token
 KEEPALIVE = 15  #: seconds; paramiko sends none unless told to
+THREAD_PATIENCE = 5.0  #: seconds; a thread whose socket is closed ends at once
 MAX_OUTPUT = 64 * 1024  #: bytes kept of a command's output, from its end
 MAX_FLOOD = 16 * 1024 * 1024  #: bytes after which a command is given up
 
@@ -42,14 +47,18 @@ class Target:
     address: str
     port: int
     user: str
-    key_file: Path
-    known_hosts_file: Path
+    key: str = field(repr=False)  #: the private half, as OpenSSH writes it
+    tunnel: Tunnel | None = None  #: None: by TCP
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
     code: int
     text: str  #: stdout and stderr as they came, the last 64 KiB
+
+
+class NoLogin(Transient):
+    """The host does not accept the key."""
 
 
 class Deadline:
@@ -69,40 +78,46 @@ class Deadline:
 
 
 class Link:
-    """A connection. `abort` may be called from any thread, and ends whatever another one waits for."""
+    """A connection that is made by `open`. `abort` may be called from any thread, and ends whatever another one waits
+    for; afterwards it may be opened again."""
 
-    def __init__(self, target: Target, *, first_contact: bool) -> None:
-        """Nothing is sent yet. `first_contact`: a host without a pinned key gets its key pinned; else it is refused."""
+    def __init__(self, target: Target, known: Known) -> None:
+        """Nothing is sent yet."""
         self.target = target
-        self._connection = _connection(target)
-        client = self._connection.client
-        client.set_missing_host_key_policy(_policy(target, first_contact))
-        if target.known_hosts_file.exists():
-            client.load_host_keys(str(target.known_hosts_file))
+        self._known = known
+        self._connection: Any = None  # a fabric.Connection, whose inferred types are wrong
+        self._line: Line | None = None
 
     def open(self, deadline: Deadline) -> None:
-        """Connect, compare the host key, log in. Raises Transient, HostKeyChanged."""
-        patience = max(1.0, deadline.at_most(CONNECT_TIMEOUT))
-        self._connection.connect_timeout = patience
-        for name in ("banner_timeout", "auth_timeout", "channel_timeout"):
-            self._connection.connect_kwargs[name] = patience
+        """Connected and logged in afterwards, the host key compared before. Raises Transient, HostKeyChanged."""
+        if self._connection is not None:
+            return
+        most = CONNECT_TIMEOUT if self.target.tunnel is None else TUNNEL_TIMEOUT
+        patience = max(1.0, deadline.at_most(most))
         with self._translated():
-            self._connection.open()
+            target = self.target
+            self._line = line = Line(target.address, target.port, target.tunnel, patience)
+            # named here as well: another thread may abort, which takes them from us
+            self._connection = connection = _connection(target, line, self._known, patience)
+            connection.open()
             self.transport.set_keepalive(KEEPALIVE)
 
     @property
     def transport(self) -> paramiko.Transport:
-        transport = self._connection.client.get_transport()
+        transport = self._connection.client.get_transport() if self._connection else None
         if transport is None:
             raise Transient("the connection is closed")
         return transport
 
-    def run(self, argv: Sequence[str], deadline: Deadline) -> Output:
-        """Run one command, every argument quoted, without input. Raises Transient when the connection breaks, the
+    def run(self, command: str, deadline: Deadline, *, stdin: bytes = b"") -> Output:
+        """Run one line of shell, in the home folder, with that input. Raises Transient when the connection breaks, the
         command is killed, or the deadline passes (the command may then live on)."""
         with self._translated(), contextlib.closing(self.session(deadline)) as channel:
             channel.set_combine_stderr(True)
-            channel.exec_command(shlex.join(argv))
+            channel.exec_command(command)
+            if stdin:
+                channel.settimeout(deadline.at_most(3600))
+                channel.sendall(stdin)
             channel.shutdown_write()
             text = _bounded(channel, deadline)
             code = channel.recv_exit_status()
@@ -113,21 +128,32 @@ class Link:
     def session(self, deadline: Deadline) -> paramiko.Channel:
         return self.transport.open_session(timeout=deadline.at_most(CONNECT_TIMEOUT))
 
-    @contextlib.contextmanager
-    def files(self, deadline: Deadline) -> Generator[Files]:
-        """An SFTP session. Raises Refused when the host cannot take or show a file."""
+    def put(self, path: str, data: bytes, deadline: Deadline) -> None:
+        """Write a file of mode 0600, whole or not at all; a relative path is below the home folder. Raises Refused
+        when the host cannot take it."""
         import paramiko
 
+        temporary = f"{path}.{secrets.token_hex(6)}.tmp"
         with self._translated(sftp=True), contextlib.closing(self.session(deadline)) as channel:
             channel.settimeout(max(0.1, deadline.left()))
             channel.invoke_subsystem("sftp")
             with contextlib.closing(paramiko.SFTPClient(channel)) as client:
-                yield Files(client)
+                with client.open(temporary, "wb") as file:
+                    file.chmod(0o600)  # before there is anything to read
+                    file.set_pipelined(True)
+                    file.write(data)
+                client.posix_rename(temporary, path)
 
     def abort(self) -> None:
         """Close, whatever state it is in. Safe to repeat."""
-        with contextlib.suppress(Exception):
-            self._connection.client.close()
+        connection, line = self._connection, self._line
+        self._connection = self._line = None
+        if line is not None:
+            line.hang_up()  # else paramiko's thread would sleep on, up to 0.1 s
+        if connection is not None:
+            _close(connection)
+        if line is not None:
+            line.close()
 
     @contextlib.contextmanager
     def _translated(self, *, sftp: bool = False) -> Generator[None]:
@@ -137,75 +163,75 @@ class Link:
             self.abort()
             raise
         except Exception as error:
-            transport = self._connection.client.get_transport()
-            alive = transport is not None and transport.is_active()
+            ours = _explained(error, self._line, sftp=sftp and self._is_well())
             self.abort()
-            raise _explained(error, self.target, sftp=sftp and alive) from error
+            raise ours from error
+
+    def _is_well(self) -> bool:
+        transport = self._connection.client.get_transport() if self._connection else None
+        return transport is not None and transport.is_active()
 
 
-class Files:
-    """The few things done with files on a host. Relative paths are below the home folder."""
-
-    def __init__(self, client: paramiko.SFTPClient) -> None:
-        self._client = client
-
-    def home(self) -> str:
-        return self._client.normalize(".")
-
-    def folder(self, path: str) -> None:
-        """Afterwards the folder is there; a new one is 0700."""
-        try:
-            self._client.mkdir(path, 0o700)
-        except OSError:
-            self._client.stat(path)  # raises, unless it was there before
-
-    def size(self, path: str) -> int | None:
-        """None: there is no such file."""
-        try:
-            return self._client.stat(path).st_size
-        except FileNotFoundError:
-            return None
-
-    def put(self, path: str, data: bytes) -> None:
-        """Write a file of mode 0600, whole or not at all."""
-        temporary = f"{path}.{secrets.token_hex(6)}.tmp"
-        with self._client.open(temporary, "wb") as file:
-            file.chmod(0o600)  # before there is anything to read
-            file.set_pipelined(True)
-            file.write(data)
-        self._client.posix_rename(temporary, path)
+def _close(connection: Any) -> None:
+    """Its thread is gone afterwards too."""
+    transport = connection.client.get_transport()
+    with contextlib.suppress(Exception):
+        connection.client.close()
+    if transport is not None and transport is not threading.current_thread():
+        transport.join(THREAD_PATIENCE)
 
 
-def _connection(target: Target) -> Any:  # a fabric.Connection, whose inferred types are wrong
+def _connection(target: Target, line: Line, known: Known, patience: float) -> Any:
     import fabric
-    from paramiko import SSHConfig
 
-    # an explicit, empty ssh_config keeps the user's and the system's out: they can name proxies and other keys;
-    # lazy keeps fabric.yml out as well
-    config = fabric.Config(ssh_config=SSHConfig(), lazy=True)
-    return fabric.Connection(
+    connection: Any = fabric.Connection(
         target.address,
         user=target.user,
         port=target.port,
-        config=config,
+        config=_config(),
         forward_agent=False,
         connect_kwargs={
-            "key_filename": str(target.key_file),
+            "pkey": _private_key(target.key),
             "allow_agent": False,
             "look_for_keys": False,
+            "sock": line.socket,
+            "banner_timeout": patience,
+            "auth_timeout": patience,
+            "channel_timeout": patience,
         },
     )
+    connection.connect_timeout = patience
+    connection.client.set_missing_host_key_policy(_policy(target, known))
+    return connection
 
 
-def _policy(target: Target, first_contact: bool) -> Any:
+@functools.cache
+def _config() -> Any:
+    """An explicit, empty ssh_config keeps the user's and the system's out: they can name proxies and other keys; lazy
+    keeps fabric.yml out as well. One for all connections: it is only read, and takes a millisecond to make."""
+    import fabric
+    from paramiko import SSHConfig
+
+    return fabric.Config(ssh_config=SSHConfig(), lazy=True)
+
+
+@functools.lru_cache(maxsize=8)
+def _private_key(text: str) -> Any:
     import paramiko
 
-    class PinAtFirstContact(paramiko.MissingHostKeyPolicy):
+    return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
+
+
+def _policy(target: Target, known: Known) -> Any:
+    """Asked about every host key, as the client itself is told of none; raises unless the key is believed."""
+    import paramiko
+
+    class Believe(paramiko.MissingHostKeyPolicy):
         def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:  # noqa: ARG002
             label = host_label(target.address, target.port)
-            pin(target.known_hosts_file, label, key.get_name(), key.get_base64())
+            known.check(label, (key.get_name(), key.get_base64()))
 
-    return PinAtFirstContact() if first_contact else paramiko.RejectPolicy()
+    return Believe()
 
 
 def _bounded(channel: paramiko.Channel, deadline: Deadline) -> str:
@@ -220,21 +246,21 @@ def _bounded(channel: paramiko.Channel, deadline: Deadline) -> str:
             raise Transient("a command that should answer in one line printed without end")
 
 
-def _explained(error: Exception, target: Target, *, sftp: bool) -> TpujobError:
+def _explained(error: Exception, line: Line | None, *, sftp: bool) -> TpujobError:
     """The vendor's error in our words. `sftp`: it came from a file operation while the connection was well."""
     import paramiko
-    from paramiko.ssh_exception import NoValidConnectionsError
 
-    if isinstance(error, paramiko.BadHostKeyException):
-        return HostKeyChanged(
-            f"{target.address} shows another host key than at the first contact; nothing was sent to it"
-        )
     if isinstance(error, paramiko.AuthenticationException):
-        return Transient("the host does not accept the key of the slice")
+        return NoLogin("the host does not accept the key of the slice")
+    said = line.last_words() if line is not None else ""
+    if said:
+        return Transient(f"the tunnel through IAP does not come about: {said}", hint=IAP_HINT)
     if isinstance(error, TimeoutError):
         return Transient("no answer in time")
-    if isinstance(error, NoValidConnectionsError):
+    if isinstance(error, ConnectionRefusedError):
         return Transient("connection refused")
     if sftp and isinstance(error, (OSError, paramiko.SFTPError)):
         return Refused(f"cannot write to the host: {error}", cause="SETUP")
+    if isinstance(error, OSError) and error.strerror:
+        return Transient(error.strerror)
     return Transient(str(error) or "the connection broke")

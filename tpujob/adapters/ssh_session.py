@@ -15,20 +15,23 @@ import struct
 import termios
 import threading
 import tty
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from tpujob.adapters.ssh_connection import Deadline, Link, Target
-from tpujob.errors import TpujobError, Transient
+from tpujob.adapters.ssh_keys import read_pins
+from tpujob.adapters.ssh_known import Known
+from tpujob.adapters.ssh_reach import Tunnel
+from tpujob.errors import NotFound, TpujobError, Transient
 from tpujob.ports import HostAccess
 
 if TYPE_CHECKING:
     import paramiko
 
 CHUNK = 32 * 1024
-CONNECT_SECONDS = 30.0
+CONNECT_SECONDS = 60.0
 UNKNOWN_END = 255  #: the exit code for a command that a signal ended, as OpenSSH's client gives it
 NO_READER = 141  #: the exit code when nobody reads our output any more, as a shell gives it
 
@@ -41,10 +44,19 @@ def open_session(
     stdout: int = 1,
     stderr: int = 2,
     term: str = "xterm-256color",
+    tunnel: Sequence[str] = ("gcloud",),
+    secret: Callable[[str], str] | None = None,
 ) -> int:
     """Run `command`, each argument taken as it is, or a shell; returns its exit code. A shell gets a terminal when
-    `stdin` is one. Raises Transient when the host cannot be reached or goes away, HostKeyChanged."""
-    link = Link(_target(access), first_contact=False)
+    `stdin` is one. `tunnel` is the program for hosts behind IAP; `secret` reads a secret by its name, with the user's
+    own rights. Raises Transient when the host cannot be reached or goes away, HostKeyChanged."""
+    pins = read_pins("\n".join(access["host_keys"]))
+    if not pins:
+        raise TpujobError(
+            f"no host key is pinned for host {access['host']}",
+            hint="The backend pins it when it first reaches the host; `tpujob show JOB` says how far it is.",
+        )
+    link = Link(_target(access, tunnel, secret), Known(pins, hosts=1, trust_new=False))
     deadline = Deadline(CONNECT_SECONDS)
     where = f"host {access['host']} ({access['address']}): "
     try:
@@ -73,17 +85,26 @@ def open_session(
         link.abort()
 
 
-def _target(access: HostAccess) -> Target:
-    known_hosts = Path(access["known_hosts_file"])
-    if not known_hosts.exists():
-        raise TpujobError(f"no host key is pinned for host {access['host']}")
-    return Target(
-        address=access["address"],
-        port=access["port"],
-        user=access["user"],
-        key_file=Path(access["key_file"]),
-        known_hosts_file=known_hosts,
-    )
+def _target(
+    access: HostAccess, tunnel: Sequence[str], secret: Callable[[str], str] | None
+) -> Target:
+    through = None
+    if access["instance"]:
+        through = Tunnel(access["instance"], access["zone"], access["project"], tuple(tunnel))
+    key = _key(access, secret)
+    return Target(access["address"], access["port"], access["user"], key, through)
+
+
+def _key(access: HostAccess, secret: Callable[[str], str] | None) -> str:
+    if access["key_secret"] and secret is not None:
+        return secret(access["key_secret"])
+    try:
+        return Path(access["key_file"]).read_text(encoding="ascii")
+    except OSError as error:
+        raise NotFound(
+            f"the key of host {access['host']} is not on this machine",
+            hint="Run `tpujob ssh` where the backend runs; a backend on Google Cloud must keep keys in Secret Manager.",
+        ) from error
 
 
 def _carry_output(channel: paramiko.Channel, terminal: int | None, stdout: int, stderr: int) -> int:

@@ -1,0 +1,123 @@
+"""How a host is reached: by TCP at its external or internal address, or through IAP, by a program that carries the
+bytes as a ProxyCommand of ssh does.
+
+`gcloud compute start-iap-tunnel INSTANCE PORT --listen-on-stdin` is that program; another one that takes the same words
+may be set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from typing import IO, Literal
+
+from tpujob.domain.model import Endpoint
+from tpujob.errors import Refused, Transient
+
+Reach = Literal["external", "internal", "iap"]
+
+#: programs at once for hosts reached through IAP; each is a Python of about 100 MB
+MAX_TUNNELS = 8
+_NAME = re.compile(r"[a-z0-9][-a-z0-9._]{0,252}")
+_LAST_WORDS = 2000  #: bytes of what a tunnel said, from its end
+_PATIENCE = 5.0  #: seconds for a tunnel to end by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """The way through IAP to one host."""
+
+    instance: str  #: the name of the host's machine in Compute Engine
+    zone: str
+    project: str
+    program: tuple[str, ...] = ("gcloud",)
+
+    def command(self, port: int) -> list[str]:
+        """Raises Refused for names that are none: they would be options of the program."""
+        for word in (self.instance, self.zone, self.project.replace(":", ".")):
+            if not _NAME.fullmatch(word):
+                raise Refused(f"{word[:60]!r} cannot be the name of a machine", cause="SETUP")
+        where = (f"--project={self.project}", f"--zone={self.zone}")
+        words = ("compute", "start-iap-tunnel", self.instance, str(port), "--listen-on-stdin")
+        return [*self.program, *words, *where]
+
+
+def address(endpoint: Endpoint, reach: Reach) -> str:
+    """Where the host is, and how it is called; empty: it has no such address."""
+    return (
+        endpoint.external_ip or endpoint.internal_ip
+        if reach == "external"
+        else endpoint.internal_ip
+    )
+
+
+class Line:
+    """Bytes to and from a host's SSH server. `close` may be called by any thread, and more than once."""
+
+    def __init__(self, address: str, port: int, tunnel: Tunnel | None, patience: float) -> None:
+        """Connected afterwards; a tunnel may still be on its way. Raises OSError, Transient."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: IO[bytes] | None = None
+        if tunnel is None:
+            self.socket = socket.create_connection((address, port), patience)
+            # else a small packet waits for the answer to the one before: 40 ms, several times a login
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
+            self.socket = self._carried_by(tunnel.command(port))
+
+    def last_words(self) -> str:
+        """The last line that a tunnel has printed; empty: none, or there is no tunnel."""
+        if self._said is None or self._said.closed:
+            return ""
+        size = self._said.seek(0, 2)
+        self._said.seek(max(0, size - _LAST_WORDS))
+        lines = self._said.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
+
+    def hang_up(self) -> None:
+        """Whoever reads or writes is woken."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.close()
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._said is not None:
+            self._said.close()
+
+    def _carried_by(self, command: list[str]) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the line; a full pipe would stop the program
+        try:
+            with theirs:
+                end = theirs.fileno()
+                self._process = subprocess.Popen(
+                    command, stdin=end, stdout=end, stderr=self._said, start_new_session=True
+                )
+        except OSError as error:
+            ours.close()
+            self._said.close()
+            raise Transient(
+                f"cannot start {command[0]}, which carries SSH through IAP: {error.strerror}",
+                hint="Install the Google Cloud SDK where the backend runs, or set `ssh: internal` or `ssh: external` "
+                "in the context.",
+            ) from error
+        return ours
+
+
+#: what to check when a tunnel does not come about
+IAP_HINT = (
+    "IAP needs the role roles/iap.tunnelResourceAccessor and a firewall rule that lets 35.235.240.0/20 in at port 22; "
+    "`tpujob doctor` checks both."
+)
