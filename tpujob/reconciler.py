@@ -187,10 +187,9 @@ class Reconciler:
         physical = [r.physical for r in reports]
         for found in nonfinite.accusations(job, physical):
             if found.op_id not in self._accused:
-                zone = next((s.zone for s in job.slices[::-1]), "")
                 self.store.accuse(
                     found.physicals,
-                    zone=zone,
+                    zone=found.zone,
                     weight=found.weight,
                     reason=found.reason,
                     op_id=found.op_id,

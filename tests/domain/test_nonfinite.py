@@ -72,6 +72,15 @@ def test_a_machine_that_a_replay_names_is_accused_alone() -> None:
     assert "device 2 of host 1" in found[0].reason
 
 
+def test_a_machine_is_remembered_with_the_zone_that_it_is_in_not_the_one_the_job_went_to() -> None:
+    bad = attempt(1, "a", cause=Cause.BAD_HOST, host=0)
+    there = job_in(State.RUNNING).slices[0]
+    elsewhere = replace(there, name="tj-000001-2", k=2, zone="europe-west4-a")
+    moved = replace(job(bad, attempt(2, cause=None)), slices=(there, elsewhere))
+    (found,) = nonfinite.accusations(moved, ())
+    assert found.zone == "us-central2-b"
+
+
 def test_who_comes_past_the_step_on_other_hardware_accuses_the_machines_before() -> None:
     def now(step: int) -> Job:
         newest = attempt(2, cause=None, progress=Progress(step=step))

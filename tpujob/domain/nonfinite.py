@@ -20,6 +20,7 @@ class Accusation:
     """Something to hold against machines; `op_id` is the same however often it is found."""
 
     physicals: tuple[str, ...]
+    zone: str  #: that they are in
     weight: float
     reason: str
     op_id: str
@@ -95,22 +96,24 @@ def _named(job: Job, attempt: Attempt) -> Accusation:
     known = host is not None and host < len(attempt.physical)
     machine = (attempt.physical[host],) if known and host is not None else ()
     said = verdict.text if verdict and verdict.text else "its TPU does not work"
-    return Accusation(
-        tuple(m for m in machine if m), NAMED, _reason(job, attempt, said), _op(job, attempt)
-    )
+    return _accusation(job, attempt, machine, NAMED, said)
 
 
 def _one_of(job: Job, attempt: Attempt) -> Accusation:
-    machines = tuple(p for p in attempt.physical if p)
+    machines = [p for p in attempt.physical if p]
     step = attempt.verdict.step if attempt.verdict else None
     at = "" if step is None else f" at step {step}"
     said = f"not finite{at}; the step passed on other hardware"
     weight = NAMED if len(machines) == 1 else ONE_OF_SEVERAL
-    return Accusation(machines, weight, _reason(job, attempt, said), _op(job, attempt))
+    return _accusation(job, attempt, machines, weight, said)
 
 
-def _reason(job: Job, attempt: Attempt, said: str) -> str:
-    return f"job {job.id} attempt {attempt.number}: {said}"[:200]
+def _accusation(
+    job: Job, attempt: Attempt, machines: Sequence[str], weight: float, said: str
+) -> Accusation:
+    zone = next((s.zone for s in job.slices if s.name == attempt.slice), "")
+    reason = f"job {job.id} attempt {attempt.number}: {said}"[:200]
+    return Accusation(tuple(m for m in machines if m), zone, weight, reason, _op(job, attempt))
 
 
 def _op(job: Job, attempt: Attempt) -> str:
