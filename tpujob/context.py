@@ -6,8 +6,11 @@ One YAML file each, `<state>/contexts/NAME.yaml`, made by `tpujob init` and free
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
+import string
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -23,6 +26,8 @@ from tpujob.domain.specerrors import Allowed, bad_spec, problems
 from tpujob.errors import BadRequest, BadSpec, NotFound
 from tpujob.settings import CONTEXT_NAME, LOCAL, Settings, drawn, prepare, put
 
+#: characters of the word by which a backend knows its own; a slice's name has 63 in all
+MAX_OWNER = 36
 #: calls a minute of the Cloud TPU API that a context's backend makes at most, unless the file says otherwise
 CALLS_PER_MINUTE = 600
 
@@ -152,11 +157,19 @@ _ALLOWED: Allowed = {
 def owner(settings: Settings, context: Context) -> str:
     """The word that tells what this context's backend made from what others did in the same project and bucket: jobs of
     two stores have the same ids. Of a store in Firestore it is the database's; a file is drawn one when it is first
-    asked for. It is a label's value, a part of names, and a folder."""
+    asked for. It is a label's value, the end of slices' names, and a folder; its last character is a letter."""
     if context.store == "firestore":
-        word = context.project.replace(":", "-").replace(".", "-")
-        return word if context.database == "(default)" else f"{word}-{context.database}"[:63]
-    return drawn(settings.home / "owner", prefix=settings.user[:20])
+        place = f"{context.project}-{context.database.strip('()')}"
+        word = re.sub(r"[^a-z0-9]+", "-", place.removesuffix("-default"))
+        if len(word) > MAX_OWNER:
+            word = f"{word[: MAX_OWNER - 9]}-{hashlib.sha256(word.encode()).hexdigest()[:8]}"
+        return f"{word}-fs"
+    user = re.sub(r"[^a-z0-9]+", "-", settings.user).strip("-")
+    return drawn(settings.home / "owner", lambda: f"{user[:20] or 'user'}-{_letters(6)}")
+
+
+def _letters(count: int) -> str:
+    return "".join(secrets.choice(string.ascii_lowercase) for _ in range(count))
 
 
 def site(context: Context, owner: str) -> Site:

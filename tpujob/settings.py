@@ -12,7 +12,7 @@ import os
 import pwd
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ class Settings:
         """What a client shows to the backend. Made on the first call; the same for all callers, also at once."""
         if not self.token_file.exists():
             prepare(self)
-        return drawn(self.token_file, size=32)
+        return drawn(self.token_file, lambda: os.urandom(32).hex())
 
 
 def load(
@@ -286,11 +286,10 @@ def _context(path: Path) -> str:
     return found
 
 
-def drawn(path: Path, *, size: int = 3, prefix: str = "") -> str:
-    """A word that nobody else has, of so many random bytes. Drawn on the first call; the same for all callers, also at
-    once."""
+def drawn(path: Path, draw: Callable[[], str]) -> str:
+    """A word that is drawn on the first call and kept there; the same for all callers, also at once."""
     if not path.exists():
-        _put_first(path, f"{prefix}-{os.urandom(size).hex()}" if prefix else os.urandom(size).hex())
+        _put_first(path, draw())
     return path.read_text(encoding="utf-8").strip()
 
 

@@ -80,7 +80,8 @@ def node_ids(slice: Slice) -> tuple[str, ...]:
     return tuple(f"{slice.name}-{place}" for place in range(slice.tpu_slices))
 
 
-_ONE_OF_SEVERAL = re.compile(r"(tj-[0-9]+-[0-9]+)-([0-9]{1,4})")
+#: what may stand between the numbers is a backend's word, which ends in a letter
+_ONE_OF_SEVERAL = re.compile(r"(tj-[0-9]+-[0-9]+(?:-[a-z][-a-z0-9]*[a-z])?)-([0-9]{1,4})")
 
 
 def slice_of(node_id: str) -> tuple[str, int]:

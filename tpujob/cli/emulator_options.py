@@ -34,7 +34,7 @@ AnyHost = Annotated[
 
 def slice_or_id(target: str) -> str:
     """What the emulator knows: slices and job ids. A job's name is the backend's to resolve."""
-    if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+(-\d+)?", target):
+    if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+(-[-a-z0-9]+)?", target):
         return target
     from tpujob.cli.backend import connect
 
