@@ -71,6 +71,7 @@ class Daemon:
         self.host_lock: Optional[int] = None
         self.supervision: Optional[Supervision] = None  #: while the program runs, and after
         self.place = Bare()  #: what set-up, the check and the program run in
+        self.keeping: Optional[threading.Thread] = None  #: while the environment goes to the bucket
         self.compiled: Optional[Compiled] = None  #: the programs that were compiled before
         self.wake = Wake()
         for each in SIGNALS:
@@ -179,7 +180,9 @@ class Daemon:
             self.place = container
         elif asked:
             means = (self.storage, self.log.note, self._step, self._aside)
-            self.place = Builder(self.plan, bundles, *means).make()
+            builder = Builder(self.plan, bundles, *means)
+            self.place = builder.make()
+            self.keeping = builder.keeping
 
     def _step(self, argv: List[str], cwd: str, variables: Dict[str, str]) -> int:
         """One step on the way to an environment, which nothing of the program's may change."""
@@ -456,6 +459,8 @@ class Daemon:
             self._ship_file(name)
         if self.compiled is not None and self.plan["host"] == 0:
             self.compiled.finish(whole=code == 0)
+        if self.keeping is not None:
+            self.keeping.join(FINAL_PATIENCE)
         if not flushed:
             self.log.finish(FINAL_PATIENCE)
 

@@ -91,6 +91,7 @@ class Builder:
         self._plan, self._asked, self._bundles = plan, plan["environment"], bundles
         self._storage, self._note, self._run, self._aside = storage, note, run, aside
         self._kind, self._file = str(self._asked["kind"]), str(self._asked["file"])
+        self.keeping: Optional[threading.Thread] = None  #: puts what was built into the bucket
 
     def make(self) -> Built:
         """The environment, there and whole afterwards. Raises Failure."""
@@ -199,7 +200,8 @@ class Builder:
             finally:
                 _remove(archive)
 
-        threading.Thread(target=put, name="keep", daemon=True).start()
+        self.keeping = threading.Thread(target=put, name="keep", daemon=True)
+        self.keeping.start()
         return None
 
     # Steps

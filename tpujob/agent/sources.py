@@ -18,7 +18,7 @@ FORMAT = (
 #: what makes a line of a requirements file depend on other files of the bundle
 _INCLUDES = re.compile(r"^(?:-r|-c|--requirement|--constraint)[ =]*(?P<file>\S+)")
 _LOCAL = re.compile(
-    r"^(?:-e|--editable|-f|--find-links)[ =]*(?!https?:|git\+|gs:)|^(?:\.|/|file:)|@ *(?:file:|\.|/)"
+    r"^(?:-e|--editable|-f|--find-links)(?![ =]*(?:https?:|git\+|gs:))|^(?:\.|/|file:)|@ *(?:file:|\.|/)"
     r"|^(?!https?:)[^@ ]+\.(?:whl|zip|tar\.gz)(?: |$)"
 )
 _LOCAL_CONDA = re.compile(r"^\s*-\s*(?:-r|-c|-e|\.|/|file:)", re.M)

@@ -1,0 +1,120 @@
+"""Programs in a container. A stand-in for docker runs what it is given as a process of this machine, and keeps what it
+was told; that a real container sees a TPU is not shown here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.host import Host, until
+
+IMAGE = "ghcr.io/lab/train@sha256:" + "0" * 64
+DOCKER = """\
+#!/usr/bin/env python3
+import os, signal, sys
+told, words = os.environ["TOLD"], sys.argv[1:]
+with open(told, "a") as file:
+    file.write(" ".join(words) + "\\n")
+name = next((w.partition("=")[2] for w in words if w.startswith("--name=")), words[-1])
+pid_file = os.path.join(os.path.dirname(told), name.replace("/", "_") + ".pid")
+if words[0] == "version":
+    print("27.0")
+elif words[0] == "image":
+    if not os.path.exists(told + ".pulled"):
+        sys.exit(1)
+    print("-" if words[3] == "-" else "ghcr.io/lab/train@sha256:0 sha256:1")
+elif words[0] == "pull":
+    print("pulling", words[1])
+    open(told + ".pulled", "w").close()
+elif words[0] == "kill":
+    os.kill(int(open(pid_file).read()), getattr(signal, words[1].partition("=")[2]))
+    print(name)
+elif words[0] == "run":
+    given = {w.partition("=")[0]: w.partition("=")[2] for w in words if w.startswith("--")}
+    env = dict(line.rstrip("\\n").split("=", 1) for line in open(given["--env-file"]))
+    env["PATH"] = os.environ["PATH"]
+    with open(pid_file, "w") as file:
+        file.write(str(os.getpid()))
+    os.chdir(given["--workdir"])
+    program = words[words.index(os.environ["IMAGE"]) + 1 :]
+    os.execvpe(program[0], program, env)
+"""
+
+
+@pytest.fixture
+def told(host: Host) -> Path:
+    """What docker was told, a line for each call."""
+    tools = host.home / "tools"
+    tools.mkdir()
+    (tools / "docker").write_text(DOCKER)
+    (tools / "docker").chmod(0o755)
+    told = host.home / "told"
+    host.env.update(PATH=f"{tools}:{host.env['PATH']}", TOLD=str(told), IMAGE=IMAGE)
+    return told
+
+
+def image(**more: Any) -> dict[str, Any]:
+    """What a plan says of it."""
+    asked = {"kind": "docker", "image": IMAGE, "args": ["--shm-size=1g"]}
+    return {"environment": asked, "shared": "gs://shed/cache", **more}
+
+
+def calls(told: Path, verb: str) -> list[str]:
+    return [line for line in told.read_text().splitlines() if line.startswith(verb + " ")]
+
+
+def test_set_up_and_program_run_in_the_image_with_the_host_at_hand(host: Host, told: Path) -> None:
+    program = "echo $TPUJOB_JOB $COLOUR $HOME; pwd"
+    report = host.run(program, env={"COLOUR": "a b"}, setup="echo prepared", **image())
+    assert report["exit_code"] == 0, host.bucket.log()
+    log = host.bucket.log()
+    assert "[env] pulling " + IMAGE in log
+    assert "[tpujob] environment: image ghcr.io/lab/train@sha256:0" in log
+    assert "[setup] prepared" in log
+    home = host.home / ".tpujob"
+    assert f"000042 a b {home}/home" in log
+    _, run = calls(told, "run")
+    options, _, command = run.partition(f" --shm-size=1g {IMAGE} ")
+    assert command == f"bash -c {program}"
+    for option in ("--rm", "--init", "--privileged", "--net=host", f"--volume={home}:{home}"):
+        assert option in options.split()
+    assert "COLOUR" not in options, "other users see a command line"
+    assert len(calls(told, "rm")) == 2, "nothing of it is left"
+    assert list((home / "containers").iterdir()) == []
+    host.run("true", attempt=2, **image())
+    assert len(calls(told, "pull")) == 1
+
+
+def test_a_stop_is_told_to_the_container(host: Host, told: Path) -> None:
+    program = "trap 'echo saving; exit 75' TERM; echo up; while :; do sleep 0.05; done"
+    host.start(program, **image())
+    until(lambda: "up" in host.bucket.log(), "the program's first line")
+    host.agent("stop", "--grace", 5)
+    assert host.ended()["exit_code"] == 75
+    assert "saving" in host.bucket.log()
+    (kill,) = calls(told, "kill")
+    assert kill.startswith("kill --signal=SIGTERM tpujob-000042-1-")
+    assert calls(told, "rm")
+
+
+def test_what_a_dead_agent_left_running_is_removed(host: Host, told: Path) -> None:
+    names = host.home / ".tpujob" / "containers"
+    names.mkdir(parents=True)
+    (names / "tpujob-000041-1-9-1").touch()
+    host.run("true")
+    assert calls(told, "rm") == ["rm --force tpujob-000041-1-9-1"]
+    assert list(names.iterdir()) == []
+
+
+def test_a_host_without_docker_says_so(host: Host) -> None:
+    tools = host.home / "tools"
+    tools.mkdir()
+    for name in ("bash", "env"):
+        (tools / name).symlink_to(Path("/usr/bin") / name)
+    host.env["PATH"] = str(tools)
+    report = host.run("echo never", **image())
+    assert report["cause"] == "SETUP"
+    assert report["error"].startswith("docker is not on this host; take a runtime_version that has")

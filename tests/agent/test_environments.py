@@ -1,0 +1,290 @@
+"""The environment that a job names: built once on a host, found again, kept in the bucket, never half taken for whole.
+
+Real `venv`, `pip` and `uv`, with a package that the bundle itself brings, so that no index is asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import shutil
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.host import Host, until
+from tpujob.agent import sources
+from tpujob.agent.base import Failure
+
+NAME = "tinypkg-1.0-py3-none-any.whl"
+ASK = "python3 -c 'import sys, tinypkg; print(tinypkg.NUMBER, sys.prefix)'; echo in $VIRTUAL_ENV"
+
+
+def wheel() -> bytes:
+    """A package of one line, as its own wheel: the same bytes every time."""
+    files = {
+        "tinypkg.py": "NUMBER = 42\n",
+        "tinypkg-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tinypkg\nVersion: 1.0\n",
+        "tinypkg-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "tinypkg-1.0.dist-info/entry_points.txt": "[console_scripts]\ntiny = tinypkg:main\n",
+    }
+    records = [
+        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip('=')},{len(text)}"
+        for name, text in files.items()
+    ]
+    record = "tinypkg-1.0.dist-info/RECORD"
+    files[record] = "\n".join([*records, f"{record},,"]) + "\n"
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), text)
+    return packed.getvalue()
+
+
+def bundle(host: Host, **files: str | bytes) -> list[str]:
+    """A bundle of these files, `_` for `.` in their names, and the wheel."""
+    packed = io.BytesIO()
+    content = {"wheels/" + NAME: wheel(), **{n.replace("_", "."): t for n, t in files.items()}}
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, given in content.items():
+            data = given.encode() if isinstance(given, str) else given
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return [host.bucket.bundle(packed.getvalue())]
+
+
+def hashed() -> str:
+    digest = hashlib.sha256(wheel()).hexdigest()
+    return f"--no-index\n--find-links wheels\ntinypkg==1.0 --hash=sha256:{digest}\n"
+
+
+PLAIN = "--no-index\n--find-links wheels\ntinypkg\n"
+
+
+def wanted(host: Host, kind: str = "pip", text: str = PLAIN, **more: Any) -> dict[str, Any]:
+    """What a plan says of an environment from such a file."""
+    asked = {"kind": kind, "file": "requirements.txt", "python": None}
+    return {
+        "bundles": bundle(host, requirements_txt=text),
+        "environment": asked,
+        "shared": "gs://shed/cache",
+        **more,
+    }
+
+
+def notes(host: Host, attempt: int = 1) -> list[str]:
+    """What the agent says of environments."""
+    mark = "[tpujob] environment: "
+    return [line[len(mark) :] for line in host.bucket.log(attempt) if line.startswith(mark)]
+
+
+def envs(host: Host) -> list[Path]:
+    return [p for p in (host.home / ".tpujob" / "envs").iterdir() if p.is_dir()]
+
+
+def run(host: Host, attempt: int = 1, command: str = ASK, **plan: Any) -> dict[str, Any]:
+    """From start to the last report; a build takes its time on a busy machine."""
+    host.start(command, attempt=attempt, **plan)
+    return host.ended(attempt, 120)
+
+
+def quick_uv(host: Host, then: str = "") -> Host:
+    """A stand-in for uv: it makes real environments, with nothing in them, and says what it was told."""
+    tools = host.home / "bin"
+    tools.mkdir()
+    make = '[ "$1" = venv ] && exec python3 -I -m venv --without-pip "$2"'
+    (tools / "uv").write_text(f"#!/bin/sh\necho uv $*\n{then}\n{make}\nexit 0\n")
+    (tools / "uv").chmod(0o755)
+    host.env["PATH"] = f"{tools}:{host.env['PATH']}"
+    return host
+
+
+# Built, found, fetched -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_pip_builds_what_the_file_says_and_set_up_and_program_run_in_it(host: Host) -> None:
+    plan = wanted(host, text=hashed(), setup="command -v tiny")
+    report = run(host, **plan)
+    log = host.bucket.log()
+    assert report["exit_code"] == 0, log
+    (folder,) = envs(host)
+    prefix = str(folder / "prefix")
+    assert f"42 {prefix}" in log
+    assert f"in {prefix}" in log
+    assert f"[setup] {prefix}/bin/tiny" in log
+    assert any(line.startswith("[env] ") and "tinypkg" in line for line in log), "pip's own words"
+    (said,) = notes(host)
+    assert said.startswith(f"{folder.name} was built with pip in ")
+    until(lambda: host.bucket.list("cache/env/"), "the environment in the bucket")
+    shutil.rmtree(host.home / ".tpujob" / "envs")  # as on a new machine
+    shutil.rmtree(host.home / ".tpujob" / "work")
+    assert run(host, attempt=2, **plan)["exit_code"] == 0
+    (said,) = notes(host, 2)
+    assert said.startswith(f"{folder.name} was fetched from the bucket in ")
+    assert f"[setup] {prefix}/bin/tiny" in host.bucket.log(2)
+
+
+@pytest.mark.skipif(not (Path(sys.executable).parent / "uv").exists(), reason="uv is not installed")
+def test_uv_builds_what_the_file_says(host: Host) -> None:
+    report = run(host, **wanted(host, "uv", hashed()))
+    assert report["exit_code"] == 0, host.bucket.log()
+    (folder,) = envs(host)
+    assert f"42 {folder}/prefix" in host.bucket.log()
+    assert (host.home / ".tpujob" / "cache" / "uv").is_dir()
+
+
+def test_it_is_built_once_and_found_again(host: Host) -> None:
+    plan = wanted(quick_uv(host), "uv")
+    assert run(host, command="echo in $VIRTUAL_ENV; command -v python3", **plan)["exit_code"] == 0
+    (folder,) = envs(host)
+    made, *program = (line for line in host.bucket.log() if "tinypkg" not in line)
+    assert made == f"[env] uv venv {folder}/prefix"
+    assert program[-2:] == [f"in {folder}/prefix", f"{folder}/prefix/bin/python3"]
+    plain, built = notes(host)
+    assert plain == "requirements.txt has no hashes: another build may get others"
+    assert built.startswith(f"{folder.name} was built with uv in ")
+    run(host, 2, **plan)
+    assert notes(host, 2) == [f"{folder.name} was made on this host before"]
+    assert not [line for line in host.bucket.log(2) if line.startswith("[env]")]
+
+
+def test_half_a_build_and_a_broken_one_are_made_again(host: Host) -> None:
+    plan = wanted(quick_uv(host), "uv", shared="gs://shed/none")
+    run(host, 1, "true", **plan)
+    (folder,) = envs(host)
+    (folder / "done.json").unlink()  # as if the agent had died in the middle
+    (folder / "prefix" / "pyvenv.cfg").unlink()
+    run(host, 2, "python3 -c 'import sys; print(sys.prefix)'", **plan)
+    assert host.bucket.log(2)[-1] == f"{folder}/prefix"
+    python = folder / "prefix" / "bin" / "python"
+    python.unlink()
+    python.symlink_to("/no/such/python")  # as if another image had another Python
+    run(host, 3, "python3 -c 'import sys; print(sys.prefix)'", **plan)
+    assert notes(host, 3)[0] == "its Python does not run any more: it is made again"
+    assert host.bucket.log(3)[-1] == f"{folder}/prefix"
+
+
+def test_the_next_slice_fetches_what_host_0_has_built(host: Host) -> None:
+    plan = wanted(quick_uv(host), "uv")
+    run(host, 1, "true", **plan)
+    (folder,) = envs(host)
+    (kept,) = until(lambda: host.bucket.list("cache/env/"), "the environment in the bucket")
+    shutil.rmtree(folder)  # as on a new machine
+    run(host, 2, "echo in $VIRTUAL_ENV", **plan)
+    (said,) = notes(host, 2)
+    assert said.startswith(f"{folder.name} was fetched from the bucket in ")
+    assert host.bucket.log(2)[-1] == f"in {folder}/prefix"
+    shutil.rmtree(folder)
+    host.bucket.put(kept["name"], host.bucket.read(kept["name"])[:3000])  # cut off
+    run(host, 3, "echo in $VIRTUAL_ENV", **plan)
+    assert " is no good: " in notes(host, 3)[0] or "does not run" in notes(host, 3)[0]
+    assert notes(host, 3)[-1].startswith(f"{folder.name} was built with uv in ")
+
+
+# What goes wrong -----------------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_fails_is_named_and_the_program_is_not_started(host: Host) -> None:
+    quick_uv(host, then='[ "$1" = pip ] && exit 3')
+    report = run(host, 1, "echo never", **wanted(host, "uv", hashed()))
+    assert (report["exit_code"], report["cause"]) == (None, "SETUP")
+    said = "the environment cannot be made: `uv pip install --python ...` ended with exit code 3"
+    assert report["error"].startswith(said)
+    log = host.bucket.log()
+    assert "never" not in log
+    assert any("--require-hashes -r requirements.txt" in line for line in log)
+    assert not list(host.home.glob(".tpujob/envs/*/done.json"))
+
+
+def test_a_stop_ends_a_build(host: Host) -> None:
+    quick_uv(host, then="exec sleep 1000")
+    host.start("echo never", **wanted(host, "uv"))
+    until(lambda: any("uv venv" in line for line in host.bucket.log()), "the build's first line")
+    host.agent("stop", "--grace", 1)
+    assert host.ended()["exit_code"] == -15
+    assert "never" not in host.bucket.log()
+    assert not list(host.home.glob(".tpujob/envs/*/done.json"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "error"),
+    [
+        ("pip", {"file": "other.txt"}, "the environment's other.txt is not in the bundle"),
+        ("pip", {"python": "3.99"}, "python3.99 is not on this host; `env: {uv: "),
+        ("conda", {}, "neither micromamba, mamba nor conda is on this host"),
+    ],
+)
+def test_what_a_host_lacks_is_said(
+    host: Host, kind: str, changes: dict[str, Any], error: str
+) -> None:
+    plan = wanted(host, kind)
+    plan["environment"].update(changes)
+    report = run(host, 1, "echo never", **plan)
+    assert report["cause"] == "SETUP"
+    assert error in report["error"]
+
+
+def test_the_versions_that_are_reported_are_those_of_the_environment(host: Host) -> None:
+    """Not those of the host's own Python, which has JAX."""
+    check = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 40}
+    check["required"] = False
+    run(host, 1, "true", **wanted(quick_uv(host), "uv", preflight=check))
+    assert set(host.bucket.report()["versions"]) == {"python"}
+    run(host, 2, "true", preflight=check)
+    assert {"python", "jax", "jaxlib"} <= set(host.bucket.report(2)["versions"])
+
+
+# What it is made from ------------------------------------------------------------------------------------------------
+
+
+def test_the_key_follows_what_is_installed_and_nothing_else(tmp_path: Path) -> None:
+    folders: list[str] = []
+    for name, text in (("one", "jax==0.6\n-r more.txt\n"), ("two", "jax==0.6\n-r more.txt\n")):
+        made = tmp_path / name
+        made.mkdir()
+        (made / "r.txt").write_text(text)
+        (made / "more.txt").write_text("optax\n")
+        folders.append(str(made))
+    asked = {"kind": "uv"}
+
+    def key(folder: str, python: str = "3.11") -> str:
+        texts, local = sources.read_sources("uv", "r.txt", [folder])
+        return sources.key_of(asked, python, texts, [folder] if local else [])
+
+    assert key(folders[0]) == key(folders[1]), "other code, the same environment"
+    assert key(folders[0]) != key(folders[0], "3.12")
+    (tmp_path / "two" / "more.txt").write_text("optax==1\n")
+    assert key(folders[0]) != key(folders[1]), "an included file counts"
+
+
+@pytest.mark.parametrize(
+    ("line", "local"),
+    [
+        ("jax[tpu]==0.6", False),
+        ("-f https://storage.googleapis.com/jax-releases/libtpu_releases.html", False),
+        ("numpy @ https://host/numpy.whl", False),
+        ("git+https://github.com/google/maxtext", False),
+        ("# ./not this", False),
+        ("-e .", True),
+        ("./mine", True),
+        ("mine @ file:///x", True),
+        ("wheels/a-1-py3-none-any.whl", True),
+        ("--find-links wheels", True),
+    ],
+)
+def test_lines_that_need_other_files_of_the_bundle(tmp_path: Path, line: str, local: bool) -> None:
+    (tmp_path / "r.txt").write_text(line + "\n")
+    assert sources.read_sources("pip", "r.txt", [str(tmp_path)])[1] is local
+
+
+def test_nothing_outside_the_bundle_is_read(tmp_path: Path) -> None:
+    (tmp_path / "r.txt").write_text("-r ../../etc/passwd\n")
+    with pytest.raises(Failure, match="lies outside the bundle"):
+        sources.read_sources("pip", "r.txt", [str(tmp_path)])

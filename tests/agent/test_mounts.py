@@ -1,0 +1,152 @@
+"""Buckets as folders. The real gcsfuse needs the kernel's FUSE and Google Cloud, which tests have not: a stand-in keeps
+what it is told and a table of what is mounted, which the agent reads in place of the kernel's.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.host import Host
+
+GCSFUSE = """\
+#!/bin/sh
+echo "$*" >> "$TOLD"
+cp "$2" "$TOLD.config"
+for word; do before=$bucket; bucket=$place; place=$word; done
+[ -e "$TOLD.refuse" ] && { echo "bucket $bucket: 403 denied"; exit 1; }
+echo "$bucket $place fuse.gcsfuse ro 0 0" >> "$TPUJOB_MOUNTED"
+"""
+FUSERMOUNT = """\
+#!/bin/sh
+echo "umount $*" >> "$TOLD"
+for word; do place=$word; done
+grep -v " $place " "$TPUJOB_MOUNTED" > "$TPUJOB_MOUNTED.new"
+mv "$TPUJOB_MOUNTED.new" "$TPUJOB_MOUNTED"
+"""
+
+
+@pytest.fixture
+def told(host: Host) -> Path:
+    """What the stand-in was told, a line for each call."""
+    tools = host.home / "tools"
+    tools.mkdir()
+    for name, text in (("gcsfuse", GCSFUSE), ("fusermount3", FUSERMOUNT)):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    told = host.home / "told"
+    (host.home / "mounted").write_text("proc /proc proc rw 0 0\n")
+    host.env.update(
+        PATH=f"{tools}:{host.env['PATH']}",
+        TOLD=str(told),
+        TPUJOB_MOUNTED=str(host.home / "mounted"),
+    )
+    return told
+
+
+def data(**changes: Any) -> list[dict[str, Any]]:
+    """What a plan says of one mount."""
+    plain = {"bucket": "gs://lab-data", "to": "~/data", "read_only": True, "only_dir": None}
+    return [{**plain, "cache": None, **changes}]
+
+
+def notes(host: Host, attempt: int = 1) -> list[str]:
+    mark = "[tpujob] mount: "
+    return [line[len(mark) :] for line in host.bucket.log(attempt) if line.startswith(mark)]
+
+
+def test_a_bucket_is_there_before_set_up_and_gone_after_the_program(host: Host, told: Path) -> None:
+    mount = data(only_dir="c4", cache={"mib": 51200, "ttl": 3600})
+    see = "grep -c lab-data $TPUJOB_MOUNTED; test -d ~/data && echo folder"
+    report = host.run(see, mounts=mount, setup=see)
+    assert report["exit_code"] == 0, host.bucket.log()
+    assert [line for line in host.bucket.log() if not line.startswith("[tpujob]")] == [
+        "[setup] 1",
+        "[setup] folder",
+        "1",
+        "folder",
+    ]
+    made, gone = told.read_text().splitlines()
+    place = host.home / "data"
+    assert made.startswith(f"--config-file {host.home}/.tpujob/gcsfuse-")
+    assert made.endswith(f".json -o ro lab-data {place}")
+    assert gone == f"umount -u {place}"
+    config = json.loads(Path(f"{told}.config").read_text())
+    assert config["only-dir"] == "c4"
+    assert config["file-cache"]["max-size-mb"] == 51200
+    assert config["metadata-cache"] == {"ttl-secs": 3600}
+    assert config["cache-dir"].startswith(f"{host.home}/.tpujob/cache/gcsfuse/")
+    assert config["implicit-dirs"] is True
+
+
+def test_without_a_cache_nothing_is_kept_and_what_may_be_written_to_is_not_read_only(
+    host: Host, told: Path
+) -> None:
+    host.run("true", mounts=data(read_only=False))
+    config = json.loads(Path(f"{told}.config").read_text())
+    assert {"cache-dir", "file-cache", "only-dir"}.isdisjoint(config)
+    assert " -o ro " not in told.read_text()
+
+
+def test_what_an_agent_left_behind_is_cleared_before_the_next_attempt(
+    host: Host, told: Path
+) -> None:
+    """As if it had been killed: the mount is there, and noted."""
+    left = {**data()[0], "to": "~/old"}
+    (host.home / ".tpujob").mkdir(exist_ok=True)
+    old = host.home / "old"
+    (host.home / ".tpujob" / "mounts.json").write_text(json.dumps({str(old): left}))
+    with (host.home / "mounted").open("a") as table:
+        table.write(f"lab-data {old} fuse.gcsfuse rw 0 0\n")
+    host.run("true")
+    assert told.read_text() == f"umount -u {old}\n"
+    assert json.loads((host.home / ".tpujob" / "mounts.json").read_text()) == {}
+
+
+def test_what_somebody_else_mounted_from_the_same_bucket_is_used_and_left(
+    host: Host, told: Path
+) -> None:
+    place = host.home / "data"
+    place.mkdir()
+    with (host.home / "mounted").open("a") as table:
+        table.write(f"lab-data {place} fuse.gcsfuse rw 0 0\n")
+    assert host.run("true", mounts=data())["exit_code"] == 0
+    assert notes(host) == [f"gs://lab-data is at {place} already"]
+    assert not told.exists()
+    report = host.run("echo never", mounts=data(bucket="gs://other"), attempt=2)
+    assert report["error"] == "gs://other cannot be mounted: lab-data is mounted there"
+
+
+def test_files_are_never_hidden_by_a_mount(host: Host, told: Path) -> None:
+    (host.home / "data").mkdir()
+    (host.home / "data" / "mine").touch()
+    report = host.run("echo never", mounts=data())
+    assert report["cause"] == "SETUP"
+    assert report["error"].endswith("holds files, which a mount would hide; mount elsewhere")
+    assert not told.exists()
+
+
+def test_what_gcsfuse_says_is_the_error(host: Host, told: Path) -> None:
+    Path(f"{told}.refuse").touch()
+    report = host.run("echo never", mounts=data())
+    assert report["cause"] == "SETUP"
+    where = host.home / "data"
+    said = f"gs://lab-data cannot be mounted at {where}: bucket lab-data: 403 denied; exit code 1"
+    assert report["error"] == said
+    assert notes(host)[0] == "bucket lab-data: 403 denied"
+
+
+def test_a_host_without_gcsfuse_that_may_not_get_it_says_so(host: Host, told: Path) -> None:
+    """apt is a stand-in, too: no test changes this machine."""
+    tools = host.home / "tools"
+    (tools / "gcsfuse").unlink()
+    for name in ("curl", "apt-get", "sudo"):
+        (tools / name).write_text(f"#!/bin/sh\necho {name} is refused here\nexit 1\n")
+        (tools / name).chmod(0o755)
+    report = host.run("echo never", mounts=data())
+    assert report["cause"] == "SETUP"
+    assert report["error"].startswith("gcsfuse is not on this host: ")
+    assert report["error"].endswith("; install it in a start-up script")
