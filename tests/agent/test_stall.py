@@ -33,6 +33,9 @@ time.sleep(1000)
 """
 
 
+SHORT = {"seconds": 5, "first": 5, "looks": 5}
+
+
 def idle(host: Host, seconds: float) -> dict[str, Any]:
     """The first report that says so."""
 
@@ -50,7 +53,7 @@ def evidence(host: Host) -> tuple[str, ...]:
 @pytest.mark.slow
 def test_the_stacks_of_a_hang_are_there_when_it_is_told(host: Host) -> None:
     host.env["PYTHONPATH"] = str(Path(__file__).parents[2])
-    host.start(["python3", "-c", HANGS], stall=5, report_every=600)
+    host.start(["python3", "-c", HANGS], stall=SHORT, report_every=600)
     report = idle(host, 5)
     assert (report["phase"], report["step"]) == ("running", 2)
     assert report["looks"] >= 5
@@ -68,7 +71,7 @@ def test_the_stacks_of_a_hang_are_there_when_it_is_told(host: Host) -> None:
 
 @pytest.mark.slow
 def test_a_program_that_only_sleeps_is_idle_until_it_speaks(host: Host) -> None:
-    host.start(["python3", "-c", SLEEPS], stall=5, report_every=600)
+    host.start(["python3", "-c", SLEEPS], stall=SHORT, report_every=600)
     assert idle(host, 5)["phase"] == "running"
     assert any("python3" in line for line in evidence(host)), evidence(host)
     (host.home / "go").touch()

@@ -79,7 +79,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "report_every": 3,
         "log_bytes": 256 * 1024 * 1024,
         "watch": {"nonfinite": None, "progress": None},
-        "stall": 900,
+        "stall": {"seconds": 900, "first": 1800, "looks": 5},
         "avoid": ["rack-7"],
         "preflight": {
             "slice": "tj-000042-1",

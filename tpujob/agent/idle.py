@@ -14,8 +14,6 @@ from tpujob.agent.watching import Watch
 EVERY = 1.0  #: seconds from look to look
 BUSY = 0.01  #: of one core: what uses less does nothing
 CENSUS = 10.0  #: seconds for which the list of processes holds
-LOOKS = 5  #: that a stall takes, at least
-FIRST_STEP = 1800.0  #: seconds that a program that tells its steps gets for the first, at least
 
 
 class Idle:
@@ -46,14 +44,14 @@ class Idle:
         idle = max(0.0, time.monotonic() - self._since) if self._looks else 0.0
         return {"idle": round(idle, 1), "looks": self._looks}
 
-    def stalled(self, stall: float, early: float = 0.0) -> bool:
-        """Whether nothing was done for `stall` seconds, or will have been `early` seconds from now. The first step
-        takes longer: compiling is part of it."""
+    def stalled(self, rule: Record, early: float = 0.0) -> bool:
+        """Whether nothing was done for as long as the plan's `stall` says, or will have been `early` seconds from
+        now. The first step takes longer: compiling is part of it."""
         facts = self._progress.facts
         waits = facts.get("program_phase") and facts.get("step") is None
-        limit = max(2 * stall, FIRST_STEP) if waits else stall
+        limit = rule["first"] if waits else rule["seconds"]
         said = self.vitals()
-        return bool(stall) and said["looks"] >= LOOKS and said["idle"] >= limit - early
+        return bool(limit) and said["looks"] >= rule["looks"] and said["idle"] >= limit - early
 
     def _tells(self) -> bool:
         return self._watch.progress or self._progress.signs > 0

@@ -28,7 +28,7 @@ class Supervision:
         wake: Callable[[], None],
     ) -> None:
         self._plan, self._log, self._reporter, self._progress = plan, log, reporter, progress
-        self._stall = float(plan.get("stall") or 0)
+        self._stall: Record = plan.get("stall") or {"seconds": 0, "first": 0, "looks": 0}
         self._pids: Callable[[], Set[int]] = set
         self._watch = Watch(plan.get("watch") or {}, log.note, wake)
         self._idle = Idle(self._watch, progress, lambda: self._pids())
@@ -48,7 +48,7 @@ class Supervision:
         if self._watch.progress and self._watch.step is not None:
             self._progress.facts["step"] = self._watch.step
         self._idle.look()
-        if not self._idle.stalled(self._stall, min(EARLY, self._stall / 5)):
+        if not self._idle.stalled(self._stall, min(EARLY, self._stall["seconds"] / 5)):
             if self._collected:
                 self._recovered()
         elif not self._collected:

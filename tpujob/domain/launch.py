@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from tpujob.domain import accelerators
+from tpujob.domain import accelerators, stall
 from tpujob.domain.environment import environment_document, mount_document
 from tpujob.domain.model import (
     Attempt,
@@ -128,7 +128,7 @@ def _for_all_hosts(
         "report_every": report_every,
         "log_bytes": LOG_BYTES,
         "watch": {"nonfinite": spec.watch.nonfinite, "progress": spec.watch.progress},
-        "stall": spec.recovery.stall,
+        "stall": stall.rule(spec.recovery.stall),
         "avoid": sorted(avoid),
         "preflight": _preflight(job, endpoints, spec) if spec.preflight else None,
         "environment": environment_document(spec.env),

@@ -34,7 +34,17 @@ def limit(stall: float, running: Sequence[Report]) -> float:
     """Seconds without progress after which a program hangs. One that tells its steps gets longer for the first."""
     tells = any(r.progress.phase for r in running)
     stepped = any(r.progress.step is not None for r in running)
-    return stall if stepped or not tells else max(2 * stall, FIRST_STEP)
+    return stall if stepped or not tells else _first(stall)
+
+
+def rule(stall: float) -> dict[str, float]:
+    """For the agent, which takes the stacks of a program that hangs: seconds without progress, to the first step and
+    after it (0: it is not watched), and looks in them."""
+    return {"seconds": stall, "first": _first(stall) if stall else 0, "looks": LOOKS}
+
+
+def _first(stall: float) -> float:
+    return max(2 * stall, FIRST_STEP)
 
 
 def hung(stall: float, reports: Sequence[Report]) -> End | None:
