@@ -140,7 +140,7 @@ def test_what_is_not_there_is_told_from_what_cannot_be_seen(
     for name in ("project", "network", f"bucket {g.REGION}", "Firestore"):
         one = finding(WANTS, seen, name)
         assert one.verdict is Verdict.FAIL, one
-        assert one.cure.startswith("gcloud "), one
+        assert one.cure.startswith(("gcloud ", "tpujob bucket create ")), one
 
 
 def test_an_api_that_is_not_enabled_says_how_to_enable_it(google: GoogleServer, look: Any) -> None:
@@ -156,6 +156,11 @@ def test_an_api_that_is_not_enabled_says_how_to_enable_it(google: GoogleServer, 
     assert apis.verdict is Verdict.FAIL
     assert apis.what == "not enabled: tpu.googleapis.com, firestore.googleapis.com"
     assert apis.cure.startswith("gcloud services enable tpu.googleapis.com firestore.")
+
+
+def test_who_may_not_look_is_told_which_role_to_ask_for(google: GoogleServer, look: Any) -> None:
+    google.answers[g.QUOTAS] = g.DENIED
+    assert "--role=roles/viewer" in finding(WANTS, look(), f"quota {g.ZONE}").cure
 
 
 def test_refused_credentials_say_how_to_get_others(google: GoogleServer, look: Any) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Any
 
 from tpujob.adapters.google_rest import PATIENCE, SCOPE, first_line
@@ -32,9 +33,10 @@ def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
         TransportError,
     )
 
+    logging.getLogger("google.auth").setLevel(logging.ERROR)  # it warns of what is no trouble here
     try:
         credentials, _ = google.auth.default(scopes=[SCOPE])
-    except DefaultCredentialsError as error:
+    except (DefaultCredentialsError, OSError, ValueError) as error:
         if "were not found" in str(error):
             return None, NoIdentity("this machine has no credentials for Google Cloud")
         return None, NoIdentity(f"the credentials cannot be read: {first_line(error)}")

@@ -117,16 +117,20 @@ class GoogleRest:
         return Refused(said, cause=cause, hint=self._hint(host, error))
 
     def _hint(self, host: str, error: Mapping[str, Any]) -> str:
-        """What the table says of the reason that Google gives."""
+        """What the table says of the reason that Google gives. That a viewer may see everything that is asked for here
+        is inferred."""
         reason, metadata = _reason(error)
         service = metadata.get("service") or host
-        of = f"--project {self._project}"
+        project = self._project
+        may_look = "--member=user:YOUR_ADDRESS --role=roles/viewer"
         return {
-            "SERVICE_DISABLED": f"gcloud services enable {service} {of}",
-            "accessNotConfigured": f"gcloud services enable {service} {of}",
-            "BILLING_DISABLED": f"gcloud billing projects link {self._project} --billing-account=ACCOUNT",
+            "SERVICE_DISABLED": f"gcloud services enable {service} --project {project}",
+            "accessNotConfigured": f"gcloud services enable {service} --project {project}",
+            "BILLING_DISABLED": f"gcloud billing projects link {project} --billing-account=ACCOUNT",
             "CONSUMER_INVALID": "gcloud projects list",
-            "USER_PROJECT_DENIED": f"gcloud auth application-default set-quota-project {self._project}",
+            "USER_PROJECT_DENIED": f"gcloud auth application-default set-quota-project {project}",
+            "IAM_PERMISSION_DENIED": f"gcloud projects add-iam-policy-binding {project} {may_look}",
+            "forbidden": f"gcloud projects add-iam-policy-binding {project} {may_look}",
         }.get(reason, "")
 
 

@@ -103,7 +103,7 @@ def check_project(wants: Wants, seen: Project | NotSeen | None) -> Finding:
     """None: there is none. Google says so only to who may know; to anybody else it denies permission."""
     name = "project"
     if isinstance(seen, NotSeen):
-        return unknown(name, seen)
+        return unknown(name, seen if seen.cure else NotSeen(seen.why, "gcloud projects list"))
     if seen is None:
         return fail(name, f"there is no project {wants.project}", "gcloud projects list")
     if not seen.active:

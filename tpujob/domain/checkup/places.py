@@ -68,11 +68,14 @@ def check_quota(wants: Wants, zone: str, limits: Sequence[Limit] | NotSeen) -> F
     rows = allowances(limits, [zone], grants=wants.grants)
     ask = f"ask for quota at {QUOTA_PAGE}?project={wants.project}&service=tpu.googleapis.com"
     granted = [row for row in rows if row.granted]
-    short = [row for row in granted if row.chips is not None and row.chips < row.granted]
-    for row in short:
-        if row.limit == 0 or not row.known:
+    for row in granted:
+        if not row.known:
+            why = f"{row.granted} chips of {_what(row)} were granted, and no quota of that name is listed"
+            return unknown(name, NotSeen(why, "tpujob quota --all"))
+        if row.limit == 0:
             what = f"{_what(row)}: {row.granted} chips granted, but the limit is 0"
             return fail(name, what, f"show TPU Research Cloud support this line, or {ask}")
+    short = [row for row in granted if row.chips is not None and row.chips < row.granted]
     if short:
         return warn(name, *_short(short[0], ask))
     if granted:
@@ -108,44 +111,40 @@ def check_buckets(wants: Wants, seen: Mapping[str, Bucket | NotSeen | None]) -> 
         url = wants.buckets.get(region)
         if url is None:
             what = f"{region} has zones of the context, and no bucket"
-            cure = f"{_make(f'gs://{wants.project}-{region}', region, wants)}, then name it in `buckets`"
-            found.append(fail(f"bucket {region}", what, cure))
+            found.append(fail(f"bucket {region}", what, _make(region)))
         else:
-            found.append(_bucket(wants, region, url, seen.get(url, NotSeen("nobody looked"))))
+            found.append(_bucket(region, url, seen.get(url, NotSeen("nobody looked"))))
     return found
 
 
-def _bucket(wants: Wants, region: str, url: str, seen: Bucket | NotSeen | None) -> Finding:
+def _bucket(region: str, url: str, seen: Bucket | NotSeen | None) -> Finding:
     name = f"bucket {region}"
     if isinstance(seen, NotSeen):
         return unknown(name, seen)
     if seen is None:
-        return fail(name, f"there is no bucket {url}", _make(url, region, wants))
+        return fail(name, f"there is no bucket {url}", _make(region))
     if seen.location != region:
         where = f"{url} lies in {seen.location}, the zones in {region}"
         what = f"{where}: every checkpoint and every read of data is billed as traffic between them"
-        if seen.location_type == "region":
-            return fail(name, what, _make(f"gs://{wants.project}-{region}", region, wants))
-        return warn(name, what, _make(f"gs://{wants.project}-{region}", region, wants))
-    update = f"gcloud storage buckets update {url}"
-    if seen.soft_delete_s:
-        days = seen.soft_delete_s / 86400
-        what = f"{url} keeps and bills deleted checkpoints for {days:g} days"
-        return warn(name, what, f"{update} --clear-soft-delete")
-    if not seen.uniform:
-        what = f"{url} has rights for each object, which nobody sees"
-        return warn(name, what, f"{update} --uniform-bucket-level-access")
-    if not seen.public_refused:
-        what = f"objects of {url} can be made public"
-        return warn(name, what, f"{update} --public-access-prevention")
+        cure = f"{_make(region)} --name gs://NEW_NAME"
+        return (fail if seen.location_type == "region" else warn)(name, what, cure)
+    for wrong, what in (
+        (seen.soft_delete_s > 0, f"deleted checkpoints are kept {_days(seen)} days, and billed"),
+        (not seen.uniform, "every object can have rights of its own, which nobody sees"),
+        (not seen.public_refused, "objects can be made public"),
+    ):
+        if wrong:
+            return warn(name, f"{url}: {what}", f"{_make(region)} --adopt")
     return ok(name, f"{url} lies there, closed to the public, no soft delete")
 
 
-def _make(url: str, region: str, wants: Wants) -> str:
-    return (
-        f"gcloud storage buckets create {url} --location={region} --uniform-bucket-level-access "
-        f"--public-access-prevention --soft-delete-duration=0 --project {wants.project}"
-    )
+def _make(region: str) -> str:
+    """Makes the bucket, or, told to adopt it, sets up the one that there is."""
+    return f"tpujob bucket create --region {region}"
+
+
+def _days(seen: Bucket) -> str:
+    return f"{seen.soft_delete_s / 86400:g}"
 
 
 def _has(types: frozenset[str], generation: accelerators.Generation) -> bool:

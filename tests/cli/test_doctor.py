@@ -1,0 +1,304 @@
+"""`tpujob doctor` and `tpujob quota`, as a person meets them: golden pages, JSON, exit codes, no credentials."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Said, Tpujob
+from tests.cli.test_render import same
+from tests.contracts import google_server as g
+from tests.contracts.google_server import GoogleServer
+from tests.emulator.tpu_rig import Cloud, node
+from tpujob.adapters import this_machine
+from tpujob.cli.doctor_pages import doctor_page, quota_page
+from tpujob.cli.text import width
+from tpujob.domain.checkup.machine import Software
+from tpujob.domain.checkup.words import NotSeen, fail, ok, unknown, warn
+from tpujob.domain.quota import Allowance, Kind, Overview
+
+PARENT = f"projects/{g.PROJECT}/locations/{g.ZONE}"
+LAB = f"""
+name: lab
+project: {g.PROJECT}
+zones: [{g.ZONE}]
+buckets: {{{g.REGION}: gs://{g.BUCKET}}}
+service_account: {g.ACCOUNT}
+grants: [{{type: v4, zone: {g.ZONE}, pricing: spot, chips: 32}}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is installed where the tests run."""
+    seen = Software((3, 11, 7), ["google-cloud-tpu>=1.28"], {"google-cloud-tpu": "1.28.0"})
+    monkeypatch.setattr(this_machine, "software", lambda: seen)
+
+
+@pytest.fixture(name="cloud")
+def _cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(name="google")
+def _google(
+    tpujob_state: Path, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[GoogleServer]:
+    """A healthy project, and a context for it that is the current one."""
+    server = g.healthy()
+    server.start()
+    (tpujob_state / "contexts").mkdir(mode=0o700)
+    (tpujob_state / "contexts" / "lab.yaml").write_text(LAB)
+    monkeypatch.setenv("TPUJOB_CONTEXT", "lab")
+    monkeypatch.setenv("TPUJOB_GOOGLE_ENDPOINT", server.url)
+    monkeypatch.setenv("TPUJOB_TPU_ENDPOINT", cloud.tpu.address)
+    yield server
+    server.stop()
+
+
+def plain(said: Said, google: GoogleServer) -> str:
+    return said.out.replace(google.url, "http://google")
+
+
+def test_a_healthy_context(tpujob: Tpujob, google: GoogleServer) -> None:
+    same(
+        plain(tpujob("doctor"), google),
+        """
+ok   Python                 3.11.7
+ok   packages               google-cloud-tpu 1.28.0
+ok   credentials            nobody, at http://google, and they work
+ok   clock                  within 10 s of Google's
+ok   project                my-lab-4711, number 471147114711
+ok   APIs                   enabled: tpu, compute, storage
+ok   permissions            all 12 that the backend needs on my-lab-4711
+ok   hosts' account         slices may run as
+                            tpujob-vm@my-lab-4711.iam.gserviceaccount.com
+ok   types us-central2-b    offers v4, v6e
+ok   quota us-central2-b    v4 spot: 64 cores
+ok   bucket us-central2     gs://my-lab-us-central2 lies there, closed to the
+                            public, no soft delete
+ok   objects                gs://my-lab-us-central2 can be read and written
+ok   network                default
+ok   way out us-central2    by an external address for each host
+ok   SSH                    external: rule default-allow-ssh lets it in, from
+                            everywhere
+ok   addresses us-central2  13 of 16 external addresses are free
+
+Context lab: 16 checks, all is well.
+""",
+    )
+
+
+def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
+    tpujob: Tpujob, google: GoogleServer
+) -> None:
+    google.answers[g.SERVICES] = g.enabled("storage")
+    google.answers[g.FIREWALLS] = {}
+    google.answers[g.PROJECT_PATH] = g.DENIED
+    google.answers[f"{g.IN_REGION}"] = {"quotas": [{"metric": "IN_USE_ADDRESSES", "limit": 4}]}
+    said = plain(tpujob("doctor", code=6), google)
+    for line in (
+        "FAIL APIs                   not enabled: storage.googleapis.com",
+        "     -> gcloud services enable storage.googleapis.com --project my-lab-4711",
+        "?    project                could not be told: The caller does not have permission",
+        "FAIL SSH                    no firewall rule of default lets TCP 22 in from",
+        "warn addresses us-central2  4 of 4 external addresses are free, and the whole",
+        "Context lab: 16 checks, 2 failed, 1 could not be told, 1 to think about.",
+    ):
+        assert line in said.replace("\n                            permission", " permission"), said
+
+
+def test_what_could_not_be_told_is_no_success(tpujob: Tpujob, google: GoogleServer) -> None:
+    google.answers[g.SERVICES] = g.UNAVAILABLE
+    found = tpujob("doctor", "--json", code=75).json
+    [one] = [one for one in found if one["verdict"] != "ok"]
+    assert one == {
+        "name": "APIs",
+        "verdict": "unknown",
+        "what": "could not be told: serviceusage.googleapis.com: The service is currently unavailable",
+        "cure": "",
+    }
+
+
+def test_warnings_alone_are_a_success(tpujob: Tpujob, google: GoogleServer) -> None:
+    google.answers[g.BUCKET_PATH]["softDeletePolicy"]["retentionDurationSeconds"] = "604800"
+    assert "1 to think about." in tpujob("doctor").out
+
+
+def test_quota_of_a_context(tpujob: Tpujob, google: GoogleServer, cloud: Cloud) -> None:
+    spot = node("v4-32", scheduling_config={"spot": True})
+    cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
+    same(
+        tpujob("quota").out,
+        """
+Type Pricing Zone          In zone In region Limit Used Unit   Granted
+v4   spot    us-central2-b      64      none    64   32 cores 32 chips
+v6e  spot    us-central2-b      64        16    16   8* chips        -
+
+Used: counted from the nodes and queued resources that the API lists.
+
+* by Cloud Monitoring, which says more than the lists, and may be hours old.
+
+v4: grants are in chips, of which each has two cores; whether the quota counts
+chips or cores Google does not say.
+""",
+    )
+    found = tpujob("quota", "--json").json
+    assert found["of"] == g.PROJECT
+    assert found["rows"][0] == {
+        "type": "v4",
+        "part": "",
+        "pricing": "spot",
+        "zone": g.ZONE,
+        "known": True,
+        "limit": 64,
+        "zone_limit": 64,
+        "region_limit": None,
+        "unit": "cores",
+        "used": 32,
+        "used_by": "nodes",
+        "granted_chips": 32,
+    }
+    assert found["others"][0]["limit"] == 600
+
+
+def test_quota_everywhere_shows_the_other_quotas_too(tpujob: Tpujob, google: GoogleServer) -> None:
+    requests = {"unit": "1/{project}", "quotaBuckets": [g.bucket(600)]}
+    google.answers[g.QUOTAS] = {
+        "metrics": [
+            g.metric("tpu-v6e", "TPU v6e chips", {"us-east1-d": 8}),
+            {"metric": "tpu.googleapis.com/requests", "consumerQuotaLimits": [requests]},
+        ]
+    }
+    out = tpujob("quota", "--all").out
+    assert "v6e  on-demand us-east1-d" in out, out
+    assert "tpu.googleapis.com/requests the project   600" in out, out
+
+
+def test_quota_without_the_right_says_what_to_do(tpujob: Tpujob, google: GoogleServer) -> None:
+    google.answers[g.QUOTAS] = g.disabled("serviceusage.googleapis.com")
+    said = tpujob("quota", code=73)
+    assert f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}" in said.err
+
+
+def test_without_credentials(
+    tpujob: Tpujob, google: GoogleServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TPUJOB_GOOGLE_ENDPOINT")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    said = tpujob("doctor", code=6).out
+    assert "FAIL credentials  this machine has no credentials for Google Cloud" in said
+    assert "     -> gcloud auth application-default login" in said
+    assert "Context lab: 3 checks, 1 failed." in said, "nothing else only repeats it"
+    said = tpujob("quota", code=73).err
+    assert "no credentials" in said
+    assert "gcloud auth application-default login" in said
+    assert google.asked == []
+
+
+def test_a_deployed_backend(tpujob: Tpujob, google: GoogleServer, url: str) -> None:
+    """Of one that says no project, that it answers is all that can be seen from here."""
+    state = tpujob.state / "contexts"
+    (state / "lab.yaml").write_text(f"name: lab\nbackend: {url}\n")
+    said = tpujob("doctor", code=6).out
+    assert "FAIL backend   there is no token for" in said
+    (state / "lab").mkdir(mode=0o700, exist_ok=True)
+    shutil.copy(tpujob.state / "token", state / "lab" / "token")
+    assert f"{url} answers, and takes the" in tpujob("doctor").out
+    assert "does not say which project" in tpujob("quota", code=2).err
+
+
+def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    tpujob.state.chmod(0o755)
+    found = tpujob("doctor", "--json", code=6).json
+    named = {one["name"]: one for one in found}
+    assert list(named) == [
+        "Python", "packages", "loopback", "ports", "disk", "state", "SSH", "local stack",
+    ]  # fmt: skip
+    assert named["state"]["cure"] == f"chmod 700 '{tpujob.state}'"
+    tpujob.state.chmod(0o700)
+    found = tpujob("doctor", "--json").json
+    assert {one["name"]: one["verdict"] for one in found}["state"] == "ok"
+    assert {one["name"]: one["what"] for one in found}["SSH"] == "/usr/bin/ssh"
+
+
+def test_the_emulator_has_quotas_and_stock(tpujob: Tpujob, cloud: Cloud) -> None:
+    assert "the emulator is not running" in tpujob("quota", code=69).err
+    control = cloud.control()
+    ready = {"pid": os.getpid(), "control": control.url, "token": control.token}
+    (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))
+    assert "No TPU quota of the emulator in these zones." in tpujob("quota").out
+    tpujob("emulator", "quota", g.ZONE, "v4", "32", "--pricing", "spot")
+    tpujob("emulator", "quota", g.ZONE, "v6e", "0", "--pricing", "spot")
+    spot = node("v4-8", scheduling_config={"spot": True})
+    cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
+    same(
+        tpujob("quota").out,
+        """
+Type Pricing Zone          In zone In region Limit Used Unit  Granted
+v4   spot    us-central2-b      32      none    32    8 cores       -
+v6e  spot    us-central2-b       0      none     0    0 chips       -
+
+Zone          Type Hosts Used
+us-central2-b v4      64    1
+us-central2-b v6e     64    0
+
+Used: counted from the nodes and queued resources that the API lists.
+""",
+    )
+    everywhere = tpujob("quota", "--all", "--json").json
+    assert len({one["zone"] for one in everywhere["stock"]}) > 30
+
+
+def test_what_really_is_installed_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    seen = this_machine.software()
+    assert seen.python == sys.version_info[:3]
+    assert seen.installed.keys() >= {"google-cloud-tpu", "google-cloud-storage", "fabric"}
+
+
+def test_a_page_fits_its_width_and_shows_nothing_harmful() -> None:
+    long = "a very long sentence that goes on " * 6
+    found = [
+        ok("clock", long),
+        warn("x" * 20, "\x1b[31m" + long, "do\nthis"),
+        fail("b", "c", "d"),
+        unknown("e", NotSeen("f")),
+    ]
+    page = doctor_page("lab", found, 60)
+    assert max(width(line) for line in page.splitlines()) <= 60
+    assert "\x1b" not in page
+    assert "     -> do this" in page.splitlines()
+    assert "\x1b[31mFAIL" in doctor_page("lab", found, 60, color=True)
+
+
+def test_the_widest_row_fits_80_columns() -> None:
+    row = Allowance(
+        kind=Kind("v5e", "on-demand", "one host"),
+        zone="northamerica-northeast1-b",
+        zone_limit=1536,
+        region_limit=100000,
+        known=True,
+        unit="chips",
+        used=1536,
+        used_by="monitoring",
+        granted=1024,
+    )
+    unseen = Allowance(Kind("v4", "spot"), "us-central2-b", None, None, False, "cores", None, "")
+    notes = ["europe-west4-a: Location europe-west4-a is not found or access is unauthorized."]
+    page = quota_page(Overview("lab", [row, unseen], notes=notes), 80)
+    assert max(width(line) for line in page.splitlines()) <= 80, page
+    assert "nort" in page
+    assert "?" in page.splitlines()[2]
+    assert "Could not be told: europe-west4-a" in page

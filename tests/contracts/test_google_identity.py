@@ -1,0 +1,124 @@
+"""Application Default Credentials, with a real key and a real token server: found, fresh, refused, out of reach."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.contracts import google_server as g
+from tests.contracts.google_server import Error, GoogleServer
+from tpujob.adapters import google_identity
+from tpujob.adapters.google_rest import GoogleRest
+from tpujob.domain.checkup.access import Identity, NoIdentity
+from tpujob.domain.checkup.words import NotSeen
+from tpujob.errors import Transient
+
+TOKEN = {"access_token": "a-token", "expires_in": 3600, "token_type": "Bearer"}
+
+
+@pytest.fixture(scope="module", name="key")
+def _key() -> str:
+    made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return made.private_bytes(pem, pkcs8, serialization.NoEncryption()).decode()
+
+
+@pytest.fixture(name="google")
+def _google() -> Iterator[GoogleServer]:
+    server = GoogleServer({"token": TOKEN})
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(name="file")
+def _file(tmp_path: Path, key: str, google: GoogleServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A service account's key, which is where the library looks first."""
+    file = tmp_path / "key.json"
+    said = {"client_email": g.ACCOUNT, "private_key": key, "token_uri": f"{google.url}/token"}
+    file.write_text(json.dumps({"type": "service_account", "private_key_id": "1", **said}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return file
+
+
+def test_a_key_is_found_and_works(file: Path) -> None:
+    credentials, identity = google_identity.find()
+    assert identity == Identity(g.ACCOUNT, "service account", key_file=True)
+    assert credentials.token == "a-token"
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (Error(400, {"error": "invalid_grant", "error_description": "Invalid JWT Signature."}), NoIdentity),
+        (Error(400, {"error": "invalid_grant", "error_description": "Account deleted"}), NoIdentity),
+        (Error(401, {"error": "unauthorized_client"}), NoIdentity),
+    ],
+)  # fmt: skip
+def test_a_refused_key_is_no_identity(
+    file: Path, google: GoogleServer, answer: Error, found: type
+) -> None:
+    google.answers["token"] = answer
+    _, identity = google_identity.find()
+    assert isinstance(identity, found)
+    assert answer.body["error"] in identity.why
+
+
+def test_a_token_server_that_is_away_says_nothing_about_the_key(
+    file: Path, google: GoogleServer
+) -> None:
+    said = json.loads(file.read_text()) | {"token_uri": "http://127.0.0.1:9/token"}
+    file.write_text(json.dumps(said))
+    _, identity = google_identity.find()
+    assert isinstance(identity, NotSeen)
+    assert "cannot be reached" in identity.why
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"type": "service_account"}', '{"type": "potato"}'])
+def test_a_file_that_is_none(file: Path, text: str) -> None:
+    file.write_text(text)
+    credentials, identity = google_identity.find()
+    assert credentials is None
+    assert isinstance(identity, NoIdentity)
+    assert identity.why.startswith("the credentials cannot be read: ")
+
+
+def test_no_credentials_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    assert google_identity.find() == (
+        None,
+        NoIdentity("this machine has no credentials for Google Cloud"),
+    )
+
+
+def test_calls_carry_the_token_and_name_who_pays(file: Path, google: GoogleServer) -> None:
+    google.answers["host/v1/x"] = {"ok": True}
+    credentials, _ = google_identity.find()
+    rest = GoogleRest(g.PROJECT, credentials, endpoint=google.url)
+    assert rest.get("host", "v1/x") == {"ok": True}
+    headers = {name.lower(): value for name, value in google.asked[-1].headers.items()}
+    assert headers["authorization"] == "Bearer a-token"
+    assert headers["x-goog-user-project"] == g.PROJECT
+    rest.close()
+
+
+def test_an_expired_token_is_made_anew_and_then_it_is_said(
+    file: Path, google: GoogleServer
+) -> None:
+    google.answers["host/v1/x"] = g.EXPIRED
+    credentials, _ = google_identity.find()
+    rest = GoogleRest(g.PROJECT, credentials, endpoint=google.url)
+    before = google.paths().count("token")
+    with pytest.raises(Transient, match="the credentials are refused") as caught:
+        rest.get("host", "v1/x")
+    assert caught.value.hint == "gcloud auth application-default login"
+    assert google.paths().count("token") > before
+    rest.close()

@@ -1,0 +1,224 @@
+"""Quotas and their use as the APIs write them: names, pages, places, what JSON leaves out, what nobody knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.contracts import google_server as g
+from tests.contracts.google_server import GoogleServer
+from tests.contracts.test_google_project import WANTS
+from tests.contracts.tpu_slices import fail
+from tests.emulator.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
+from tpujob.adapters import cloud_tpu_held, google_quota
+from tpujob.adapters.google_quota import kind_of_metric
+from tpujob.adapters.google_rest import GoogleRest
+from tpujob.domain.quota import ONE_HOST, Held, Kind, Limit, Overview, Reported
+from tpujob.errors import Refused, TpujobError, Transient
+
+NOW = 1_750_000_000.0
+
+
+@pytest.fixture(name="cloud")
+def _cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(name="google")
+def _google() -> Iterator[GoogleServer]:
+    server = g.healthy()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(name="rest")
+def _rest(google: GoogleServer) -> Iterator[GoogleRest]:
+    made = GoogleRest(g.PROJECT, endpoint=google.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture(name="overview")
+def _overview(google: GoogleServer, cloud: Cloud) -> Any:
+    def overview(**more: Any) -> Overview:
+        wants = replace(WANTS, project=PROJECT)
+        google.answers[g.QUOTAS.replace(g.PROJECT, PROJECT)] = google.answers[g.QUOTAS]
+        google.answers[g.SERIES.replace(g.PROJECT, PROJECT)] = google.answers[g.SERIES]
+        endpoints = {"endpoint": google.url, "tpu_endpoint": cloud.tpu.address}
+        return google_quota.overview(wants, NOW, **endpoints, **more)
+
+    return overview
+
+
+#: the first five were seen in public, the others are spelled after them
+METRICS = {
+    "tpu.googleapis.com/tpu-v5s-litepod-preemptible": Kind("v5e", "spot"),
+    "tpu.googleapis.com/tpu-v5s-litepod-serving": Kind("v5e", "on-demand", ONE_HOST),
+    "tpu.googleapis.com/tpu-v4s-preemptible": Kind("v4", "spot"),
+    "tpu.googleapis.com/tpu-v6e": Kind("v6e", "on-demand"),
+    "TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI": Kind("v4", "spot"),
+    "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI": Kind("v5e", "spot", ONE_HOST),
+    "tpu.googleapis.com/tpu-v5p-preemptible": Kind("v5p", "spot"),
+    "tpu.googleapis.com/tpu-v5p-reserved": Kind("v5p", "reserved"),
+    "tpu.googleapis.com/preemptible-tpu-v2": Kind("v2", "spot", ONE_HOST),
+    "tpu.googleapis.com/tpu-v3-pod": Kind("v3", "on-demand"),
+    "tpu.googleapis.com/tpu-v9x-preemptible": None,
+    "tpu.googleapis.com/tpu-7x": None,
+    "tpu.googleapis.com/queued-resources": None,
+    "tpu.googleapis.com/v2-requests": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_what_a_quota_is_of(metric: str) -> None:
+    assert kind_of_metric(metric) == METRICS[metric]
+
+
+def test_all_pages_are_read_and_what_json_leaves_out_is_0(
+    google: GoogleServer, rest: GoogleRest
+) -> None:
+    v4 = "tpu.googleapis.com/tpu-v4s-preemptible"
+    found = google_quota.limits(rest, g.PROJECT)
+    pages = [one for one in google.asked if one.path == g.QUOTAS]
+    assert [one.params.get("pageToken") for one in pages] == [None, ["2"]]
+    assert [one for one in found if one.metric == v4] == [
+        Limit(v4, Kind("v4", "spot"), "zone", "", 0, "cores"),
+        Limit(v4, Kind("v4", "spot"), "zone", g.ZONE, 64, "cores"),
+        Limit(v4, Kind("v4", "spot"), "region", "", None, "cores"),
+    ]
+    assert found[-1] == Limit("tpu.googleapis.com/requests", None, "project", "", 600)
+
+
+def test_units_places_and_dimensions_that_nobody_knows(
+    google: GoogleServer, rest: GoogleRest
+) -> None:
+    """An unknown unit is a limit of the project; one for a narrower thing than a place is passed over."""
+    strange = g.metric("tpu-v4s", "TPU v4 thingies", {g.ZONE: 8})
+    strange["consumerQuotaLimits"] += [
+        {"unit": "1/{project}/{moon}", "quotaBuckets": [g.bucket(5), g.bucket(4, moon="io")]},
+        {"unit": "1/{project}/{zone}", "supportedLocations": ["a", "b"]},
+        {"unit": "1/{project}/{zone}", "quotaBuckets": [g.bucket(3, zone=g.ZONE, user="ada")]},
+        {},
+    ]
+    google.answers[g.QUOTAS] = {"metrics": [strange, {"metric": "x"}, {}]}
+    found = google_quota.limits(rest, g.PROJECT)
+    assert [(one.scope, one.place, one.limit, one.unit) for one in found] == [
+        ("zone", "", 0, "cores"),
+        ("zone", g.ZONE, 8, "cores"),
+        ("region", "", None, "cores"),
+        ("project", "", 5, "cores"),
+    ]
+
+
+def test_the_newest_use_is_read(google: GoogleServer, rest: GoogleRest) -> None:
+    v6e = "tpu.googleapis.com/tpu-v6e-preemptible"
+    google.answers[g.SERIES] = g.paged(
+        "timeSeries",
+        [
+            g.series(v6e, g.ZONE, 8),
+            g.series("tpu.googleapis.com/requests", g.ZONE, 1),
+            g.series(v6e, "europe-west4-a", 0) | {"points": [{"value": {"doubleValue": 4.0}}]},
+            g.series(v6e, "us-east1-d", 0) | {"points": []},
+            {},
+        ],
+        size=2,
+    )
+    assert google_quota.reported(rest, g.PROJECT, NOW) == [
+        Reported(Kind("v6e", "spot"), g.ZONE, 8),
+        Reported(Kind("v6e", "spot"), "europe-west4-a", 4),
+    ]
+    asked = google.asked[0].params
+    assert 'resource.labels.service="tpu.googleapis.com"' in asked["filter"][0]
+    ends = [datetime.fromisoformat(asked[f"interval.{end}"][0]) for end in ("startTime", "endTime")]
+    assert (ends[1].timestamp(), (ends[1] - ends[0]).total_seconds()) == (NOW, 25 * 3600)
+
+
+def test_a_list_without_an_end_is_an_error(google: GoogleServer, rest: GoogleRest) -> None:
+    google.answers[g.QUOTAS] = {"metrics": [], "nextPageToken": "again"}
+    with pytest.raises(Transient, match="a list of more than"):
+        google_quota.limits(rest, g.PROJECT)
+
+
+def held(cloud: Cloud, *zones: str) -> cloud_tpu_held.Counted:
+    return cloud_tpu_held.count(PROJECT, zones, timeout=20, endpoint=cloud.tpu.address)
+
+
+def test_what_is_held_is_counted_whoever_made_it_and_once(cloud: Cloud) -> None:
+    client, alpha = cloud.client(), cloud.alpha()
+    client.create_node(parent=PARENT, node_id="by-hand", node=node("v4-8"))
+    client.create_node(
+        parent=PARENT, node_id="serving", node=node("v6e-8", scheduling_config={"spot": True})
+    )
+    client.create_queued_resource(queued("lost", "v4-32"))
+    until(lambda: queued_state(client, "lost") == "ACTIVE", "the slice that is to be lost ACTIVE")
+    alpha.delete_node(name=f"{PARENT}/nodes/lost")
+    until(lambda: queued_state(client, "lost") == "SUSPENDED", "its queued resource SUSPENDED")
+    found = held(cloud, ZONE, "europe-west4-a")
+    assert not found.closed
+    assert sorted(found.held, key=str) == [
+        Held(Kind("v4", "on-demand"), ZONE, 4),
+        Held(Kind("v4", "spot"), ZONE, 16),
+        Held(Kind("v6e", "spot"), ZONE, 8),
+    ]
+
+
+def test_a_zone_that_cannot_be_listed_is_named(cloud: Cloud) -> None:
+    found = held(cloud, ZONE, "us-central2-z")
+    assert list(found.closed) == ["us-central2-z"]
+    assert "is not found or access is unauthorized" in found.closed["us-central2-z"].why
+    fail(cloud, "ListQueuedResources", "UNAVAILABLE")
+    assert list(held(cloud, ZONE).closed) == [ZONE]
+
+
+def test_limits_use_and_grants_come_together(cloud: Cloud, overview: Any) -> None:
+    cloud.client().create_node(
+        parent=PARENT, node_id="mine", node=node("v4-16", scheduling_config={"spot": True})
+    )
+    found = overview()
+    assert (found.of, found.notes) == (PROJECT, [])
+    v4, v6e = found.rows
+    assert (v4.limit, v4.unit, v4.used, v4.used_by, v4.granted) == (64, "cores", 16, "nodes", 32)
+    assert (v6e.zone_limit, v6e.region_limit, v6e.limit) == (64, 16, 16)
+    assert (v6e.used, v6e.used_by) == (8, "monitoring")
+    assert [one.metric for one in found.others] == ["tpu.googleapis.com/requests"]
+
+
+def test_without_monitoring_use_is_counted_and_it_says_so(
+    google: GoogleServer, overview: Any
+) -> None:
+    google.answers[g.SERIES] = g.DENIED
+    found = overview()
+    assert {one.used_by for one in found.rows} == {"nodes"}
+    assert found.notes == ["Cloud Monitoring: The caller does not have permission"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "message", "hint"),
+    [
+        (g.disabled("serviceusage.googleapis.com"), Refused, "has not been used", "gcloud services enable"),
+        (g.DENIED, Refused, "The caller does not have permission", ""),
+        (g.EXPIRED, Transient, "the credentials are refused", "gcloud auth application-default login"),
+        (g.UNAVAILABLE, Transient, "serviceusage.googleapis.com: The service is", ""),
+    ],
+)  # fmt: skip
+def test_without_limits_there_is_nothing_to_show(
+    google: GoogleServer,
+    overview: Any,
+    answer: Any,
+    kind: type[TpujobError],
+    message: str,
+    hint: str,
+) -> None:
+    google.answers[g.QUOTAS] = answer
+    with pytest.raises(kind, match=re.escape(message)) as caught:
+        overview()
+    assert hint in caught.value.hint

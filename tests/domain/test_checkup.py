@@ -1,0 +1,488 @@
+"""Each check alone: what was seen, and the finding that it makes. A cure is one line, for whatever is not well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tpujob.domain import accelerators
+from tpujob.domain.checkup import access, machine, network, places
+from tpujob.domain.checkup.access import Database, Identity, NoIdentity, Project
+from tpujob.domain.checkup.machine import Laptop, Software
+from tpujob.domain.checkup.network import Network, Rule, Subnetwork
+from tpujob.domain.checkup.places import Addresses, Bucket
+from tpujob.domain.checkup.words import (
+    Finding,
+    Grant,
+    NotSeen,
+    Verdict,
+    Wants,
+    fail,
+    ok,
+    unknown,
+    warn,
+    worst,
+)
+from tpujob.domain.quota import Kind, Limit
+from tpujob.errors import BackendGone, Refused, Transient, Unauthorized
+
+ZONE, REGION = "us-central2-b", "us-central2"
+LAB = Wants(
+    project="lab",
+    zones=(ZONE,),
+    buckets={REGION: "gs://lab"},
+    service_account="vm@lab.iam.gserviceaccount.com",
+)
+IAP = replace(LAB, ssh="iap", external_ips=False)
+UNSEEN = NotSeen("it did not answer", "look again")
+ALL = frozenset((*access.TPU_PERMISSIONS, *access.FIRESTORE_PERMISSIONS, access.IAP_PERMISSION))
+V4 = Kind("v4", "spot")
+GOOD = Bucket(REGION, "region", uniform=True, soft_delete_s=0, public_refused=True)
+
+
+def limit(scope: Any, amount: int | None, place: str = "", kind: Kind = V4) -> Limit:
+    return Limit("m", kind, scope, place, amount, "cores" if kind is V4 else "chips")
+
+
+def granted(chips: int, generation: str = "v4") -> Wants:
+    return replace(LAB, grants=(Grant(generation, ZONE, "spot", chips),))
+
+
+def rule(sources: str, priority: int = 1000, **more: Any) -> Rule:
+    given: dict[str, Any] = {"name": "r", "allows": True, "ports": ((22, 22),)}
+    return Rule(**(given | {"sources": tuple(sources.split()), "priority": priority} | more))
+
+
+ANY, TUNNEL = "0.0.0.0/0", "35.235.240.0/20"
+OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
+
+#: what is checked, the verdict, a part of what it says, a part of the cure
+CASES: dict[str, tuple[Finding, Verdict, str, str]] = {
+    "a user": (
+        access.check_identity(Identity("ada@example.org", "user")),
+        OK,
+        "user ada@example.org",
+        "",
+    ),
+    "a key file": (
+        access.check_identity(Identity("a@b.iam.gserviceaccount.com", "service account", True)),
+        WARN,
+        "does not expire",
+        "--impersonate-service-account=a@b",
+    ),
+    "no credentials": (
+        access.check_identity(NoIdentity("this machine has none")),
+        FAIL,
+        "this machine has none",
+        "gcloud auth application-default login",
+    ),
+    "a project": (access.check_project(LAB, Project("lab", "7", True)), OK, "number 7", ""),
+    "no project": (access.check_project(LAB, None), FAIL, "no project lab", "gcloud projects list"),
+    "a deleted project": (
+        access.check_project(LAB, Project("lab", "7", False)),
+        FAIL,
+        "to be deleted",
+        "gcloud projects undelete lab",
+    ),
+    "no APIs": (
+        access.check_services(LAB, frozenset()),
+        FAIL,
+        "tpu.googleapis.com, compute.googleapis.com, storage.googleapis.com",
+        "--project lab",
+    ),
+    "all permissions": (access.check_permissions(LAB, ALL), OK, "all 12", ""),
+    "no role for TPUs": (
+        access.check_permissions(LAB, frozenset(), "ada@example.org"),
+        FAIL,
+        "12 of 12 are missing: tpu.nodes.create, tpu.nodes.delete, tpu.nodes.get and 9 more",
+        "--member=user:ada@example.org --role=roles/tpu.admin",
+    ),
+    "no role for the tunnel": (
+        access.check_permissions(IAP, ALL - {access.IAP_PERMISSION}, "x@y.gserviceaccount.com"),
+        FAIL,
+        "1 of 13",
+        "--member=serviceAccount:x@y.gserviceaccount.com --role=roles/iap.tunnelResourceAccessor",
+    ),
+    "no role for Firestore": (
+        access.check_permissions(replace(LAB, firestore=True), frozenset(access.TPU_PERMISSIONS)),
+        FAIL,
+        "datastore.entities.create",
+        "--member=user:YOUR_ADDRESS --role=roles/datastore.user",
+    ),
+    "no account for hosts": (
+        access.check_service_account(replace(LAB, service_account=""), frozenset()),
+        WARN,
+        "default account",
+        "gcloud iam service-accounts create",
+    ),
+    "an account that is not there": (
+        access.check_service_account(LAB, None),
+        FAIL,
+        "no account vm@lab",
+        "gcloud iam service-accounts create vm --project lab",
+    ),
+    "an account that may not be used": (
+        access.check_service_account(LAB, frozenset(), "ada@example.org"),
+        FAIL,
+        "cannot be given",
+        "roles/iam.serviceAccountUser",
+    ),
+    "an account that may": (
+        access.check_service_account(LAB, frozenset([access.ACT_AS])),
+        OK,
+        "may run as vm@lab",
+        "",
+    ),
+    "objects": (
+        access.check_bucket_permissions("gs://b", frozenset(access.BUCKET_PERMISSIONS)),
+        OK,
+        "gs://b",
+        "",
+    ),
+    "objects that may only be read": (
+        access.check_bucket_permissions("gs://b", frozenset(["storage.objects.get"]), "a@b.org"),
+        FAIL,
+        "storage.objects.create",
+        "gcloud storage buckets add-iam-policy-binding gs://b --member=user:a@b.org",
+    ),
+    "no database": (access.check_database(LAB, None), FAIL, "(default)", f"--location={REGION}"),
+    "a database of the other mode": (
+        access.check_database(LAB, Database(False, "DATASTORE_MODE", "nam5")),
+        FAIL,
+        "DATASTORE_MODE",
+        "--database=tpujob",
+    ),
+    # Places
+    "types": (
+        places.check_types(granted(32), ZONE, frozenset(["v4-8", "v6e-1"])),
+        OK,
+        "v4, v6e",
+        "",
+    ),
+    "no types": (places.check_types(LAB, ZONE, frozenset()), FAIL, "no TPUs", "`zones`"),
+    "not the granted type": (
+        places.check_types(granted(64, "v6e"), ZONE, frozenset(["v4-8"])),
+        FAIL,
+        "v6e is not offered",
+        "us-central1-b",
+    ),
+    "quota for the grant": (
+        places.check_quota(granted(32), ZONE, [limit("zone", 64, ZONE)]),
+        OK,
+        "v4 spot: 64 cores",
+        "",
+    ),
+    "quota without a limit": (
+        places.check_quota(granted(32), ZONE, [limit("zone", None)]),
+        OK,
+        "no limit",
+        "",
+    ),
+    "a grant and no quota": (
+        places.check_quota(granted(32), ZONE, [limit("zone", 64, "europe-west4-a"), limit("zone", 0)]),
+        FAIL,
+        "32 chips granted, but the limit is 0",
+        "service=tpu.googleapis.com",
+    ),
+    "a grant of something that has no quota at all": (
+        places.check_quota(granted(32), ZONE, []),
+        Verdict.UNKNOWN,
+        "no quota of that name",
+        "tpujob quota --all",
+    ),
+    "the region allows less than the zone": (
+        places.check_quota(granted(32), ZONE, [limit("zone", 64, ZONE), limit("region", 16, REGION)]),
+        WARN,
+        "the limit of the region is 16 cores",
+        "quotas",
+    ),
+    "chips or cores": (
+        places.check_quota(granted(32), ZONE, [limit("zone", 32, ZONE)]),
+        WARN,
+        "enough if it counts chips; counted in cores it takes 64",
+        "quotas",
+    ),
+    "no grant, some quota": (
+        places.check_quota(LAB, ZONE, [limit("zone", 16, ZONE)]),
+        OK,
+        "v4 spot: 16 cores",
+        "",
+    ),
+    "no grant, no quota": (
+        places.check_quota(LAB, ZONE, [limit("zone", 0)]),
+        FAIL,
+        "0 for every type",
+        "ask for quota",
+    ),
+    "addresses": (places.check_addresses(LAB, REGION, Addresses(8, 2)), OK, "6 of 8", ""),
+    "no address": (
+        places.check_addresses(LAB, REGION, Addresses(8, 8)),
+        FAIL,
+        "no slice can start",
+        "`ssh: iap`",
+    ),
+    "fewer addresses than hosts": (
+        places.check_addresses(granted(64), REGION, Addresses(8, 0)),
+        WARN,
+        "the whole grant has 16 hosts",
+        "IN_USE_ADDRESSES",
+    ),
+    # Network
+    "a network": (network.check_network(LAB, Network(True)), OK, "default", ""),
+    "no network": (network.check_network(LAB, None), FAIL, "no network default", "networks create"),
+    "no subnetwork": (network.check_way_out(LAB, REGION, None), FAIL, REGION, "subnets create"),
+    "addresses lead out": (
+        network.check_way_out(LAB, REGION, Subnetwork(False, False)),
+        OK,
+        "external address",
+        "",
+    ),
+    "no way out": (
+        network.check_way_out(IAP, REGION, Subnetwork(False, True)),
+        FAIL,
+        "do not reach Cloud Storage",
+        "--enable-private-ip-google-access",
+    ),
+    "out to Google alone": (
+        network.check_way_out(IAP, REGION, Subnetwork(True, False)),
+        WARN,
+        "Cloud NAT",
+        "gcloud compute routers create tpujob --network=default --region=us-central2",
+    ),
+    "out": (network.check_way_out(IAP, REGION, Subnetwork(True, True)), OK, "NAT", ""),
+    "SSH from everywhere": (network.check_ssh(LAB, [rule(ANY)]), OK, "from everywhere", ""),
+    "SSH from one place": (network.check_ssh(LAB, [rule("8.8.8.8/32")]), OK, "rule r", ""),
+    "SSH from inside only": (
+        network.check_ssh(LAB, [rule("10.0.0.0/8"), rule(TUNNEL)]),
+        FAIL,
+        "from anywhere",
+        "--source-ranges=YOUR_ADDRESS/32",
+    ),
+    "another port": (network.check_ssh(LAB, [rule(ANY, ports=((80, 443),))]), FAIL, "TCP 22", "22"),
+    "the tunnel": (network.check_ssh(IAP, [rule(TUNNEL)]), OK, "iap: rule r", ""),
+    "the tunnel in a wider range": (network.check_ssh(IAP, [rule(ANY)]), OK, "rule r", ""),
+    "half of the tunnel": (
+        network.check_ssh(IAP, [rule("35.235.240.0/21")]),
+        FAIL,
+        TUNNEL,
+        f"--source-ranges={TUNNEL}",
+    ),
+    "denied first": (
+        network.check_ssh(IAP, [rule(TUNNEL), rule(ANY, 999, allows=False)]),
+        FAIL,
+        TUNNEL,
+        "gcloud",
+    ),
+    "denied after": (
+        network.check_ssh(IAP, [rule(TUNNEL), rule(ANY, 1001, allows=False)]),
+        OK,
+        "rule r",
+        "",
+    ),
+    "denied elsewhere": (
+        network.check_ssh(IAP, [rule(TUNNEL), rule("10.0.0.0/8", 1, allows=False)]),
+        OK,
+        "rule r",
+        "",
+    ),
+    "a rule for other tags": (
+        network.check_ssh(LAB, [rule(ANY, tags=("web",))]),
+        FAIL,
+        "only to hosts with web",
+        "`tags`",
+    ),
+    "a rule for our tag": (
+        network.check_ssh(replace(LAB, tags=("web",)), [rule(ANY, tags=("web",))]),
+        OK,
+        "rule r",
+        "",
+    ),
+    "a rule for our account": (
+        network.check_ssh(LAB, [rule(ANY, accounts=(LAB.service_account,))]),
+        OK,
+        "rule r",
+        "",
+    ),
+    "a range that is none": (network.check_ssh(IAP, [rule("nonsense ::/0")]), FAIL, "22", "22"),
+    "inside the network": (
+        network.check_ssh(replace(LAB, ssh="internal"), []),
+        WARN,
+        "must run on a machine there",
+        "`ssh: iap`",
+    ),
+    "outside without an address": (
+        network.check_ssh(replace(LAB, external_ips=False), [rule(ANY)]),
+        FAIL,
+        "get none",
+        "external_ips: true",
+    ),
+    # This machine
+    "a clock": (machine.check_clock(-3.2), OK, "within 10 s", ""),
+    "a clock that is off": (machine.check_clock(-31), WARN, "31 s behind", "timedatectl"),
+    "a clock that is far off": (machine.check_clock(7200), FAIL, "7200 s ahead", "timedatectl"),
+    "an old Python": (machine.check_python(Software((3, 9, 1), [], {})), FAIL, "3.9.1", "3.11"),
+    "packages": (
+        machine.check_packages(
+            Software((3, 11, 0), ["google-cloud-tpu>=1.28", "typer<1,>=0.28"], {"google-cloud-tpu": "1.28.0"})
+        ),
+        OK,
+        "google-cloud-tpu 1.28.0",
+        "",
+    ),
+    "an old package": (
+        machine.check_packages(Software((3, 11, 0), ["a>=1.28", "b>=2"], {"a": "1.9.3rc1"})),
+        FAIL,
+        "b is missing, a 1.9.3rc1 is older than 1.28",
+        "pip install --upgrade",
+    ),
+    "not installed": (
+        machine.check_packages(Software((3, 11, 0), [], {})),
+        Verdict.UNKNOWN,
+        "not installed",
+        "pip install",
+    ),
+    "a backend": (machine.check_backend("https://b", None), OK, "https://b", ""),
+    "a backend that says no": (
+        machine.check_backend("https://b", Unauthorized("the token is wrong")),
+        FAIL,
+        "the token is wrong",
+        "tpujob use https://b",
+    ),
+    "a backend that is away": (
+        machine.check_backend("https://b", BackendGone("nothing answers", hint="wait")),
+        Verdict.UNKNOWN,
+        "nothing answers",
+        "wait",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_check(case: str) -> None:
+    found, verdict, what, cure = CASES[case]
+    assert found.verdict is verdict, found
+    assert what in found.what, found
+    assert cure in found.cure, found
+    assert bool(found.cure) == (found.verdict is not OK), (
+        f"a cure, and only where one helps: {found}"
+    )
+    assert "\n" not in found.what + found.cure
+    assert not found.what.endswith("."), found
+
+
+BUCKETS = [
+    (GOOD, OK, "closed to the public"),
+    (None, FAIL, "there is no bucket gs://lab"),
+    (replace(GOOD, location="us-east1"), FAIL, "lies in us-east1, the zones in us-central2"),
+    (replace(GOOD, location="us", location_type="multi-region"), WARN, "lies in us"),
+    (replace(GOOD, soft_delete_s=604800), WARN, "kept 7 days, and billed"),
+    (replace(GOOD, uniform=False), WARN, "rights of its own"),
+    (replace(GOOD, public_refused=False), WARN, "can be made public"),
+    (UNSEEN, Verdict.UNKNOWN, "it did not answer"),
+]
+
+
+@pytest.mark.parametrize(("seen", "verdict", "what"), BUCKETS)
+def test_a_bucket(seen: Any, verdict: Verdict, what: str) -> None:
+    [found] = places.check_buckets(LAB, {"gs://lab": seen})
+    assert (found.verdict, found.name) == (verdict, "bucket us-central2"), found
+    assert what in found.what
+    assert bool(found.cure) == (verdict is not OK)
+
+
+def test_every_region_needs_a_bucket() -> None:
+    wants = replace(LAB, zones=(ZONE, "europe-west4-a"))
+    here, there = places.check_buckets(wants, {"gs://lab": GOOD})
+    assert here.verdict is OK
+    assert there.verdict is FAIL
+    assert there.cure == "tpujob bucket create --region europe-west4"
+
+
+def test_what_was_not_seen_is_unknown_in_every_check() -> None:
+    found = [
+        access.check_identity(UNSEEN),
+        access.check_project(LAB, UNSEEN),
+        access.check_services(LAB, UNSEEN),
+        access.check_permissions(LAB, UNSEEN),
+        access.check_bucket_permissions("gs://b", UNSEEN),
+        access.check_service_account(LAB, UNSEEN),
+        access.check_database(LAB, UNSEEN),
+        places.check_types(LAB, ZONE, UNSEEN),
+        places.check_quota(LAB, ZONE, UNSEEN),
+        places.check_addresses(LAB, REGION, UNSEEN),
+        network.check_network(LAB, UNSEEN),
+        network.check_way_out(LAB, REGION, UNSEEN),
+        network.check_way_out(IAP, REGION, Subnetwork(True, UNSEEN)),
+        network.check_ssh(LAB, UNSEEN),
+        machine.check_clock(UNSEEN),
+        machine.check_backend("https://b", Transient("it did not answer", hint="look again")),
+    ]
+    for one in found:
+        assert one == unknown(one.name, UNSEEN), one
+
+
+def test_a_project_that_may_not_be_seen_may_be_misspelled() -> None:
+    """Google denies permission for both."""
+    found = access.check_project(LAB, NotSeen("permission denied"))
+    assert (found.verdict, found.cure) == (Verdict.UNKNOWN, "gcloud projects list")
+
+
+def test_only_what_a_context_needs_is_asked_for() -> None:
+    deployed = replace(IAP, firestore=True, deployed=True)
+    assert [s.partition(".")[0] for s in access.needed_services(LAB)] == [
+        "tpu",
+        "compute",
+        "storage",
+    ]
+    assert {"firestore", "iap", "run", "iamcredentials"} < {
+        s.partition(".")[0] for s in access.needed_services(deployed)
+    }
+    assert access.needed_permissions(LAB) == access.TPU_PERMISSIONS
+    assert set(access.needed_permissions(deployed)) == ALL
+
+
+def test_the_worst_finding_counts() -> None:
+    good, odd = ok("a", "x"), warn("b", "x", "y")
+    dark, bad = unknown("c", UNSEEN), fail("d", "x", "y")
+    assert [worst(f) for f in ([], [good], [good, odd], [odd, dark], [dark, bad, good])] == [
+        OK, OK, WARN, Verdict.UNKNOWN, FAIL,
+    ]  # fmt: skip
+
+
+LAPTOP = Laptop("", "", 10**11, "/s", False, False, "/usr/bin/ssh", {"farm": True, "backend": True})
+LAPTOPS: list[tuple[dict[str, Any], str, Verdict, str]] = [
+    ({}, "loopback", OK, ""),
+    ({"loopback": "no 127.3.1.1"}, "loopback", FAIL, "no 127.3.1.1"),
+    ({"port": "none"}, "ports", FAIL, "none"),
+    ({"disk_free": 3 * 10**9}, "disk", WARN, "3.0 GB free"),
+    ({"disk_free": 10**6}, "disk", FAIL, "0.0 GB free"),
+    ({"state_open": True}, "state", FAIL, "others may look"),
+    ({"state_foreign": True}, "state", FAIL, "another user"),
+    ({"ssh": ""}, "SSH", WARN, "no ssh program"),
+    ({"running": {"farm": False, "backend": False}}, "local stack", OK, "starts them"),
+    ({"running": {"farm": False, "backend": True}}, "local stack", WARN, "not running: farm"),
+]
+
+
+@pytest.mark.parametrize(("change", "name", "verdict", "what"), LAPTOPS)
+def test_the_laptop(change: dict[str, Any], name: str, verdict: Verdict, what: str) -> None:
+    found = {one.name: one for one in machine.check_laptop(replace(LAPTOP, **change))}
+    assert found[name].verdict is verdict
+    assert what in found[name].what
+    others = [one for one in found.values() if one.name != name]
+    assert {one.verdict for one in others} == {OK}, others
+
+
+def test_refused_is_no_transient() -> None:
+    """Which error of a backend is final is read off its class alone."""
+    said = machine.check_backend("u", Refused("no", cause="PERMISSION"))
+    assert said.verdict is FAIL
+
+
+def test_every_generation_is_found_in_what_a_zone_offers() -> None:
+    for generation in accelerators.GENERATIONS.values():
+        wants = replace(LAB, grants=(Grant(generation.name, ZONE, "spot", 8),))
+        types = frozenset(t for t in accelerators.ALL if t.startswith(f"{generation.prefix}-"))
+        assert places.check_types(wants, ZONE, types).what == f"offers {generation.name}"

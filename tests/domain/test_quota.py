@@ -1,0 +1,121 @@
+"""Limits, use and grants joined into rows: which limit holds where, who says what is used, in which unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tpujob.domain.checkup.words import Grant
+from tpujob.domain.quota import (
+    ONE_HOST,
+    Allowance,
+    Held,
+    Kind,
+    Limit,
+    Reported,
+    allowances,
+    kind_of,
+)
+
+ZONE, REGION, OTHER = "us-central2-b", "us-central2", "europe-west4-a"
+V4, V6E = Kind("v4", "spot"), Kind("v6e", "spot")
+
+
+def limit(kind: Kind | None, scope: Any, amount: int | None, place: str = "", **more: Any) -> Limit:
+    return Limit("m", kind, scope, place, amount, **more)
+
+
+def row(limits: list[Limit], zone: str = ZONE, kind: Kind = V4, **more: Any) -> Allowance:
+    found = [one for one in allowances(limits, [zone], **more) if one.kind == kind]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_the_smaller_limit_holds() -> None:
+    both = [limit(V4, "zone", 64, ZONE), limit(V4, "region", 32, REGION)]
+    assert (row(both).zone_limit, row(both).region_limit, row(both).limit) == (64, 32, 32)
+    open_region = [limit(V4, "zone", 64, ZONE), limit(V4, "region", None)]
+    assert row(open_region).limit == 64
+    assert row([limit(V4, "zone", None)]).limit is None
+
+
+def test_a_place_of_its_own_comes_before_the_rest() -> None:
+    limits = [limit(V4, "zone", 8), limit(V4, "zone", 64, OTHER)]
+    assert row(limits).limit == 8
+    assert row(limits, OTHER).limit == 64
+    closed = [limit(V4, "zone", 8), limit(V4, "zone", 0, ZONE)]
+    assert allowances(closed, [ZONE]) == []
+    assert row(closed, closed_kinds=True).limit == 0
+
+
+def test_the_rest_is_only_where_the_type_is_offered() -> None:
+    limits = [limit(V4, "zone", 8, places=frozenset([OTHER]))]
+    assert allowances(limits, [ZONE]) == []
+    assert row(limits, OTHER).limit == 8
+
+
+def test_use_is_in_the_unit_of_the_limit() -> None:
+    held = [Held(V4, ZONE, 8), Held(V4, ZONE, 4), Held(V4, OTHER, 64), Held(V6E, ZONE, 4)]
+    cores = row([limit(V4, "zone", 64, ZONE)], held=held)
+    assert (cores.used, cores.unit, cores.used_by, cores.chips) == (24, "cores", "nodes", 32)
+    chips = row([limit(V4, "zone", 64, ZONE, unit="chips")], held=held)
+    assert (chips.used, chips.unit, chips.chips) == (12, "chips", 64)
+    assert row([], kind=V6E, held=held).used == 4
+
+
+@pytest.mark.parametrize(
+    ("held", "reported", "used", "by"),
+    [
+        ([], None, 0, "nodes"),
+        (None, None, None, ""),
+        (None, [Reported(V4, ZONE, 16)], 16, "monitoring"),
+        ([Held(V4, ZONE, 4)], [Reported(V4, ZONE, 0)], 8, "nodes"),
+        ([Held(V4, ZONE, 4)], [Reported(V4, ZONE, 32)], 32, "monitoring"),
+        ([], [Reported(V4, OTHER, 32)], 0, "nodes"),
+    ],
+)
+def test_the_larger_use_counts(held: Any, reported: Any, used: int | None, by: str) -> None:
+    found = row([limit(V4, "zone", 64, ZONE)], held=held, reported=reported)
+    assert (found.used, found.used_by) == (used, by)
+
+
+def test_what_a_zone_that_could_not_be_listed_holds_is_not_known() -> None:
+    limits = [limit(V4, "zone", 64)]
+    rows = allowances(limits, [ZONE, OTHER], held=[], closed=[OTHER])
+    assert [(one.zone, one.used) for one in rows] == [(ZONE, 0), (OTHER, None)]
+
+
+def test_a_grant_has_a_row_even_without_quota() -> None:
+    grants = [Grant("v4", ZONE, "spot", 32), Grant("v4", OTHER, "spot", 8)]
+    found = row([limit(V4, "zone", 0)], grants=grants)
+    assert (found.granted, found.limit, found.known) == (32, 0, True)
+    assert not row([], grants=grants).known
+
+
+def test_a_grant_is_not_counted_twice() -> None:
+    """v5e has two quotas; what was granted is for slices of several hosts, as far as is known."""
+    v5e, serving = Kind("v5e", "spot"), Kind("v5e", "spot", ONE_HOST)
+    limits = [limit(v5e, "zone", 64), limit(serving, "zone", 8)]
+    rows = allowances(limits, [ZONE], grants=[Grant("v5e", ZONE, "spot", 64)])
+    assert [(one.kind, one.granted) for one in rows] == [(v5e, 64), (serving, 0)]
+
+
+@pytest.mark.parametrize(
+    ("type", "part"),
+    [("v2-8", ONE_HOST), ("v2-32", ""), ("v3-8", ONE_HOST), ("v4-8", ""), ("v5p-8", ""),
+     ("v5litepod-8", ONE_HOST), ("v5e-16", ""), ("v6e-8", ""), ("v6e-16", "")],
+)  # fmt: skip
+def test_which_quota_a_slice_takes(type: str, part: str) -> None:
+    assert kind_of(type, "spot").part == part
+
+
+def test_rows_are_ordered_by_zone_and_generation_and_unknown_quotas_make_none() -> None:
+    kinds = [V6E, Kind("v2", "on-demand"), V4, Kind("v4", "on-demand"), Kind("v4", "reserved")]
+    rows = allowances(
+        [limit(None, "project", 600), *(limit(k, "zone", 8) for k in kinds)], [OTHER, ZONE]
+    )
+    assert [one.zone for one in rows] == [OTHER] * 5 + [ZONE] * 5
+    assert [f"{one.kind.generation} {one.kind.pricing}" for one in rows[:5]] == [
+        "v2 on-demand", "v4 spot", "v4 on-demand", "v4 reserved", "v6e spot",
+    ]  # fmt: skip
