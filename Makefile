@@ -44,11 +44,14 @@ bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firesto
 	@$(BIN)/python -m tests.bench.bench_mlp
 
 # `fewest`: one version of a package for every Python, so that what the tests ran is what everybody gets.
-lock: $(READY)  ## resolve requirements.lock anew, for every Python and platform at once
+lock: $(READY)  ## resolve requirements.lock anew, for every Python and platform at once, and that of the image
 	@$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --fork-strategy fewest \
 		--python-version 3.11 --all-extras --generate-hashes --no-emit-index-url --no-header \
 		--no-annotate --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --quiet --universal --fork-strategy fewest --python-version 3.11 \
+		--constraint requirements.lock --generate-hashes --no-emit-index-url --no-header --no-annotate \
+		--output-file deploy/requirements.lock
 
 clean:  ## remove .venv and every cache; jobs and their state stay where they are
 	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Once for each project: APIs, accounts, roles, database, secrets. Safe to repeat.
+#
+#   PROJECT=my-lab-4711 REGION=europe-west4 CONTEXT_FILE=lab.yaml BUCKETS="gs://my-lab-europe" deploy/setup.sh
+#
+# CONTEXT_FILE is the context as `tpujob init` wrote it, with `store: firestore`. BUCKETS are its buckets, which hold
+# nothing but jobs: every program that a job runs can read and write all of them. SSH=iap if the context says `ssh: iap`.
+# USERS may use the backend: "group:lab@example.org user:ada@example.org".
+source "$(dirname "$0")/common.sh"
+need CONTEXT_FILE "the context's file; tpujob init writes one"
+need BUCKETS "the context's buckets, such as gs://my-lab-europe"
+database=${DATABASE:-(default)}
+
+grant() { # MEMBER ROLE [CONDITION]
+  gc projects add-iam-policy-binding "$PROJECT" --member="$1" --role="$2" --condition="${3:-None}" --format=none
+}
+
+gc services enable tpu.googleapis.com compute.googleapis.com storage.googleapis.com run.googleapis.com \
+  firestore.googleapis.com secretmanager.googleapis.com cloudscheduler.googleapis.com \
+  artifactregistry.googleapis.com cloudbuild.googleapis.com iam.googleapis.com
+
+# Three accounts: the backend, the hosts of slices (which is to say: every program of every user), and Cloud Scheduler.
+for name in backend vm tick; do
+  if ! exists iam service-accounts describe "tpujob-$name@$PROJECT.iam.gserviceaccount.com"; then
+    gc iam service-accounts create "tpujob-$name" --display-name="tpujob $name"
+  fi
+done
+
+# The backend: slices, its database, its own log; to be the hosts' account and no other.
+if exists iam roles describe tpujobBackend; then
+  gc iam roles update tpujobBackend --file="$here/backend-role.yaml" --format=none
+else
+  gc iam roles create tpujobBackend --file="$here/backend-role.yaml" --format=none
+fi
+grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobBackend"
+grant "serviceAccount:$backend" roles/datastore.user \
+  "title=tpujob,expression=resource.name=='projects/$PROJECT/databases/$database'"
+grant "serviceAccount:$backend" roles/logging.logWriter
+gc iam service-accounts add-iam-policy-binding "$vm" --member="serviceAccount:$backend" \
+  --role=roles/iam.serviceAccountUser --format=none
+if [ "${SSH:-}" = iap ]; then
+  grant "serviceAccount:$backend" roles/iap.tunnelResourceAccessor "title=ssh,expression=destination.port==22"
+fi
+
+# The hosts: their log, and the buckets. No database, no slices, no secrets.
+grant "serviceAccount:$vm" roles/logging.logWriter
+grant "serviceAccount:$vm" roles/monitoring.metricWriter
+for bucket in $BUCKETS; do
+  gc storage buckets add-iam-policy-binding "$bucket" --member="serviceAccount:$vm" \
+    --role=roles/storage.objectUser --format=none
+  gc storage buckets add-iam-policy-binding "$bucket" --member="serviceAccount:$backend" \
+    --role=roles/storage.objectUser --format=none
+  # to see in which region it lies
+  gc storage buckets add-iam-policy-binding "$bucket" --member="serviceAccount:$backend" \
+    --role=roles/storage.legacyBucketReader --format=none
+done
+
+if ! exists firestore databases describe --database="$database"; then
+  gc firestore databases create --database="$database" --location="$REGION" --type=firestore-native --format=none
+fi
+"$here/indexes.sh" "$database"
+
+# Secrets: who has the token can do everything that the backend can.
+if ! exists secrets describe tpujob-token; then
+  openssl rand -hex 32 | gc secrets create tpujob-token --data-file=- --replication-policy=automatic
+fi
+if exists secrets describe tpujob-context; then
+  gc secrets versions add tpujob-context --data-file="$CONTEXT_FILE" --format=none
+else
+  gc secrets create tpujob-context --data-file="$CONTEXT_FILE" --replication-policy=automatic
+fi
+for secret in tpujob-token tpujob-context; do
+  gc secrets add-iam-policy-binding "$secret" --member="serviceAccount:$backend" \
+    --role=roles/secretmanager.secretAccessor --format=none
+done
+for user in ${USERS:-}; do
+  gc secrets add-iam-policy-binding tpujob-token --member="$user" \
+    --role=roles/secretmanager.secretAccessor --format=none
+done
+
+if ! exists artifacts repositories describe tpujob --location="$REGION"; then
+  gc artifacts repositories create tpujob --location="$REGION" --repository-format=docker
+fi
+echo "The project is ready. Next: PROJECT=$PROJECT REGION=$REGION deploy/up.sh"

@@ -1,0 +1,263 @@
+"""`deploy/`: what the scripts ask Google for, with a gcloud that only writes down; and what the image is made of.
+
+No account is needed, so nothing here proves that Google agrees. It proves that no role is wider than the table, that a
+second run changes nothing that is there, and that the image holds what the backend imports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tpujob.domain.checkup.access import TPU_PERMISSIONS
+from tpujob.web import deployed
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+GCLOUD = r"""#!/bin/sh
+{ for word; do printf '%s\037' "$word"; done; echo; } >> "$RECORD"
+case " $* " in
+  *" projects describe "*) echo 123456789 ;;
+  *" describe "*) [ -n "$THERE" ] || exit 1 ;;
+  *"--data-file=-"*) cat > "$RECORD.secret" ;;
+  *" services replace "*) cp "$6" "$RECORD.yaml" ;;
+esac
+"""
+#: who may be given which role, and no other one
+ALLOWED = {
+    "tpujob-backend": {
+        "projects/my-lab-4711/roles/tpujobBackend",
+        "roles/datastore.user",
+        "roles/iam.serviceAccountUser",
+        "roles/iap.tunnelResourceAccessor",
+        "roles/logging.logWriter",
+        "roles/secretmanager.secretAccessor",
+        "roles/storage.legacyBucketReader",
+        "roles/storage.objectUser",
+    },
+    "tpujob-vm": {
+        "roles/logging.logWriter",
+        "roles/monitoring.metricWriter",
+        "roles/storage.objectUser",
+    },
+    "tpujob-tick": {"roles/run.invoker"},
+    "ada": {"roles/run.invoker", "roles/secretmanager.secretAccessor"},
+}
+#: roles of a whole project; the others are given on one resource
+OF_THE_PROJECT = {
+    "projects/my-lab-4711/roles/tpujobBackend",
+    "roles/datastore.user",
+    "roles/iap.tunnelResourceAccessor",
+    "roles/logging.logWriter",
+    "roles/monitoring.metricWriter",
+}
+
+
+@dataclass
+class Desk:
+    """Somebody who runs the scripts."""
+
+    folder: Path
+    env: dict[str, str]
+
+    def run(self, script: str, *, there: bool = False, code: int = 0, **more: str) -> str:
+        env = {**self.env, "THERE": "1" if there else "", **more}
+        done = subprocess.run(
+            [DEPLOY / script], env=env, cwd=self.folder, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def asked(self) -> list[list[str]]:
+        """Every call of gcloud so far, without what all have in common."""
+        lines = (self.folder / "record").read_text().splitlines()
+        calls = [line.split("\x1f")[:-1] for line in lines]
+        return [[w for w in words if w not in COMMON] for words in calls]
+
+    def changes(self) -> list[str]:
+        return [" ".join(words) for words in self.asked() if "describe" not in words]
+
+
+COMMON = ("--project=my-lab-4711", "--quiet", "--format=none")
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "gcloud").write_text(GCLOUD)
+    (tmp_path / "bin" / "gcloud").chmod(0o755)
+    (tmp_path / "lab.yaml").write_text("name: lab\n")
+    (tmp_path / "record").write_text("")
+    env = {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "RECORD": str(tmp_path / "record"),
+        "PROJECT": "my-lab-4711",
+        "REGION": "europe-west4",
+        "CONTEXT_FILE": "lab.yaml",
+        "BUCKETS": "gs://my-lab-europe gs://my-lab-us",
+        "USERS": "user:ada@example.org",
+        "SSH": "iap",
+    }
+    return Desk(tmp_path, env)
+
+
+def test_no_account_gets_more_than_the_table_says(desk: Desk) -> None:
+    desk.run("setup.sh")
+    desk.run("up.sh", WAKE="called")
+    given: dict[str, set[str]] = {}
+    for words in desk.asked():
+        if "add-iam-policy-binding" not in words:
+            continue
+        flags = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
+        kind, _, who = flags["member"].partition(":")
+        assert kind in ("serviceAccount", "user"), (
+            f"{flags['member']} is everybody, or a whole domain"
+        )
+        given.setdefault(who.partition("@")[0], set()).add(flags["role"])
+        if words[0] == "projects":
+            assert flags["role"] in OF_THE_PROJECT
+        if flags["role"] in ("roles/datastore.user", "roles/iap.tunnelResourceAccessor"):
+            assert "expression=" in flags["condition"], f"{flags['role']} without a condition"
+    assert given == ALLOWED
+    text = "".join(path.read_text() for path in DEPLOY.iterdir())
+    assert not re.search(r"allUsers|allAuthenticatedUsers|roles/(owner|editor)|keys create", text)
+
+
+def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
+    role = yaml.safe_load((DEPLOY / "backend-role.yaml").read_text())
+    assert set(role["includedPermissions"]) == set(TPU_PERMISSIONS)
+
+
+def test_a_second_run_makes_nothing_anew(desk: Desk) -> None:
+    desk.run("setup.sh", there=True)
+    made = [line for line in desk.changes() if re.search(r"\bcreate\b", line)]
+    assert all(line.startswith("firestore indexes composite create") for line in made), made
+    assert not (desk.folder / "record.secret").exists(), "the token stays as it is"
+    assert "secrets versions add tpujob-context --data-file=lab.yaml" in desk.changes()
+    desk.run("up.sh", there=True, WAKE="called")
+    assert any("scheduler jobs update http tpujob-tick" in line for line in desk.changes())
+
+
+def test_every_index_of_the_file_is_asked_for(desk: Desk) -> None:
+    desk.run("setup.sh")
+    asked = [line for line in desk.changes() if line.startswith("firestore indexes")]
+    wanted = json.loads((DEPLOY / "firestore.indexes.json").read_text())["indexes"]
+    assert len(asked) == len(wanted) > 0
+    for index, line in zip(wanted, asked, strict=True):
+        for field in index["fields"]:
+            assert f"field-path={field['fieldPath']},order={field['order'].lower()}" in line
+
+
+def test_the_token_is_drawn_long_enough(desk: Desk) -> None:
+    desk.run("setup.sh")
+    assert len((desk.folder / "record.secret").read_text().strip()) >= deployed.SHORTEST_TOKEN
+
+
+@pytest.mark.parametrize(("wake", "least", "jobs"), [("always", "1", 0), ("called", "0", 2)])
+def test_the_service_is_filled_in(desk: Desk, wake: str, least: str, jobs: int) -> None:
+    said = desk.run("up.sh", WAKE=wake)
+    service = yaml.safe_load((desk.folder / "record.yaml").read_text())
+    template = service["spec"]["template"]
+    annotations = template["metadata"]["annotations"]
+    assert annotations["autoscaling.knative.dev/minScale"] == least
+    assert annotations["run.googleapis.com/cpu-throttling"] == str(wake == "called").lower()
+    (container,) = template["spec"]["containers"]
+    assert container["image"].startswith("europe-west4-docker.pkg.dev/my-lab-4711/tpujob/backend:")
+    url = "https://tpujob-123456789.europe-west4.run.app"
+    assert url in said
+    options = deployed._options(  # pyright: ignore[reportPrivateUsage]
+        [*_entrypoint()[3:], *container["args"]]
+    )
+    assert (options.url, options.only_called) == ([url], wake == "called")
+    assert options.tick_account == "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"
+    for option, at in ((options.context_file, "context"), (options.token_file, "token")):
+        mount = next(m for m in container["volumeMounts"] if m["name"] == at)
+        volume = next(v for v in template["spec"]["volumes"] if v["name"] == at)
+        assert str(option) == f"{mount['mountPath']}/{volume['secret']['items'][0]['path']}"
+    assert not re.search(r"[A-Z]{5,}", json.dumps(service)), "something was not filled in"
+    scheduled = [line for line in desk.changes() if line.startswith("scheduler jobs create http")]
+    assert len(scheduled) == jobs
+    assert all(f"--oidc-token-audience={url}" in line for line in scheduled)
+
+
+def test_what_is_missing_is_said_before_anything_is_done(desk: Desk) -> None:
+    assert "BUCKETS is not set" in desk.run("setup.sh", code=2, BUCKETS="")
+    assert "PROJECT is not set" in desk.run("up.sh", code=2, PROJECT="")
+    assert "always or called" in desk.run("up.sh", code=2, WAKE="sometimes")
+    assert "no job runs" in desk.run("remove.sh", code=2)
+    assert desk.asked() == []
+
+
+def test_what_holds_jobs_is_never_removed(desk: Desk) -> None:
+    desk.run("remove.sh", there=True, YES="1")
+    assert len(desk.changes()) == 10
+    assert not [line for line in desk.changes() if "firestore" in line or "buckets" in line]
+
+
+# The image -----------------------------------------------------------------------------------------------------------
+
+
+def _dockerfile(word: str) -> list[str]:
+    text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    return [line[len(word) :].strip() for line in text.splitlines() if line.startswith(f"{word} ")]
+
+
+def _entrypoint() -> list[str]:
+    return json.loads(_dockerfile("ENTRYPOINT")[0])
+
+
+def test_the_image_has_what_the_backend_needs_and_an_ordinary_user(tmp_path: Path) -> None:
+    """Its own COPY lines, into a folder instead of an image, with the packages of this machine."""
+    for line in _dockerfile("COPY"):
+        *sources, target = shlex.split(line)
+        if sources[0].startswith("--from"):
+            continue
+        place = tmp_path / target.lstrip("/")
+        for source in map(ROOT.joinpath, sources):
+            ignore = shutil.ignore_patterns("__pycache__")
+            if source.is_dir():
+                shutil.copytree(source, place, ignore=ignore)
+            else:
+                shutil.copy(source, place)
+    env = {"PYTHONPATH": str(tmp_path / "app"), "PATH": os.environ["PATH"]}
+    where = "import sys, tpujob, workloads, tpujob.web.deployed; print(tpujob.__file__)"
+    for words in (["-c", where], [*_entrypoint()[1:3], "--help"]):
+        done = subprocess.run(
+            [sys.executable, "-P", *words], env=env, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert str(tmp_path) in done.stdout or "--only-called" in done.stdout
+    assert _dockerfile("USER")[-1] not in ("0", "root")
+
+
+def test_its_packages_are_those_that_the_tests_ran_with() -> None:
+    """`make lock` writes both; the image's has no program for a TPU in it."""
+    ours, every = (_locked(path / "requirements.lock") for path in (DEPLOY, ROOT))
+    assert ours, "nothing is locked"
+    different = {name for name, block in ours.items() if every.get(name) != block}
+    assert not different, f"run `make lock`: {different}"
+    assert not {"jax", "pytest", "flax"} & set(ours)
+    project: Any = _project()["dependencies"]
+    direct = {re.split(r"[<>=\[ ]", line)[0].lower() for line in project}
+    assert direct <= set(ours), f"run `make lock`: {direct - set(ours)}"
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def _locked(path: Path) -> dict[str, str]:
+    blocks = re.split(r"\n(?=\S)", path.read_text())
+    return {re.split(r"[ ;=\\]", block)[0]: block.strip() for block in blocks if block.strip()}
