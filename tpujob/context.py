@@ -13,7 +13,7 @@ import secrets
 import string
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -97,7 +97,8 @@ class Context(_Part):
     ] = ""
     #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP
     ssh: Annotated[
-        str, BeforeValidator(kinds.one_of(("external", "internal", "iap"), "way to reach a host"))
+        Literal["external", "internal", "iap"],
+        BeforeValidator(kinds.one_of(("external", "internal", "iap"), "way to reach a host")),
     ] = "external"
     #: whether slices get external addresses; left out: where `ssh` needs them
     external_ips: bool | None = None
@@ -110,7 +111,8 @@ class Context(_Part):
     ] = Field(default_factory=dict)  #: of the slices, for the bill
     reservation: _Resource = ""  #: for jobs with `pricing: reserved`
     store: Annotated[
-        str, BeforeValidator(kinds.one_of(("sqlite", "firestore"), "place for the jobs"))
+        Literal["sqlite", "firestore"],
+        BeforeValidator(kinds.one_of(("sqlite", "firestore"), "place for the jobs")),
     ] = "sqlite"
     database: Annotated[
         str, _matching(r"\(default\)|[a-z][-a-z0-9]{2,61}[a-z0-9]", "a database of Firestore")

@@ -22,6 +22,7 @@ from tpujob.ports import (
     DiffView,
     EventView,
     HostAccess,
+    Hosts,
     JobView,
     LeakView,
     LogPage,
@@ -29,6 +30,7 @@ from tpujob.ports import (
     Slices,
     Store,
     SuspectView,
+    SweptView,
 )
 from tpujob.reconciler import Live
 from tpujob.submission import Submission
@@ -75,6 +77,7 @@ class Jobs:
         watch: Changes,
         live: Mapping[str, Live],
         circuits: Callable[[], Mapping[str, Circuit]] = dict,
+        hosts: Hosts | None = None,
     ) -> None:
         self._store, self._blobs, self._clock = store, blobs, clock
         self._submission = Submission(blobs, clock, site)
@@ -83,7 +86,7 @@ class Jobs:
         self._watch = watch
         self._live = live
         self._circuits = circuits  #: the offers that were refused lately, for all jobs
-        self._upkeep = Upkeep(store, slices, clock, site=site.zones)
+        self._upkeep = Upkeep(store, slices, clock, site=site.zones, hosts=hosts)
 
     # Submit ----------------------------------------------------------------------------------------------------------
 
@@ -242,6 +245,9 @@ class Jobs:
 
     def leaks(self) -> list[LeakView]:
         return self._upkeep.leaks()
+
+    def sweep(self, *, dry_run: bool = False) -> SweptView:
+        return self._upkeep.sweep(dry_run=dry_run)
 
     def fsck(self) -> list[BrokenView]:
         return self._upkeep.fsck()

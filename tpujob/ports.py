@@ -218,6 +218,10 @@ class Hosts(Protocol):
         """Remove the slice's keys and pinned host keys, and close its connections. Safe to repeat."""
         ...
 
+    def kept(self) -> list[str]:
+        """Names of the slices that there are keys for. Raises Transient."""
+        ...
+
 
 # Blobs ---------------------------------------------------------------------------------------------------------------
 
@@ -506,6 +510,15 @@ class LeakView(TypedDict):
     detail: str
 
 
+class SweptView(TypedDict):
+    """What `tpujob sweep` did, or would do, in every zone of the context."""
+
+    deleted: list[LeakView]  #: asked to end
+    kept: list[LeakView]  #: so young that a job may just be about to claim it
+    failed: list[LeakView]  #: could not be asked to end; `detail` says why
+    keys: list[str]  #: names of slices that are gone, whose keys were removed
+
+
 class BrokenView(TypedDict):
     """A rule that does not hold of a record (`domain/invariants.py`)."""
 
@@ -588,6 +601,12 @@ class JobsApi(Protocol):
     def leaks(self) -> list[LeakView]:
         """What is billed and owned by nobody, the oldest first, in every zone that a job of ours ever used.
         Raises Transient when a zone cannot be listed: an empty list means that there is nothing."""
+        ...
+
+    def sweep(self, *, dry_run: bool = False) -> SweptView:
+        """Ask for the end of everything that `leaks` lists and that is older than some minutes, and remove the keys of
+        slices that are gone. `dry_run`: only say so. Safe to repeat. Raises Transient, with nothing done, when a zone
+        cannot be listed."""
         ...
 
     def fsck(self) -> list[BrokenView]:

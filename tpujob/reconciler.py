@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
-from tpujob.claims import unclaimed
+from tpujob.claims import as_slice, unclaimed
 from tpujob.domain import launch, nonfinite, suspects
 from tpujob.domain.decide import decide, follow_up
 from tpujob.domain.lifecycle import apply
@@ -298,7 +298,8 @@ class Reconciler:
     def _delete_orphan(self, orphan: Owned) -> bool:
         log.warning("sweep: no live job claims %s in %s: deleting it", orphan.name, orphan.zone)
         try:
-            self.slices.delete(_named(orphan), timeout=LOOK * 3)
+            self.slices.delete(as_slice(orphan), timeout=LOOK * 3)
+            self.hosts.forget(as_slice(orphan))
         except (Transient, Refused) as error:
             log.warning("sweep: %s: %s", orphan.name, error)
             return False
@@ -313,18 +314,3 @@ def _ttl(job: Job, action: Action | None) -> float:
 def _serving(job: Job) -> Slice:
     assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
     return job.slice
-
-
-def _named(orphan: Owned) -> Slice:
-    """As much of a slice as its deletion needs: a name and a zone."""
-    return Slice(
-        name=orphan.name,
-        k=0,
-        type="",
-        zone=orphan.zone,
-        pricing="spot",
-        runtime_version="",
-        usd_per_hour=None,
-        requested_at=orphan.created_at,
-        tpu_slices=orphan.tpu_slices,
-    )

@@ -9,16 +9,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from tpujob.claims import unclaimed
+from tpujob.claims import as_slice, unclaimed, unused_keys
 from tpujob.domain import accelerators, invariants
 from tpujob.domain.invariants import Broken
 from tpujob.domain.model import Job, Suspect
 from tpujob.errors import BadRequest, NotFound, Refused, StoreError, Transient
-from tpujob.ports import BrokenView, Clock, LeakView, Owned, Slices, Store, SuspectView
+from tpujob.ports import (
+    BrokenView,
+    Clock,
+    Hosts,
+    LeakView,
+    Owned,
+    Slices,
+    Store,
+    SuspectView,
+    SweptView,
+)
+from tpujob.reconciler import GRACE
 from tpujob.views import leak_view, suspect_view
 
 #: seconds to list what is ours in every zone
 LISTING = 45.0
+#: seconds to ask for the end of one slice
+DELETING = 45.0
 #: characters of a machine's name; Google Cloud's are hashes of 32
 LONGEST = 128
 
@@ -34,11 +47,17 @@ class Upkeep:
     """The part of `ports.JobsApi` that is about no single job."""
 
     def __init__(
-        self, store: Store, slices: Slices, clock: Clock, *, site: Sequence[str] = ()
+        self,
+        store: Store,
+        slices: Slices,
+        clock: Clock,
+        *,
+        site: Sequence[str] = (),
+        hosts: Hosts | None = None,
     ) -> None:
-        """`site`: the zones of the context; empty: every one."""
+        """`site`: the zones of the context; empty: every one. `hosts`: whose keys are swept; None: no one's."""
         self._store, self._slices, self._clock = store, slices, clock
-        self._site = site
+        self._site, self._hosts = site, hosts
 
     # Machines --------------------------------------------------------------------------------------------------------
 
@@ -77,9 +96,39 @@ class Upkeep:
         found = sorted(self._unclaimed(), key=lambda owned: (owned.created_at, owned.name))
         return [leak_view(owned, now=now) for owned in found]
 
+    def sweep(self, *, dry_run: bool = False) -> SweptView:
+        kept = self._hosts.kept() if self._hosts else []  # before the jobs are read
+        found = self._listed()
+        now = self._clock.now()
+        swept = SweptView(
+            deleted=[], kept=[], failed=[], keys=unused_keys(kept, found, self._store)
+        )
+        for orphan in unclaimed(found, self._store):
+            view = leak_view(orphan, now=now)
+            young = now - orphan.created_at <= GRACE
+            trouble = "" if young or dry_run else self._trouble_deleting(orphan)
+            if trouble:
+                swept["failed"].append(LeakView({**view, "detail": trouble}))
+            else:
+                swept["kept" if young else "deleted"].append(view)
+        if self._hosts and not dry_run:
+            for name in swept["keys"]:
+                self._hosts.forget(as_slice(Owned(name, "", "", now)))
+        return swept
+
+    def _trouble_deleting(self, orphan: Owned) -> str:
+        """Ask for its end; why that could not be done, empty: it was."""
+        try:
+            self._slices.delete(as_slice(orphan), timeout=DELETING)
+        except (Transient, Refused) as error:
+            return error.message
+        return ""
+
     def _unclaimed(self) -> list[Owned]:
-        found = self._slices.list_all(zones(self._store, self._site), timeout=LISTING)
-        return unclaimed(found, self._store)
+        return unclaimed(self._listed(), self._store)
+
+    def _listed(self) -> list[Owned]:
+        return self._slices.list_all(zones(self._store, self._site), timeout=LISTING)
 
     # Records ---------------------------------------------------------------------------------------------------------
 

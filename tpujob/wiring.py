@@ -183,6 +183,7 @@ def backend(settings: Settings) -> Backend:
         watch=watch,
         live=reconciler.live,
         circuits=reconciler.circuits,
+        hosts=world.hosts,
     )
     return Backend(api, loop, watch)
 
@@ -234,7 +235,7 @@ def _google(settings: Settings) -> _World:
         ),
         slices,
         GcsBlobs(here.project, endpoint=settings.storage_endpoint),
-        SshHosts(settings.keys, port=settings.ssh_port),
+        SshHosts(settings.keys, port=settings.ssh_port, reach=here.ssh, project=here.project),
         context.site(here, owner),
     )
 

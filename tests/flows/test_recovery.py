@@ -357,10 +357,10 @@ def test_the_sweep_takes_orphans_and_leaves_what_is_claimed_young_or_unseen(stag
 
 
 def _orphan(name: str):
+    from tpujob.claims import as_slice
     from tpujob.ports import Owned
-    from tpujob.reconciler import _named
 
-    return _named(Owned(name, "us-central2-b", "", 0.0))
+    return as_slice(Owned(name, "us-central2-b", "", 0.0))
 
 
 # Killed at every effect ----------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from tpujob.ports import (
     PlanView,
     SliceView,
     SuspectView,
+    SweptView,
 )
 from tpujob.web.api import create_app
 
@@ -192,6 +193,7 @@ class ScriptedJobs:
         self.host_access: HostAccess | None = None
         self.suspects: dict[str, SuspectView] = {}
         self.leaked: list[LeakView] = []
+        self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[])
         self.broken: list[BrokenView] = []
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
@@ -329,6 +331,10 @@ class ScriptedJobs:
     def leaks(self) -> list[LeakView]:
         self._call("leaks")
         return self.leaked
+
+    def sweep(self, *, dry_run: bool = False) -> SweptView:
+        self._call("sweep", dry_run=dry_run)
+        return self.swept
 
     def fsck(self) -> list[BrokenView]:
         self._call("fsck")

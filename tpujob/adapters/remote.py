@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         LogPage,
         PlanView,
         SuspectView,
+        SweptView,
     )
 
 #: seconds that a short call may take; storing a bundle of 100 MiB is not one
@@ -137,6 +138,10 @@ class RemoteJobs:
 
     def leaks(self) -> list[LeakView]:
         return self._get("/leaks")
+
+    def sweep(self, *, dry_run: bool = False) -> SweptView:
+        query = {"dry_run": "true"} if dry_run else {}
+        return self._call("POST", "/sweep", query, repeat=True, timeout=LONG)
 
     def fsck(self) -> list[BrokenView]:
         return self._call("GET", "/fsck", repeat=True, timeout=LONG)

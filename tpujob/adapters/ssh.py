@@ -116,6 +116,9 @@ class SshHosts:
     def forget(self, slice: Slice) -> None:
         self._keys.forget(slice.name)
 
+    def kept(self) -> list[str]:
+        return self._keys.names()
+
     def access(self, slice: Slice, host: int) -> HostAccess:
         """What `tpujob ssh` needs. Raises Transient while the host has no address."""
         guests = self._ask(slice, GUESTS_TIMEOUT) if self._reach == "iap" else ()

@@ -53,6 +53,10 @@ class KeyStore(Protocol):
         """Remove keys and pins. Absent is success."""
         ...
 
+    def names(self) -> list[str]:
+        """Every slice that there is something of."""
+        ...
+
 
 class FileKeys:
     """A folder for each slice below `root`, 0700, in it the private key and a known_hosts file, 0600."""
@@ -89,6 +93,10 @@ class FileKeys:
 
     def forget(self, slice: str) -> None:
         shutil.rmtree(self._folder(slice), ignore_errors=True)
+
+    def names(self) -> list[str]:
+        folders = self._root.iterdir() if self._root.is_dir() else ()
+        return sorted(f.name for f in folders if _NAME.fullmatch(f.name))
 
     def _make(self, path: Path) -> None:
         for folder in (path.parent.parent, path.parent):

@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ssh": ("jobs", "ssh"),
     "hosts": ("upkeep", "hosts"),
     "leaks": ("upkeep", "leaks"),
+    "sweep": ("upkeep", "sweep"),
     "fsck": ("upkeep", "fsck"),
     "demo": ("demo", "demo"),
     "schema": ("stack", "schema"),

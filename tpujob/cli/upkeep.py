@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import connect
+from tpujob.cli.backend import connect, say_where
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, complete_host
 from tpujob.cli.output import say, say_json, screen
@@ -102,6 +102,25 @@ def leaks(as_json: Json = False) -> int:
         on = screen()
         say(leaks_table(found, on.columns, color=on.color))
     return FOUND if found else 0
+
+
+def sweep(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be deleted.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Delete what no job claims: slices and requests in every zone of the context, and keys of slices that are gone."""
+    say_where()
+    swept = connect().sweep(dry_run=dry_run)
+    if as_json:
+        say_json(swept)
+    else:
+        from tpujob.cli.upkeep_pages import swept_page
+
+        on = screen()
+        say(swept_page(swept, on.columns, color=on.color, dry_run=dry_run))
+    return FOUND if swept["failed"] else 0
 
 
 def fsck(as_json: Json = False) -> int:

@@ -10,7 +10,7 @@ from tpujob.cli.table import Column, table
 from tpujob.cli.text import age, clean, clip_middle, rate, wrap
 
 if TYPE_CHECKING:
-    from tpujob.ports import BrokenView, LeakView, SuspectView
+    from tpujob.ports import BrokenView, LeakView, SuspectView, SweptView
 
 NO_HOSTS = "No machine is suspected of wrong numbers, and none is pinned."
 NO_LEAKS = "Nothing is left over: every slice in the cloud belongs to a job."
@@ -63,6 +63,38 @@ def leaks_table(found: Sequence[LeakView], columns: int, *, color: bool = False)
     """What nobody owns, the sum of its prices, and what becomes of it."""
     if not found:
         return NO_LEAKS
+    known = [one["usd_per_hour"] for one in found if one["usd_per_hour"] is not None]
+    least = "" if len(known) == len(found) else "at least "
+    total = (
+        f"{many(len(found), 'slice')} that no job claims, {least}{rate(sum(known))} in all. "
+        "The backend deletes such slices by itself, some minutes after it finds them; now: tpujob sweep."
+    )
+    return "\n".join([_leak_rows(found, columns, color=color), *wrap(total, columns)])
+
+
+def swept_page(
+    swept: SweptView, columns: int, *, color: bool = False, dry_run: bool = False
+) -> str:
+    """What was deleted, or would be; what was left, and why."""
+    would = "would be " if dry_run else ""
+    said = (
+        (swept["deleted"], f"{would or 'being '}deleted:"),
+        (swept["kept"], "left, as a job may just be about to claim what is so young:"),
+        (swept["failed"], "could not be deleted; try again:"),
+    )
+    out: list[str] = []
+    for found, text in said:
+        if found:
+            out += [f"{many(len(found), 'slice')} {text}", _leak_rows(found, columns, color=color)]
+    if swept["keys"]:
+        whose = clean(", ".join(swept["keys"]))
+        out += wrap(
+            f"Keys that {would or 'were '}removed, of slices that are gone: {whose}", columns
+        )
+    return "\n".join(out) or NO_LEAKS
+
+
+def _leak_rows(found: Sequence[LeakView], columns: int, *, color: bool) -> str:
     rows = [
         (
             clean(one["name"]),
@@ -74,13 +106,7 @@ def leaks_table(found: Sequence[LeakView], columns: int, *, color: bool = False)
         )
         for one in found
     ]
-    known = [one["usd_per_hour"] for one in found if one["usd_per_hour"] is not None]
-    least = "" if len(known) == len(found) else "at least "
-    total = (
-        f"{many(len(found), 'slice')} that no job claims, {least}{rate(sum(known))} in all. "
-        "The backend deletes such slices by itself, some minutes after it finds them."
-    )
-    return "\n".join([table(_LEAKS, rows, columns, color=color), *wrap(total, columns)])
+    return table(_LEAKS, rows, columns, color=color)
 
 
 def fsck_lines(found: Sequence[BrokenView]) -> str:

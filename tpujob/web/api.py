@@ -200,12 +200,17 @@ def _upkeep(app: FastAPI, api: JobsApi) -> None:
         """What is in the cloud, carries our label and is claimed by no job, the oldest first."""
         return JSONResponse(api.leaks())
 
+    @app.post("/v1/sweep", tags=["upkeep"], response_model=schemas.Swept)
+    def sweep(dry_run: bool = False) -> JSONResponse:
+        """Ask for the end of what no job claims, and remove the keys of slices that are gone."""
+        return JSONResponse(api.sweep(dry_run=dry_run))
+
     @app.get("/v1/fsck", tags=["upkeep"], response_model=list[schemas.Broken])
     def fsck() -> JSONResponse:
         """Every rule that does not hold of a record or its history."""
         return JSONResponse(api.fsck())
 
-    _ = (hosts, pin_host, clear_host, leaks, fsck)
+    _ = (hosts, pin_host, clear_host, leaks, sweep, fsck)
 
 
 def _following(

@@ -21,6 +21,7 @@ from tpujob.ports import (
     LogPage,
     PlanView,
     SuspectView,
+    SweptView,
 )
 
 
@@ -140,4 +141,5 @@ Diff = model_of(DiffView)
 Access = model_of(HostAccess)
 Suspect = model_of(SuspectView)
 Leak = model_of(LeakView)
+Swept = model_of(SweptView)
 Broken = model_of(BrokenView)
