@@ -41,7 +41,7 @@ def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Ev
     if end.cause is None:
         text = f"attempt {number(job)} succeeded: {end.message}"
         return event(job, _E.ATTEMPT_ENDED, now, text, then=State.SUCCEEDED, **data)
-    next_try = _next_try(job, end, physical)
+    next_try = _next_try(job, end, physical, now)
     said = f"attempt {number(job)} ended, {end.cause}: {end.message}"
     if isinstance(next_try, retry.GiveUp):
         text = f"{said}; {next_try.why}"
@@ -58,10 +58,16 @@ def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Ev
     return event(job, _E.ATTEMPT_ENDED, now, f"{said}{left}", then=State.QUEUED, **data)
 
 
-def _next_try(job: Job, end: End, physical: Sequence[str]) -> retry.Again | retry.GiveUp:
+def _next_try(
+    job: Job, end: End, physical: Sequence[str], now: float
+) -> retry.Again | retry.GiveUp:
     assert end.cause is not None
-    maths = nonfinite.is_maths(job, end.verdict, physical) if end.cause is Cause.NONFINITE else ""
-    return retry.GiveUp(maths) if maths else retry.after(job, end.cause)
+    why = ""
+    if end.cause is Cause.NONFINITE:
+        why = nonfinite.is_maths(job, end.verdict, physical)
+    elif end.cause is Cause.LOST_CONTACT:
+        why = retry.kills_hosts(job, now)
+    return retry.GiveUp(why) if why else retry.after(job, end.cause)
 
 
 def machines(job: Job, reports: Sequence[Report]) -> list[str]:

@@ -28,6 +28,9 @@ class Policy:
 #: seconds of waiting for which a slice is kept: a longer wait costs more than another slice
 KEEP = 600.0
 
+#: so many attempts in a row, each over within so many seconds, may be what kills the hosts that they run on
+KILLS, SOON = 4, 900.0
+
 _PREEMPTED = Policy("preemptions", "preemptions", first=1, most=60)
 _FAILED = Policy("failures", "failures", first=5, most=1200, same_slice=True)
 _MEMORY = Policy("memory", most_often=1, first=5, most=5, same_slice=True)
@@ -87,6 +90,20 @@ def after(job: Job, cause: Cause) -> Again | GiveUp:
         same_slice=policy.same_slice and delay <= KEEP,
         bad_slice=policy.bad_slice,
         left=None if limit is None else limit - used - 1,
+    )
+
+
+def kills_hosts(job: Job, now: float) -> str:
+    """Why a job whose newest attempt has just lost contact with its hosts is not tried again; empty: nothing speaks
+    against it. Hosts that die one slice after the other, each soon after the program's start, are no accident."""
+    last = [a for a in job.attempts if a.started_at >= job.fresh_at][-KILLS:]
+    lost = [a for a in last[:-1] if a.cause is Cause.LOST_CONTACT]
+    ages = [(a.ended_at or now) - a.running_at for a in last if a.running_at is not None]
+    if len(lost) < KILLS - 1 or len(ages) < KILLS or max(ages) > SOON:
+        return ""
+    return (
+        f"the hosts of {KILLS} attempts in a row fell silent within {SOON / 60:.0f} min of the start: the program "
+        "may be what kills them; `tpujob resume` tries again"
     )
 
 
