@@ -18,7 +18,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import NoReturn
 
-from workloads import faults
+from workloads import compiled, faults
 from workloads.config import ConfigError
 from workloads.contract import Context, Exit, Reporter
 from workloads.signals import Watcher
@@ -89,6 +89,7 @@ def _join(context: Context, arrival_s: int) -> None:
     import jax
 
     if context.cache:
+        compiled.listen()
         jax.config.update("jax_compilation_cache_dir", context.cache)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

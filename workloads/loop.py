@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental import multihost_utils
 
-from workloads import faults
+from workloads import compiled, faults
 from workloads.checkpoints import Checkpoints
 from workloads.config import TrainConfig
 from workloads.contract import Context, Exit, Reporter
@@ -66,6 +66,7 @@ def train(
     if start < config.steps:
         voice.phase("compile")
         run.compile()
+        voice.compiled(compiled.counts())
         watcher.training()
         voice.phase("train")
         state, code = run.train(start, state)
@@ -143,6 +144,7 @@ class _Run:
         """Say how many of the test rows the model has right."""
         self._voice.phase("eval")
         right = self._program.count_right(state, self._test_rows)
+        self._voice.compiled(compiled.counts())
         self._voice.accuracy(step, right, of=len(next(iter(self._test_rows.values()))))
 
     def _saves_at(self, step: int) -> bool:

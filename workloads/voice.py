@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from workloads.config import TrainConfig
@@ -59,6 +60,11 @@ class Voice:
         """Whose fault it is that step was not finite; every host says it, in `verdict.json`."""
         self._reporter.verdict(step=step, **asdict(verdict))
         self.line(f"step {step}: {verdict.text}")
+
+    def compiled(self, counts: Mapping[str, int]) -> None:
+        """How often the cache of compiled programs had what was asked for (`compiled.counts`)."""
+        for name, count in counts.items():
+            self._reporter.event("metric", name=name, value=count)
 
     def accuracy(self, step: int, right: int, of: int) -> None:
         self._reporter.event("metric", name="test_accuracy", value=round(right / of, 6), step=step)

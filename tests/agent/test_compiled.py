@@ -1,0 +1,135 @@
+"""What XLA compiled outlives the host: a folder that is filled from the bucket, and new entries that go there."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.host import Host, until
+from tpujob.agent.compiled import Compiled, name_of
+from tpujob.agent.storage import StorageError
+
+CHECK = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 40, "required": False}
+
+
+def versioned(host: Host) -> dict[str, Any]:
+    """What a plan says; a JAX is installed on the host, in so far as its version can be read. It has no libtpu, so that
+    devices are not asked."""
+    made = host.home / "lib" / "jax-0.6.0.dist-info"
+    made.mkdir(parents=True)
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.6.0\n")
+    host.env["PYTHONPATH"] = str(host.home / "lib")
+    return {"preflight": CHECK, "type": "v4-16", "shared": "gs://shed/cache"}
+
+
+def test_names_are_apart_for_types_and_versions() -> None:
+    assert name_of("v4-16", {"jax": "0.6.0", "libtpu": "0.0.15"}) == "xla/v4-16/0.6.0-0.0.15"
+    assert name_of("v4-16", {"jax": "0.6.0"}) == "xla/v4-16/0.6.0-cpu"
+    assert name_of("v4-16", {"jax": "../x y"}) == "xla/v4-16/.._x_y-cpu"
+    assert name_of("v4-16", {"python": "3.10"}) == "", "without JAX there is nothing to keep"
+
+
+class Shed:
+    """A storage in memory, as the folder's keeper sees it."""
+
+    def __init__(self, **objects: bytes) -> None:
+        self.objects = {
+            f"gs://b/x/{name.replace('_', '-')}": data for name, data in objects.items()
+        }
+        self.away = False
+
+    def names(self, prefix: str) -> dict[str, int]:
+        if self.away:
+            raise StorageError("away")
+        return {p[len(prefix) :]: len(d) for p, d in self.objects.items() if p.startswith(prefix)}
+
+    def read(self, path: str, take: Any) -> None:
+        take(self.objects[path])
+
+    def put_new(self, path: str, file: str) -> bool:
+        if self.away:
+            raise StorageError("away")
+        return self.objects.setdefault(path, Path(file).read_bytes()) is not None
+
+
+def test_entries_come_and_go_once_and_half_written_ones_stay(tmp_path: Path) -> None:
+    shed, said = Shed(a_cache=b"AAA", notes=b"no entry"), list[str]()
+    kept: Any = shed
+    folder = tmp_path / "cache"
+    compiled = Compiled(kept, str(folder), "gs://b/x", said.append)
+    compiled.fill()
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == {"a-cache": b"AAA"}
+    assert said == ["compiled programs fetched from the bucket: 1"]
+    (folder / "b-cache").write_bytes(b"BBB")
+    (folder / "b-atime").write_bytes(b"1")
+    (folder / "c-cache").write_bytes(b"half")
+    old = time.time() - 60
+    os.utime(folder / "b-cache", (old, old))
+    compiled.finish(whole=False)  # the program was killed: what it wrote last may be half
+    assert sorted(shed.objects) == ["gs://b/x/a-cache", "gs://b/x/b-cache", "gs://b/x/notes"]
+    compiled.finish(whole=True)
+    assert shed.objects["gs://b/x/c-cache"] == b"half"
+    shed.away = True
+    (folder / "d-cache").write_bytes(b"D")
+    compiled.finish(whole=True)
+    compiled.fill()
+    assert said[1:] == [
+        "compiled programs cannot be kept: away",
+        "compiled programs cannot be fetched: away",
+    ]
+
+
+def test_a_later_host_begins_with_what_an_earlier_one_compiled(host: Host) -> None:
+    plan = versioned(host)
+    write = 'echo $TPUJOB_CACHE; test "$JAX_COMPILATION_CACHE_DIR" = "$TPUJOB_CACHE" && echo same; '
+    report = host.run(write + "echo program > $TPUJOB_CACHE/k-cache", **plan)
+    assert report["exit_code"] == 0, host.bucket.log()
+    folder = host.home / ".tpujob/cache/xla/v4-16/0.6.0-cpu"
+    assert host.bucket.log()[-2:] == [str(folder), "same"]
+    name = "cache/xla/v4-16/0.6.0-cpu/k-cache"
+    until(lambda: host.bucket.list(name), "the entry in the bucket")
+    (folder / "k-cache").unlink()  # as on a new machine
+    host.run("cat $TPUJOB_CACHE/*-cache", attempt=2, **plan)
+    assert host.bucket.log(2)[-2:] == [
+        "[tpujob] compiled programs fetched from the bucket: 1",
+        "program",
+    ]
+
+
+def test_another_folder_that_a_user_chose_is_left_alone(host: Host) -> None:
+    plan = versioned(host)
+    report = host.run(
+        "echo $JAX_COMPILATION_CACHE_DIR", env={"JAX_COMPILATION_CACHE_DIR": "/mine"}, **plan
+    )
+    assert (report["exit_code"], host.bucket.log()[-1]) == (0, "/mine")
+
+
+@pytest.mark.slow
+def test_jax_finds_in_a_filled_folder_what_another_process_compiled(host: Host) -> None:
+    """The installed JAX, on CPU: the second attempt has an empty folder, and compiles nothing."""
+    host.env.update(JAX_PLATFORMS="cpu", PYTHONPATH=str(Path(__file__).parents[2]))
+    program = """
+import jax
+from workloads import compiled
+compiled.listen()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+jax.jit(lambda x: x @ x + 1)(jax.numpy.ones((8, 8))).block_until_ready()
+print(compiled.counts())
+"""
+    plan = {"preflight": CHECK, "type": "v4-16", "shared": "gs://shed/cache"}
+    plan["preflight"] = {**CHECK, "chips": 1}
+    host.start([sys.executable, "-c", program], **plan)
+    assert host.ended(1, 120)["exit_code"] == 0, host.bucket.log()
+    assert "'compile_cache_hits': 0" in host.bucket.log()[-1]
+    until(lambda: host.bucket.list("cache/xla/v4-16/"), "entries in the bucket")
+    for entry in host.home.glob(".tpujob/cache/xla/v4-16/*/*"):
+        entry.unlink()
+    host.start([sys.executable, "-c", program], attempt=2, **plan)
+    assert host.ended(2, 120)["exit_code"] == 0, host.bucket.log(2)
+    assert "'compile_cache_misses': 0" in host.bucket.log(2)[-1], host.bucket.log(2)
