@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Said, Tpujob
+from tests.cli.conftest import Tpujob
 from tests.cli.test_render import same
 from tests.contracts import google_server as g
 from tests.contracts.google_server import GoogleServer
@@ -64,28 +64,24 @@ def _google(
     server.stop()
 
 
-def plain(said: Said, google: GoogleServer) -> str:
-    return said.out.replace(google.url, "http://google")
-
-
 def test_a_healthy_context(tpujob: Tpujob, google: GoogleServer) -> None:
     same(
-        plain(tpujob("doctor"), google),
+        tpujob("doctor").out,
         """
 ok   Python                 3.11.7
 ok   packages               google-cloud-tpu 1.28.0
-ok   credentials            nobody, at http://google, and they work
+ok   credentials            not asked for by what stands for Google Cloud
 ok   clock                  within 10 s of Google's
 ok   project                my-lab-4711, number 471147114711
 ok   APIs                   enabled: tpu, compute, storage
 ok   permissions            all 12 that the backend needs on my-lab-4711
 ok   hosts' account         slices may run as
                             tpujob-vm@my-lab-4711.iam.gserviceaccount.com
+ok   objects                gs://my-lab-us-central2 can be read and written
 ok   types us-central2-b    offers v4, v6e
 ok   quota us-central2-b    v4 spot: 64 cores
 ok   bucket us-central2     gs://my-lab-us-central2 lies there, closed to the
                             public, no soft delete
-ok   objects                gs://my-lab-us-central2 can be read and written
 ok   network                default
 ok   way out us-central2    by an external address for each host
 ok   SSH                    external: rule default-allow-ssh lets it in, from
@@ -104,7 +100,7 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
     google.answers[g.FIREWALLS] = {}
     google.answers[g.PROJECT_PATH] = g.DENIED
     google.answers[f"{g.IN_REGION}"] = {"quotas": [{"metric": "IN_USE_ADDRESSES", "limit": 4}]}
-    said = plain(tpujob("doctor", code=6), google)
+    said = tpujob("doctor", code=6).out
     for line in (
         "FAIL APIs                   not enabled: storage.googleapis.com",
         "     -> gcloud services enable storage.googleapis.com --project my-lab-4711",
@@ -189,13 +185,17 @@ def test_quota_without_the_right_says_what_to_do(tpujob: Tpujob, google: GoogleS
     assert f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}" in said.err
 
 
+def without_credentials(monkeypatch: pytest.MonkeyPatch, empty: Path) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(empty))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+
+
 def test_without_credentials(
     tpujob: Tpujob, google: GoogleServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TPUJOB_GOOGLE_ENDPOINT")
-    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
-    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
-    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    without_credentials(monkeypatch, tmp_path)
     said = tpujob("doctor", code=6).out
     assert "FAIL credentials  this machine has no credentials for Google Cloud" in said
     assert "     -> gcloud auth application-default login" in said
@@ -216,6 +216,23 @@ def test_a_deployed_backend(tpujob: Tpujob, google: GoogleServer, url: str) -> N
     shutil.copy(tpujob.state / "token", state / "lab" / "token")
     assert f"{url} answers, and takes the" in tpujob("doctor").out
     assert "does not say which project" in tpujob("quota", code=2).err
+
+
+def test_a_deployed_backend_has_rights_of_its_own(
+    tpujob: Tpujob, google: GoogleServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = tpujob.state / "contexts" / "lab"
+    lab.mkdir(mode=0o700, exist_ok=True)
+    shutil.copy(tpujob.state / "token", lab / "token")
+    lab.with_suffix(".yaml").write_text(f"{LAB}\nbackend: {url}\n")
+    named = {one["name"]: one for one in tpujob("doctor", "--json").json}
+    assert {"backend", "project", "SSH"} <= named.keys()
+    assert not {"permissions", "objects", "hosts' account"} & named.keys()
+    monkeypatch.delenv("TPUJOB_GOOGLE_ENDPOINT")
+    without_credentials(monkeypatch, lab)
+    named = {one["name"]: one for one in tpujob("doctor", "--json", code=75).json}
+    assert named["backend"]["verdict"] == "ok"
+    assert "to look at the project of the backend with" in named["credentials"]["what"]
 
 
 def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from google.oauth2.credentials import Credentials
 
 from tests.contracts import google_server as g
 from tests.contracts.google_server import Error, GoogleServer
@@ -99,15 +100,18 @@ def test_no_credentials_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_calls_carry_the_token_and_name_who_pays(file: Path, google: GoogleServer) -> None:
+def test_calls_carry_the_token(file: Path, google: GoogleServer) -> None:
+    """Those of a user also name the project that they are counted for; those of a service account have one."""
     google.answers["host/v1/x"] = {"ok": True}
-    credentials, _ = google_identity.find()
-    rest = GoogleRest(g.PROJECT, credentials, endpoint=google.url)
-    assert rest.get("host", "v1/x") == {"ok": True}
-    headers = {name.lower(): value for name, value in google.asked[-1].headers.items()}
-    assert headers["authorization"] == "Bearer a-token"
-    assert headers["x-goog-user-project"] == g.PROJECT
-    rest.close()
+    account, _ = google_identity.find()
+    user = Credentials("a-token")
+    for credentials, counted_for in ((account, None), (user, g.PROJECT)):
+        rest = GoogleRest(g.PROJECT, credentials, endpoint=google.url)
+        assert rest.get("host", "v1/x") == {"ok": True}
+        rest.close()
+        headers = {name.lower(): value for name, value in google.asked[-1].headers.items()}
+        assert headers["authorization"] == "Bearer a-token"
+        assert headers.get("x-goog-user-project") == counted_for
 
 
 def test_an_expired_token_is_made_anew_and_then_it_is_said(

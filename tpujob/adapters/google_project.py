@@ -51,7 +51,7 @@ def look(wants: Wants, *, endpoint: str = "", tpu_endpoint: str = "") -> Seen:
     """Everything that a context's checks need, in about the time of the slowest answer. Never raises for what Google
     says. `endpoint`: see GoogleRest; `tpu_endpoint`: `host:port` of an emulated Cloud TPU API."""
     credentials: Any = None
-    identity: Identity | NoIdentity | NotSeen = Identity("", f"nobody, at {endpoint}")
+    identity: Identity | NoIdentity | NotSeen = Identity()
     if not endpoint:
         credentials, identity = google_identity.find()
     google = GoogleRest(wants.project, credentials, endpoint=endpoint)
@@ -156,6 +156,7 @@ class _Looks:
         return Project(text(found, "projectId"), number, found.get("state", "ACTIVE") == "ACTIVE")
 
     def _services(self) -> frozenset[str]:
+        """That the project's id will do where Google's page has its number is inferred."""
         project, names = self._wants.project, needed_services(self._wants)
         found = self._google.get(
             _USAGE,
@@ -166,6 +167,8 @@ class _Looks:
         return frozenset(_last(text(one, "name")) for one in on)
 
     def _permissions(self) -> frozenset[str]:
+        """Google refuses the whole question for one permission that no project has; that all of these can be asked
+        about is inferred."""
         asked = {"permissions": needed_permissions(self._wants)}
         of = f"v3/projects/{self._wants.project}:testIamPermissions"
         return _granted(self._google.post(_MANAGER, of, asked))

@@ -122,15 +122,15 @@ class GoogleRest:
         reason, metadata = _reason(error)
         service = metadata.get("service") or host
         project = self._project
-        may_look = "--member=user:YOUR_ADDRESS --role=roles/viewer"
+        give = f"gcloud projects add-iam-policy-binding {project} --member=user:YOUR_ADDRESS"
         return {
             "SERVICE_DISABLED": f"gcloud services enable {service} --project {project}",
             "accessNotConfigured": f"gcloud services enable {service} --project {project}",
             "BILLING_DISABLED": f"gcloud billing projects link {project} --billing-account=ACCOUNT",
             "CONSUMER_INVALID": "gcloud projects list",
-            "USER_PROJECT_DENIED": f"gcloud auth application-default set-quota-project {project}",
-            "IAM_PERMISSION_DENIED": f"gcloud projects add-iam-policy-binding {project} {may_look}",
-            "forbidden": f"gcloud projects add-iam-policy-binding {project} {may_look}",
+            "USER_PROJECT_DENIED": f"{give} --role=roles/serviceusage.serviceUsageConsumer",
+            "IAM_PERMISSION_DENIED": f"{give} --role=roles/viewer",
+            "forbidden": f"{give} --role=roles/viewer",
         }.get(reason, "")
 
 
@@ -191,8 +191,9 @@ def _session(credentials: Any, project: str) -> Any:
     else:
         from google.auth.transport.requests import AuthorizedSession
 
-        given = getattr(credentials, "quota_project_id", None)
-        if not given and hasattr(credentials, "with_quota_project"):
+        # a user's calls would be counted for the project of gcloud itself, where these APIs are not enabled
+        user = type(credentials).__module__ == "google.oauth2.credentials"
+        if user and not credentials.quota_project_id:
             credentials = credentials.with_quota_project(project)
         session = AuthorizedSession(credentials)
     session.request = functools.partial(session.request, allow_redirects=False)

@@ -57,8 +57,8 @@ _ROLES = (
 class Identity:
     """Whose credentials were found, and that they work."""
 
-    principal: str  #: an e-mail address; empty: they do not say
-    kind: str  #: in words: `user`, `service account`
+    principal: str = ""  #: an e-mail address; empty: they do not say
+    kind: str = ""  #: in words: `user`, `service account`; empty: nobody asks for credentials
     key_file: bool = False  #: a service account's key lies on this machine
 
 
@@ -89,6 +89,8 @@ def check_identity(seen: Identity | NoIdentity | NotSeen) -> Finding:
         return unknown(name, seen)
     if isinstance(seen, NoIdentity):
         return fail(name, seen.why, LOGIN)
+    if not seen.kind:
+        return ok(name, "not asked for by what stands for Google Cloud")
     whose = f"{seen.kind} {seen.principal}".strip()
     if seen.key_file:
         return warn(
@@ -96,7 +98,7 @@ def check_identity(seen: Identity | NoIdentity | NotSeen) -> Finding:
             f"{whose}, by a key file, which does not expire by itself",
             f"{LOGIN} --impersonate-service-account={seen.principal}",
         )
-    return ok(name, f"{whose}, and they work")
+    return ok(name, f"{whose}, accepted just now")
 
 
 def check_project(wants: Wants, seen: Project | NotSeen | None) -> Finding:

@@ -37,28 +37,25 @@ class Seen:
 
 def examine(wants: Wants, seen: Seen) -> list[Finding]:
     """A finding for each thing that the context's jobs need of the project. Without credentials only that is said:
-    everything else would only repeat it."""
-    who = access.check_identity(seen.identity)
+    everything else would only repeat it. A deployed backend has credentials and rights of its own, which cannot be
+    seen from here."""
     if isinstance(seen.identity, NoIdentity):
-        return [who]
-    principal = seen.identity.principal if isinstance(seen.identity, Identity) else ""
+        if not wants.deployed:
+            return [access.check_identity(seen.identity)]
+        why = f"{seen.identity.why}, to look at the project of the backend with"
+        return [access.check_identity(NotSeen(why, access.LOGIN))]
     found = [
-        who,
+        access.check_identity(seen.identity),
         machine.check_clock(seen.ahead_s),
         access.check_project(wants, seen.project),
         access.check_services(wants, seen.services),
-        access.check_permissions(wants, seen.permissions, principal),
-        access.check_service_account(wants, seen.service_account, principal),
     ]
+    if not wants.deployed:
+        found += _rights(wants, seen)
     for zone in wants.all_zones:
         found.append(places.check_types(wants, zone, seen.types[zone]))
         found.append(places.check_quota(wants, zone, seen.limits))
     found += places.check_buckets(wants, seen.buckets)
-    found += [
-        access.check_bucket_permissions(url, granted, principal)
-        for url, granted in seen.objects.items()
-        if seen.buckets.get(url) is not None  # or that it is not there is said already
-    ]
     found.append(network.check_network(wants, seen.network))
     if seen.network is not None:
         for region in wants.regions:
@@ -69,3 +66,17 @@ def examine(wants: Wants, seen: Seen) -> list[Finding]:
     if wants.firestore:
         found.append(access.check_database(wants, seen.database))
     return found
+
+
+def _rights(wants: Wants, seen: Seen) -> list[Finding]:
+    """Of whoever asks: the backend on this machine has no others."""
+    principal = seen.identity.principal if isinstance(seen.identity, Identity) else ""
+    return [
+        access.check_permissions(wants, seen.permissions, principal),
+        access.check_service_account(wants, seen.service_account, principal),
+        *(
+            access.check_bucket_permissions(url, granted, principal)
+            for url, granted in seen.objects.items()
+            if seen.buckets.get(url) is not None  # or that it is not there is said elsewhere
+        ),
+    ]
