@@ -205,6 +205,10 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
             "tpu.zones: us-central2-x is no zone with TPUs; did you mean us-central2-b",
         ),
         (
+            "name: a\ntpu: {type: [v4-8, v3-8], slices: 2}\nrun: {command: x}\n",
+            "job.yaml:2: tpu: slices must be 1 with v3: Multislice needs v4 or later",
+        ),
+        (
             "name: a\ntpu: {type: [v4-8, v5p-8], runtime_version: x}\nrun: {command: x}\n",
             "runtime_version cannot fit types of several generations (v4, v5p)",
         ),

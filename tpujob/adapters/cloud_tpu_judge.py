@@ -101,7 +101,8 @@ _ORDER: Sequence[SliceState | None] = (
 
 
 def _together(nodes: Sequence[NodeSeen | None]) -> Present | Unknown:
-    """One that is not there, while others are, is as good as preempted: the API brings none back by itself."""
+    """One that is not there, while others are, is as good as preempted. Google documents that it may make a lost slice
+    of a Multislice anew and restart the others ("auto-repair"); when, nobody says, so it is not waited for."""
     if len(nodes) == 1 and nodes[0] is not None:
         return _node(nodes[0])
     seen = [_node(node, f"node {place}") for place, node in enumerate(nodes) if node is not None]

@@ -34,6 +34,7 @@ class Generation:
     sizes: tuple[int, ...]  #: every N, ascending
     device_zones: tuple[str, ...]  #: for types of one host; the usual places first
     pod_zones: tuple[str, ...]  #: for types of several hosts
+    multislice: bool = True  #: whether several of its slices can run one program
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ _ROWS = (
         sizes=(8, 32, 128, 256, 512),
         device_zones=tuple(_V2_DEVICE.split()),
         pod_zones=tuple(_V2_POD.split()),
+        multislice=False,
     ),
     Generation(
         name="v3",
@@ -132,6 +134,7 @@ _ROWS = (
         sizes=(8, 32, 64, 128, 256, 512, 1024, 2048),
         device_zones=tuple(_V3_DEVICE.split()),
         pod_zones=tuple(_V3_POD.split()),
+        multislice=False,
     ),
     Generation(
         name="v4",

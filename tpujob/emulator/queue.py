@@ -164,9 +164,8 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
         return
     queued.state = _Q.SUSPENDING
     queued.initiator = "USER" if initiator == "USER" else "SERVICE"
-    for node in _nodes(
-        world, queued
-    ):  # what is suspended is deleted: one node takes the others with it
+    # Documented: what is suspended is deleted. That one lost node suspends a request for several is inferred.
+    for node in _nodes(world, queued):
         if node.state not in (NodeState.PREEMPTED, NodeState.TERMINATED):
             nodes.begin_delete(world, node)
     world.after(world.latencies.suspend, lambda: _suspended(queued))
