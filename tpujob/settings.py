@@ -43,6 +43,8 @@ class Settings:
     tpu_endpoint: str = ""  #: host and port of an emulated Cloud TPU API; empty: Google's own
     google_endpoint: str = ""  #: URL in place of Google's other REST APIs; empty: Google's own
     ssh_port: int = 22  #: of the hosts of a named context
+    keys_in: str = "files"  #: where SSH keys are: `files`, in `state`, or `secret-manager`
+    tunnel: str = "gcloud"  #: the program that carries SSH through IAP, with its first words
     service: str = ""  #: of Cloud Run, which this process is an instance of; empty: it is none
     port: int = 0  #: where Cloud Run's requests come in; 0: any
     only_called: bool = False  #: jobs are looked after only while a request is being answered
@@ -149,6 +151,8 @@ def load(
         tpu_endpoint=env.get("TPUJOB_TPU_ENDPOINT", ""),
         google_endpoint=_url(env.get("TPUJOB_GOOGLE_ENDPOINT", "")),
         ssh_port=int(_number(env, "TPUJOB_SSH_PORT", 1, 65535) or 22),
+        keys_in=_keys_in(env),
+        tunnel=env.get("TPUJOB_TUNNEL") or "gcloud",
         service=env.get("K_SERVICE", ""),
         port=int(_number(env, "PORT", 1, 65535)) if env.get("K_SERVICE") else 0,
     )
@@ -240,6 +244,14 @@ def _store(env: Mapping[str, str]) -> str:
         raise BadRequest(
             f"TPUJOB_STORE is {given!r}", hint="it can be sqlite (also when unset) or firestore"
         )
+    return given
+
+
+def _keys_in(env: Mapping[str, str]) -> str:
+    """An instance of Cloud Run has no disk that outlives it."""
+    given = env.get("TPUJOB_KEYS") or ("secret-manager" if env.get("K_SERVICE") else "files")
+    if given not in ("files", "secret-manager"):
+        raise BadRequest(f"TPUJOB_KEYS is {given!r}", hint="it can be files or secret-manager")
     return given
 
 

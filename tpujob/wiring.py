@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.remote import RemoteJobs
     from tpujob.adapters.ssh import SshHosts
+    from tpujob.adapters.ssh_keys import KeyStore
     from tpujob.domain.checkup.words import Finding
     from tpujob.domain.quota import Overview
     from tpujob.domain.site import Site
     from tpujob.jobs import Jobs
     from tpujob.loop import Loop
-    from tpujob.ports import Store
+    from tpujob.ports import HostAccess, Store
     from tpujob.stack import Access
     from tpujob.watch import Watch
 
@@ -195,11 +197,17 @@ def _emulated(settings: Settings) -> _World:
     from tpujob.domain.site import EVERYWHERE
 
     emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
+    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"])
     return _World(
         open_store(settings),
-        CloudTpuSlices(settings.project, endpoint=emulator["tpu"]),
+        slices,
         GcsBlobs(settings.project, endpoint=emulator["storage"]),
-        SshHosts(settings.keys, port=farm["ssh_port"]),
+        SshHosts(
+            settings.keys,
+            port=farm["ssh_port"],
+            guests=slices.guests.look,
+            obstacle=slices.guests.obstacle,
+        ),
         EVERYWHERE,
     )
 
@@ -235,9 +243,40 @@ def _google(settings: Settings) -> _World:
         ),
         slices,
         GcsBlobs(here.project, endpoint=settings.storage_endpoint),
-        SshHosts(settings.keys, port=settings.ssh_port, reach=here.ssh, project=here.project),
+        SshHosts(
+            _keys(settings, here.project, owner),
+            port=settings.ssh_port,
+            reach=here.ssh,
+            project=here.project,
+            tunnel=shlex.split(settings.tunnel),
+            guests=slices.guests.look,
+            obstacle=slices.guests.obstacle,
+        ),
         context.site(here, owner),
     )
+
+
+def _keys(settings: Settings, project: str, owner: str) -> KeyStore:
+    if settings.keys_in == "files":
+        from tpujob.adapters.ssh_keys import FileKeys
+
+        return FileKeys(settings.keys)
+    from tpujob.adapters.ssh_secrets import SecretKeys
+
+    return SecretKeys(project, owner=owner, endpoint=settings.google_endpoint)
+
+
+def open_session(settings: Settings, access: HostAccess, command: list[str] | None) -> int:
+    """`tpujob ssh`, from this machine and with this user's rights; see `ssh_session`."""
+    from tpujob.adapters import ssh_session
+
+    def secret(name: str) -> str:
+        from tpujob.adapters.ssh_secrets import SecretKeys
+
+        return SecretKeys(access["project"], endpoint=settings.google_endpoint).read(name)
+
+    tunnel = shlex.split(settings.tunnel)
+    return ssh_session.open_session(access, command, tunnel=tunnel, secret=secret)
 
 
 def open_store(settings: Settings) -> Store:

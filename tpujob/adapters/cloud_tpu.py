@@ -19,6 +19,7 @@ from itertools import repeat
 from typing import Any
 
 from tpujob.adapters.cloud_tpu_calls import Api, Deadline, Exists, Method, Missing, refusal
+from tpujob.adapters.cloud_tpu_guests import CloudTpuGuests
 from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
 from tpujob.adapters.cloud_tpu_messages import id_of, node_seen, queued_seen
 from tpujob.adapters.cloud_tpu_offers import CloudTpuOffers
@@ -62,6 +63,7 @@ class CloudTpuSlices:
         self._options = options or Options()
         self._api = Api(project, endpoint=endpoint, throttle=throttle)
         self.offers = CloudTpuOffers(self._api)  #: what the zones have
+        self.guests = CloudTpuGuests(self._api)  #: what the hosts have published of themselves
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         """What the cloud says of it now. Never raises: what could not be seen is Unknown."""

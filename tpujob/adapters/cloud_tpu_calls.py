@@ -22,6 +22,7 @@ from tpujob.errors import Refused, TpujobError, Transient
 Method = Literal[
     "get_queued_resource",
     "get_node",
+    "get_guest_attributes",
     "list_queued_resources",
     "list_nodes",
     "create_queued_resource",

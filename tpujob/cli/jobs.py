@@ -264,9 +264,9 @@ def ssh(
 ) -> int:
     """Open a shell on a host of a job, or run a command there."""
     access = connect().access(job, host=host or 0)
-    from tpujob.adapters.ssh_session import open_session
+    from tpujob import settings, wiring
 
-    return open_session(access, command or None)
+    return wiring.open_session(settings.load(), access, command or None)
 
 
 # Read ----------------------------------------------------------------------------------------------------------------

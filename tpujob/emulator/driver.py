@@ -53,12 +53,13 @@ class Driver:
     def _perform(self, effect: Effect) -> None:
         try:
             addresses = self._carry(effect)
+            guests = self._farm.guests(effect.slice) if isinstance(effect, BringUp) else ()
         except FarmError as error:
             self._failed(effect, str(error))
             return
         with self._world.lock:
             if isinstance(effect, BringUp):
-                nodes.hosts_up(self._world, effect.node, effect.number, addresses)
+                nodes.hosts_up(self._world, effect.node, effect.number, addresses, guests)
             elif isinstance(effect, TakeDown):
                 nodes.hosts_down(self._world, effect.node, effect.number)
             elif isinstance(effect, SwitchOn):

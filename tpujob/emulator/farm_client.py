@@ -30,6 +30,10 @@ class Farm(Protocol):
         """Returns the hosts' addresses, by host number, when all of them answer."""
         ...
 
+    def guests(self, slice: str) -> tuple[dict[str, str], ...]:
+        """What its hosts have published of themselves, by host number: `namespace/key` to value."""
+        ...
+
     def take_down(self, slice: str) -> None:
         """Nothing of it is left afterwards."""
         ...
@@ -60,6 +64,9 @@ class NoFarm:
             self._given += len(wanted.hosts)
         numbers = range(first, first + len(wanted.hosts))
         return tuple(f"10.{128 + n // 65000}.{n // 250 % 256}.{n % 250 + 2}" for n in numbers)
+
+    def guests(self, slice: str) -> tuple[dict[str, str], ...]:  # noqa: ARG002
+        return ()
 
     def take_down(self, slice: str) -> None:
         """There is nothing to take down; nor does the rest do anything."""
@@ -95,6 +102,9 @@ class FarmClient:
             return tuple(by_index[h.index] for h in wanted.hosts)
         except (KeyError, TypeError, ValueError) as error:
             raise FarmError(f"the host farm's answer makes no sense: {answer!r:.200}") from error
+
+    def guests(self, slice: str) -> tuple[dict[str, str], ...]:
+        return tuple(self._call("GET", _path(slice, "guests"))["guests"])
 
     def take_down(self, slice: str) -> None:
         self._call("DELETE", _path(slice))

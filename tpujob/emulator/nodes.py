@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tpujob.domain import accelerators
 from tpujob.emulator import host_faults, rules
 from tpujob.emulator.faults import no_capacity
@@ -124,12 +126,19 @@ def cancel_operation(world: World, name: str) -> None:
 # What the hosts answer -----------------------------------------------------------------------------------------------
 
 
-def hosts_up(world: World, name: str, number: int, addresses: tuple[str, ...]) -> None:
+def hosts_up(
+    world: World,
+    name: str,
+    number: int,
+    addresses: tuple[str, ...],
+    guests: tuple[Mapping[str, str], ...] = (),
+) -> None:
+    """`guests`: what the hosts have published of themselves."""
     node = same(world, name, number)
     if node is None:
         return
     node.hosts_coming, node.attempts = False, 0
-    node.addresses = addresses
+    node.addresses, node.guests = addresses, guests
     if node.state is NodeState.DELETING:
         _take_down(world, node)
     elif node.state in (NodeState.CREATING, NodeState.STARTING):

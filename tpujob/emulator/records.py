@@ -85,6 +85,9 @@ class Node:
     state: NodeState = NodeState.CREATING
     physical: tuple[str, ...] = ()  #: the hosts of the stock that it occupies, by host number
     addresses: tuple[str, ...] = ()
+    guests: tuple[
+        Mapping[str, str], ...
+    ] = ()  #: guest attributes by host, `namespace/key` to value
     hosts_exist: bool = False  #: the host farm was asked for them and not yet told to remove them
     hosts_coming: bool = False  #: the host farm has not answered yet
     attempts: int = 0  #: times that the host farm failed to bring the hosts up

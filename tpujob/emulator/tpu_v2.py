@@ -39,6 +39,7 @@ class TpuV2:
         return {
             "ListNodes": (self.list_nodes, v2.ListNodesRequest),
             "GetNode": (self.get_node, v2.GetNodeRequest),
+            "GetGuestAttributes": (self.get_guests, v2.GetGuestAttributesRequest),
             "CreateNode": (self.create_node, v2.CreateNodeRequest),
             "DeleteNode": (self.delete_node, v2.DeleteNodeRequest),
             "StopNode": (self.stop_node, v2.StopNodeRequest),
@@ -66,6 +67,24 @@ class TpuV2:
     def get_node(self, request: Message) -> Message:
         self._zone_of(request.name)
         return node_message(self._world.get_node(request.name), self._world.clock())
+
+    def get_guests(self, request: Message) -> Message:
+        """One answer for each worker that is asked for, in order; empty where it has published nothing."""
+        self._zone_of(request.name)
+        node = self._world.get_node(request.name)
+        asked = [id for id in request.worker_ids if id]
+        if not all(id.isdecimal() and int(id) < len(node.addresses) for id in asked):
+            raise ApiError("INVALID_ARGUMENT", f"{node.id} has no workers {', '.join(asked)}")
+        workers = [int(id) for id in asked] or range(len(node.addresses))
+        response = v2.GetGuestAttributesResponse.pb()()
+        for worker in workers:
+            one = response.guest_attributes.add(query_path=request.query_path)
+            published = node.guests[worker] if worker < len(node.guests) else {}
+            for path, value in published.items():
+                if path.startswith(request.query_path.lstrip("/")):
+                    namespace, _, key = path.partition("/")
+                    one.query_value.items.add(namespace=namespace, key=key, value=value)
+        return response
 
     def create_node(self, request: Message, *, request_id: str = "") -> Message:
         """`request_id`: only v2alpha1 has one here."""

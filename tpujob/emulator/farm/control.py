@@ -37,6 +37,8 @@ class Control:
                 return {"slices": self._farm.status()}
             case "GET", ["names"]:
                 return {"names": self._farm.names()}
+            case "GET", ["slices", name, "guests"]:
+                return {"guests": self._farm.guests(name)}
             case "PUT", ["slices", name]:
                 hosts = await self._farm.create(_slice_request(name, _body(request)))
                 return {"hosts": [{"index": h.spec.index, "address": h.address} for h in hosts]}

@@ -161,6 +161,10 @@ class Farm:
         for chosen in self._hosts(name, host):
             chosen.set_env(variable, value)
 
+    def guests(self, name: str) -> list[dict[str, str]]:
+        """What each host has published of itself. Raises NotFound."""
+        return [host.guest_attributes() for host in self._get(name).hosts]
+
     def names(self) -> list[str]:
         """Of the slices that there are; cheaper than `status`."""
         return list(self._slices)

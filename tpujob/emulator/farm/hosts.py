@@ -12,7 +12,13 @@ from pathlib import Path
 
 from tpujob.emulator.farm import processes
 from tpujob.emulator.farm.http import HttpServer
-from tpujob.emulator.farm.metadata import SSH_KEYS, Metadata
+from tpujob.emulator.farm.metadata import (
+    GUEST_ATTRIBUTES,
+    NAME,
+    OS_LOGIN,
+    SSH_KEYS,
+    Metadata,
+)
 from tpujob.emulator.farm.session import Login
 from tpujob.emulator.farm.sshd import SshServer
 from tpujob.errors import NotFound
@@ -78,6 +84,13 @@ class Host:
         if self._ssh is not None:
             await self._ssh.ended()
 
+    def guest_attributes(self) -> dict[str, str]:
+        """What its guest agent has published of it, `namespace/key` to value; nothing unless its metadata says so."""
+        if self._ssh is None or not _is_true(self.metadata.get(GUEST_ATTRIBUTES)):
+            return {}
+        kind, _, key = self._ssh.public_key.partition(" ")
+        return {f"hostkeys/{kind}": key, "hostkeys/hostname": self.metadata.get(NAME)}
+
     def slow(self, factor: float) -> None:
         """From now on its processes get 1/`factor` of their time; 1 ends it."""
         if self._slow is not None:
@@ -132,7 +145,15 @@ class Host:
             metadata=f"{self.address}:{self._metadata_port}",
             marker=self.marker,
         )
-        return Login(USER, lambda: self.metadata.get(SSH_KEYS), home, self._env)
+        return Login(USER, self._keys, home, self._env)
+
+    def _keys(self) -> str:
+        """With OS Login, keys in the metadata are ignored."""
+        return "" if _is_true(self.metadata.get(OS_LOGIN)) else self.metadata.get(SSH_KEYS)
+
+
+def _is_true(text: str) -> bool:
+    return text.upper() == "TRUE"
 
 
 def host_env(

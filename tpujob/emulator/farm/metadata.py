@@ -19,6 +19,9 @@ MAINTENANCE = "instance/maintenance-event"
 NO_MAINTENANCE = "NONE"
 COMING_MAINTENANCE = "TERMINATE_ON_HOST_MAINTENANCE"
 SSH_KEYS = "instance/attributes/ssh-keys"
+OS_LOGIN = "instance/attributes/enable-oslogin"
+GUEST_ATTRIBUTES = "instance/attributes/enable-guest-attributes"
+NAME = "instance/name"
 _FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
 _NUMERIC_PROJECT = "414231801221"
 

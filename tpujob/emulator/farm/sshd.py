@@ -25,6 +25,12 @@ class SshServer:
         self._connections: set[asyncssh.SSHServerConnection] = set()
         self._sessions: set[asyncio.Task[None]] = set()
 
+    @property
+    def public_key(self) -> str:
+        """This host's own, as OpenSSH writes it: type and key."""
+        line = self._key.export_public_key("openssh").decode().split()
+        return f"{line[0]} {line[1]}"
+
     async def start(self, address: str, port: int) -> None:
         """Listen, with this host's own key. Raises OSError when the address is taken."""
         self._acceptor = await asyncssh.listen(
