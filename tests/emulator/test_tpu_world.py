@@ -211,3 +211,19 @@ def test_a_drill_may_aim_at_several_slices_as_one(wanted: str) -> None:
         drills.preempt(model.world, wanted, notice=0)
     model.go(1)
     assert look()[0] == "SUSPENDING"
+
+
+def test_hosts_of_several_slices_are_numbered_through() -> None:
+    """As their job does; those of one that is named, from 0."""
+    model = Model()
+    several(model)
+    model.go(20)
+    with model.world.lock:
+        assert host_drills.silence(model.world, "7", 3).id == "many-1"
+        assert host_drills.silence(model.world, "many-2", 1).id == "many-2"
+        silent = {n.id: n.silent for n in model.world.nodes.values()}
+        with pytest.raises(ApiError, match="has hosts 0 to 5, not 6"):
+            host_drills.silence(model.world, "many", 6)
+        with pytest.raises(ApiError, match="many-2 has hosts 0 to 1, not 2"):
+            host_drills.silence(model.world, "many-2", 2)
+    assert silent == {"many-0": set(), "many-1": {1}, "many-2": {1}}

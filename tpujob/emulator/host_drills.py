@@ -13,7 +13,7 @@ def slow(
     world: World, wanted: str, host: int, factor: float, *, lasts: float | None = None
 ) -> Node:
     """Give one host's processes 1/factor of their time, for `lasts` seconds or until it is taken back; 1 ends it."""
-    node = _with_host(world, wanted, host)
+    node, host = _host_of(world, wanted, host)
     if factor < 1:
         raise ApiError("INVALID_ARGUMENT", "the factor must be 1 or more")
     node.slowed[host] = factor
@@ -27,7 +27,7 @@ def slow(
 
 def silence(world: World, wanted: str, host: int | None) -> Node:
     """One host or all die without a word: no process, no SSH, no metadata server; the API goes on to say READY."""
-    node = _with_host(world, wanted, host)
+    node, host = _with_host(world, wanted, host)
     node.silent |= set(range(len(node.physical))) if host is None else {host}
     world.tell(f"{node.id}: {_which(host)} fell silent")
     return _disturb(world, node, "off", host=host)
@@ -35,7 +35,7 @@ def silence(world: World, wanted: str, host: int | None) -> Node:
 
 def hang(world: World, wanted: str, host: int | None, *, off: bool) -> Node:
     """Stop the processes of the program that runs there now, not its agent; `off` lets them go on."""
-    node = _with_host(world, wanted, host)
+    node, host = _with_host(world, wanted, host)
     world.tell(f"{node.id}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
     if host is None:
         node.slowed.clear()
@@ -46,7 +46,7 @@ def hang(world: World, wanted: str, host: int | None, *, off: bool) -> Node:
 
 def oom(world: World, wanted: str, host: int) -> Node:
     """Kill the biggest process of the program there, and count it as the kernel does."""
-    node = _with_host(world, wanted, host)
+    node, host = _host_of(world, wanted, host)
     world.tell(f"{node.id}: host {host} is out of memory")
     return _disturb(world, node, "oom", host=host)
 
@@ -75,13 +75,27 @@ def _as_fast_as_before(world: World, node: Node, host: int, factor: float) -> No
         _disturb(world, node, "slow", host=host, factor=1)
 
 
-def _with_host(world: World, wanted: str, host: int | None) -> Node:
+def _with_host(world: World, wanted: str, host: int | None) -> tuple[Node, int | None]:
+    return _host_of(world, wanted, host) if host is not None else (_ready(world, wanted), None)
+
+
+def _host_of(world: World, wanted: str, host: int) -> tuple[Node, int]:
+    """The node that a host is on, and its number there. Where several were asked for as one and none of them is named,
+    hosts are numbered through, as their job numbers them."""
+    node = _ready(world, wanted)
+    whole = [n for n in world.nodes.values() if n.queued and n.queued == node.queued]
+    nodes = [node] if node.id == wanted or not whole else whole
+    place, there = divmod(host, len(node.physical))
+    if not 0 <= place < len(nodes):
+        last = len(nodes) * len(node.physical) - 1
+        raise ApiError("NOT_FOUND", f"{wanted or node.id} has hosts 0 to {last}, not {host}")
+    return nodes[place], there
+
+
+def _ready(world: World, wanted: str) -> Node:
     node = drills.target(world, wanted)
     if node.state is not NodeState.READY:
         raise ApiError("FAILED_PRECONDITION", f"{node.id} is {node.state}, not READY")
-    last = len(node.physical) - 1
-    if host is not None and not 0 <= host <= last:
-        raise ApiError("NOT_FOUND", f"{node.id} has hosts 0 to {last}, not {host}")
     return node
 
 
