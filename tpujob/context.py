@@ -167,7 +167,8 @@ def owner(settings: Settings, context: Context) -> str:
             word = f"{word[: MAX_OWNER - 9]}-{hashlib.sha256(word.encode()).hexdigest()[:8]}"
         return f"{word}-fs"
     user = re.sub(r"[^a-z0-9]+", "-", settings.user).strip("-")
-    return drawn(settings.home / "owner", lambda: f"{user[:20] or 'user'}-{_letters(6)}")
+    user = user if user[:1].isalpha() else f"u-{user}"
+    return drawn(settings.home / "owner", lambda: f"{user[:20]}-{_letters(6)}")
 
 
 def _letters(count: int) -> str:

@@ -120,6 +120,8 @@ class Upkeep:
         """Ask for its end; why that could not be done, empty: it was."""
         try:
             self._slices.delete(as_slice(orphan), timeout=DELETING)
+            if self._hosts:
+                self._hosts.forget(as_slice(orphan))
         except (Transient, Refused) as error:
             return error.message
         return ""

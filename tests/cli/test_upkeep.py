@@ -10,7 +10,7 @@ from tests.web.scripted import ScriptedJobs, leak_view, suspect_view
 from tpujob import errors
 from tpujob.cli.text import width
 from tpujob.cli.upkeep_pages import hosts_table, leaks_table
-from tpujob.ports import BrokenView
+from tpujob.ports import BrokenView, SweptView
 
 HASH = "3f2a9c0d1e4b5a69788796a5b4c3d2e1"
 
@@ -98,10 +98,36 @@ Name         Zone          Age  $/h Job    In the cloud
 tj-000042-1  us-central2-b  2h 7.37 000042 queued resource ACTIVE, node READY
 tj-000007-13 us-east5-b     1m    ? -      queued resource ACTIVE, node READY
 2 slices that no job claims, at least $7.37/h in all. The backend deletes such
-slices by itself, some minutes after it finds them.
+slices by itself, some minutes after it finds them; now: tpujob sweep.
 """,
     )
     assert tpujob("leaks", "--json", code=6).json == api.leaked
+
+
+def test_sweep(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    assert tpujob("sweep").out.startswith("Nothing is left over")
+    api.swept = SweptView(
+        deleted=[leak_view("tj-000042-1")],
+        kept=[leak_view("tj-000043-1", age_s=90.0, job="000043")],
+        failed=[],
+        keys=["tj-000007-1", "tj-000008-1"],
+    )
+    same(
+        tpujob("sweep", "--dry-run").out,
+        """
+1 slice would be deleted:
+Name        Zone          Age  $/h Job    In the cloud
+tj-000042-1 us-central2-b  2h 7.37 000042 queued resource ACTIVE, node READY
+1 slice left, as a job may just be about to claim what is so young:
+Name        Zone          Age  $/h Job    In the cloud
+tj-000043-1 us-central2-b  1m 7.37 000043 queued resource ACTIVE, node READY
+Keys that would be removed, of slices that are gone: tj-000007-1, tj-000008-1
+""",
+    )
+    assert [call["dry_run"] for call in api.named("sweep")] == [False, True]
+    api.swept["failed"] = [leak_view("tj-000044-1", detail="deleting it: 403")]
+    assert "1 slice could not be deleted; try again:" in tpujob("sweep", code=6).out
+    assert tpujob("sweep", "--json", code=6).json == api.swept
 
 
 def test_a_zone_that_cannot_be_listed_is_no_empty_list(tpujob: Tpujob, api: ScriptedJobs) -> None:

@@ -117,10 +117,12 @@ def test_a_missing_right_is_refused_at_once(server: StorageServer) -> None:
             lambda: blobs.list(BUCKET, timeout=T),
             lambda: blobs.delete(f"{BUCKET}/a", timeout=T),
             lambda: blobs.ensure_bucket("gs://foreign-bucket", REGION, timeout=T),
+            lambda: blobs.region("gs://foreign-bucket", timeout=T),
         ):
             with pytest.raises(Refused) as told:
                 act()
             assert told.value.cause == Cause.PERMISSION
+            assert "somebody else's bucket" in told.value.hint
 
 
 def test_every_error_of_the_vendor_becomes_one_of_ours() -> None:
@@ -150,6 +152,8 @@ def test_every_error_of_the_vendor_becomes_one_of_ours() -> None:
         told = translate(error, "do this")
         assert type(told) is ours, error
         assert str(told).startswith("cannot do this: "), error
+        if isinstance(error, auth.GoogleAuthError) and isinstance(told, Refused):
+            assert "gcloud auth application-default login" in told.hint, error
     assert translate(KeyError("a bug"), "do this") is None
 
 

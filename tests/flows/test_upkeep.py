@@ -127,6 +127,55 @@ def test_a_zone_that_cannot_be_listed_keeps_no_other_from_being_swept(
     assert [o.name for o in swept] == ["tj-000077-1"]
 
 
+def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> None:
+    mine = stage.create()
+    stage.running(mine)
+    leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
+    leftover(stage, "tj-000078-1", "us-central2-b", job_id="000078", age=10)
+    leftover(stage, "tj-000079-1", "us-central2-b", job_id="000079")
+    stage.reconciler.hosts.keys |= {"tj-000077-1", "tj-000066-1"}
+    there = dict(stage.cloud.machines)
+
+    def swept(dry_run: bool) -> list[list[str]]:
+        told = stage.api.sweep(dry_run=dry_run)
+        shown = [[one["name"] for one in told[key]] for key in ("deleted", "kept", "failed")]
+        return [*shown, told["keys"]]
+
+    both = ["tj-000077-1", "tj-000079-1"]
+    assert swept(dry_run=True) == [both, ["tj-000078-1"], [], ["tj-000066-1"]]
+    assert stage.cloud.machines == there, "a dry run does nothing"
+    assert {leak["name"] for leak in stage.api.leaks()} == {*both, "tj-000078-1"}
+    assert swept(dry_run=False) == [both, ["tj-000078-1"], [], ["tj-000066-1"]]
+    assert swept(dry_run=False) == [[], ["tj-000078-1"], [], []]
+    assert set(stage.cloud.machines) == {"tj-000001-1", "tj-000078-1"}
+    assert stage.reconciler.hosts.kept() == ["tj-000001-1"], "the keys of a live job stay"
+
+
+def test_what_cannot_be_seen_or_deleted_is_said_and_kept(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
+    stage.reconciler.hosts.keys.add("tj-000066-1")
+    stage.faults.broken.add("list")
+    with pytest.raises(Transient):
+        stage.api.sweep()
+    stage.faults.broken.clear()
+    assert stage.reconciler.hosts.kept() == ["tj-000001-1", "tj-000066-1"]
+    damage(tmp_path, job_id)
+    monkeypatch.setattr(stage.cloud, "list_all", lambda zones, timeout: [])
+    assert stage.api.sweep()["keys"] == ["tj-000066-1"], "a damaged record may need its keys"
+    monkeypatch.undo()
+
+    def delete(slice: Slice, *, timeout: float) -> None:
+        raise Refused("deleting it: Permission denied", cause="PERMISSION")
+
+    monkeypatch.setattr(stage.cloud, "delete", delete)
+    (failed,) = stage.api.sweep()["failed"]
+    assert (failed["name"], failed["detail"]) == ("tj-000077-1", "deleting it: Permission denied")
+
+
 def test_what_is_left_of_several_slices_is_swept_whole(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,9 +145,11 @@ class HostsOfCloud:
         self.cloud, self.bucket, self.faults = cloud, bucket, faults
         self.starts: list[tuple[int, int]] = []  #: (attempt, host): real starts, not repeats
         self.dead: set[int] = set()  #: hosts that do not answer over SSH
+        self.keys: set[str] = set()  #: slices that there are keys for
         self.asked = 0  #: how often hosts were asked whether they live
 
     def public_key(self, slice: Slice) -> str:
+        self.keys.add(slice.name)
         return f"ssh-ed25519 KEY-{slice.name}"
 
     def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
@@ -183,7 +185,10 @@ class HostsOfCloud:
         return frozenset(set(range(machine.hosts)) - self.dead) if machine else frozenset()
 
     def forget(self, slice: Slice) -> None:
-        pass
+        self.keys.discard(slice.name)
+
+    def kept(self) -> list[str]:
+        return sorted(self.keys)
 
 
 class Bucket:
@@ -272,4 +277,5 @@ def service(backend: Reconciler, store: Store | None = None) -> Jobs:
         watch=Watch(store),
         live=backend.live,
         circuits=backend.circuits,
+        hosts=backend.hosts,
     )

@@ -46,15 +46,18 @@ def _of_line(match: re.Match[str]) -> dict[str, Any]:
         "type": generation,
         "zone": match["zone"].lower(),
         "pricing": "spot" if pricing == "preemptible" else pricing,
-        "chips": int(match["count"].replace(",", "")) * _chips_each(match),
+        "chips": _chips(match),
     }
 
 
-def _chips_each(match: re.Match[str]) -> int:
-    """Of what is counted: a chip, or a device such as v2-8, which has four."""
-    if not match["unit"].lower().startswith("device") or "-" not in match["type"]:
-        return 1
+def _chips(match: re.Match[str]) -> int:
+    """Of what is counted: chips, halves of one, or devices such as v2-8, which have four."""
+    count, unit = int(match["count"].replace(",", "")), match["unit"].lower()
+    if unit.startswith("core"):
+        return count // 2
+    if not unit.startswith("device") or "-" not in match["type"]:
+        return count
     try:
-        return accelerators.find(match["type"].lower()).chips
+        return count * accelerators.find(match["type"].lower()).chips
     except BadSpec as error:
         raise BadRequest(f"the grant names a type that is not known: {error.message}") from error

@@ -1,0 +1,254 @@
+"""`tpujob init`, `use` and `bucket`: contexts made, chosen and given buckets, by hand and by script."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Tpujob
+from tests.web.scripted import TOKEN, ScriptedJobs
+from tpujob import context, settings
+from tpujob.emulator.storage import StorageServer, start_storage
+
+LAB = ("init", "--project", "my-lab-1", "--zone", "us-central2-b")
+LETTER = "64 spot Cloud TPU v5e chips in zone europe-west4-b\n32 spot Cloud TPU v4 chips in zone us-central2-b"
+LOGIN = "gcloud auth application-default login"
+
+
+@pytest.fixture(autouse=True)
+def no_google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without credentials, on which nobody looks for a metadata server."""
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "TPUJOB_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StorageServer]:
+    server = start_storage(tmp_path / "storage")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+    yield server
+    server.stop()
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+def written(state: Path, name: str = "my-lab-1") -> context.Context:
+    return context.read(settings.load(state), name)
+
+
+# init ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_context_is_written_shown_and_used_from_then_on(
+    tpujob: Tpujob, tpujob_state: Path
+) -> None:
+    said = tpujob(
+        *LAB,
+        *("--zone", "europe-west4-b", "--bucket", "gs://lab-us"),
+        *("--bucket", "europe-west4=gs://lab-eu/", "--network", "net", "--ssh", "iap"),
+        *("--store", "firestore", "--grant", "v4:us-central2-b:spot:32"),
+    )
+    made = written(tpujob_state)
+    assert made.zones == ("us-central2-b", "europe-west4-b")
+    assert made.buckets == {"us-central2": "gs://lab-us", "europe-west4": "gs://lab-eu"}
+    assert (made.network, made.ssh, made.store) == ("net", "iap", "firestore")
+    assert [(g.type, g.chips) for g in made.grants] == [("v4", 32)]
+    assert "  project: my-lab-1" in said.out, "the file is shown"
+    assert said.out.endswith("Next:\n  tpujob doctor\n")
+    assert settings.load(tpujob_state).context == "my-lab-1"
+
+
+def test_a_missing_bucket_is_what_comes_next(tpujob: Tpujob) -> None:
+    said = tpujob(*LAB).out
+    assert "Next:\n  tpujob bucket create --region us-central2\n  tpujob doctor\n" in said
+
+
+def test_the_letter_of_a_grant_gives_the_zones(
+    tpujob: Tpujob, tpujob_state: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    typed(monkeypatch, LETTER)
+    tpujob("init", "--project", "my-lab-1", "--grant-file", "-")
+    assert written(tpujob_state).zones == ("europe-west4-b", "us-central2-b")
+    (tmp_path / "letter.txt").write_text(LETTER)
+    tpujob("init", "--project", "my-lab-2", "--grant-file", str(tmp_path / "letter.txt"))
+    assert written(tpujob_state, "my-lab-2").grants == written(tpujob_state).grants
+
+
+def test_the_project_is_guessed_where_credentials_name_one(
+    tpujob: Tpujob, tpujob_state: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "--project" in tpujob("init", "--zone", "us-central2-b", code=2).err
+    file = tmp_path / "adc.json"
+    made = {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}
+    file.write_text(json.dumps(made))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "their-lab-7")
+    tpujob("init", "--zone", "us-central2-b")
+    assert written(tpujob_state, "their-lab-7").project == "their-lab-7"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--project", "NOT ONE"), 65, "project: must be a project's id"),
+        (("--zone", "us-central2-x"), 65, "us-central2-x is no zone with TPUs; did you mean"),
+        (("--bucket", "my-lab"), 65, "must be a bucket, such as gs://"),
+        (("--bucket", "gs://a-a", "--bucket", "gs://b-b"), 2, "two buckets are given for us-central2"),
+        (("--grant", "v4"), 2, "write TYPE:ZONE:PRICING:CHIPS, such as v4:us-central2-b:spot:32"),
+        (("--ssh", "carrier-pigeon"), 65, "allowed: external, internal, iap"),
+        (("--name", "local"), 65, "local is the stack on this machine"),
+        (("--name", "../x"), 2, "is no name of a context"),
+        (("--grant-file", "none.txt"), 65, "none.txt: there is no such file"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_and_nothing_is_written(
+    tpujob: Tpujob, tpujob_state: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    name = () if "--name" in words else ("--name", "lab")
+    assert said in tpujob(*LAB, *name, *words, code=code).err
+    assert context.names(settings.load(tpujob_state)) == []
+    assert settings.load(tpujob_state).context == "local"
+
+
+def test_a_context_is_written_over_only_on_demand(tpujob: Tpujob, tpujob_state: Path) -> None:
+    tpujob(*LAB)
+    again = (*LAB, "--network", "other")
+    assert "my-lab-1.yaml, or write over it: --force" in tpujob(*again, code=2).err
+    assert written(tpujob_state).network == ""
+    tpujob(*again, "--force")
+    assert written(tpujob_state).network == "other"
+
+
+# use -----------------------------------------------------------------------------------------------------------------
+
+
+def test_contexts_are_listed_and_the_current_one_is_marked(
+    tpujob: Tpujob, tpujob_state: Path
+) -> None:
+    assert tpujob("use").out.startswith("* local: the emulator on this machine\n\nTo run jobs in")
+    tpujob(*LAB)
+    tpujob(*LAB, "--name", "broken")
+    (tpujob_state / "contexts" / "broken.yaml").write_text("name: broken\n")
+    tpujob("use", "my-lab-1")
+    listed = tpujob("use").out.splitlines()
+    assert listed[0] == "  local: the emulator on this machine"
+    assert listed[1].startswith("  broken: ")
+    assert "broken.yaml:1: needs project" in listed[1]
+    assert listed[2] == "* my-lab-1: project my-lab-1, us-central2-b"
+    assert [c["current"] for c in tpujob("use", "--json").json] == [False, False, True]
+
+
+def test_one_that_is_not_there_or_broken_is_not_chosen(tpujob: Tpujob, tpujob_state: Path) -> None:
+    assert "there is no context 'nope'" in tpujob("use", "nope", code=3).err
+    (tpujob_state / "contexts").mkdir(exist_ok=True)
+    (tpujob_state / "contexts" / "lab.yaml").write_text("name: lab\nzones: [mars]\n")
+    assert "lab.yaml:2: zones: mars is no zone with TPUs" in tpujob("use", "lab", code=65).err
+    assert settings.load(tpujob_state).context == "local"
+
+
+def test_one_terminal_can_be_elsewhere(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
+    tpujob(*LAB)
+    monkeypatch.setenv("TPUJOB_CONTEXT", "local")
+    assert tpujob("use").out.startswith("* local")
+    said = tpujob("use", "my-lab-1")
+    assert "TPUJOB_CONTEXT is set, so this terminal goes on using local" in said.err
+
+
+def test_a_deployed_backend_is_used_with_its_token(
+    tpujob: Tpujob, tpujob_state: Path, api: ScriptedJobs, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed(monkeypatch, "wrong\n")
+    tpujob("use", url, "--name", "prod", code=77)
+    assert context.names(settings.load(tpujob_state)) == [], "what refused the token is not kept"
+    typed(monkeypatch, "")
+    assert "no token for" in tpujob("use", url, code=2).err
+    typed(monkeypatch, f"{TOKEN}\n")
+    assert f"prod: the backend at {url}" in tpujob("use", url, "--name", "prod").out
+    token = tpujob_state / "contexts" / "prod" / "token"
+    assert (token.read_text(), token.stat().st_mode & 0o777) == (TOKEN, 0o600)
+
+    (tpujob_state / "run" / "backend.json").unlink()  # no backend of this machine can answer
+    assert tpujob("list", "--json").json != []
+    assert f"prod: the backend is deployed at {url}" in tpujob("status").out
+    assert "it is not started here" in tpujob("up", code=2).err
+    token.unlink()
+    assert f"tpujob use {url}" in tpujob("list", code=77).err
+
+
+def test_a_token_is_not_sent_in_the_clear(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed(monkeypatch, "secret\n")
+    assert "needs an https:// URL" in tpujob("use", "http://tpujob.example", code=2).err
+
+
+# Where a command takes effect ----------------------------------------------------------------------------------------
+
+
+def test_without_credentials_every_command_says_what_to_run_and_starts_nothing(
+    tpujob: Tpujob, tpujob_state: Path, job_file: Path
+) -> None:
+    tpujob(*LAB)
+    for words in (("list",), ("create", str(job_file)), ("sweep",), ("up",)):
+        assert LOGIN in tpujob(*words, code=73).err, words
+    assert not list((tpujob_state / "contexts" / "my-lab-1").glob("run/*.process"))
+
+
+def test_the_demo_never_runs_in_the_cloud(tpujob: Tpujob) -> None:
+    tpujob(*LAB)
+    assert "TPUJOB_CONTEXT=local tpujob demo" in tpujob("demo", code=2).err
+
+
+def test_traffic_between_regions_is_allowed_for_one_job(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    tpujob("create", str(job_file), "--dry-run")
+    tpujob("create", str(job_file), "--dry-run", "--allow-cross-region")
+    asked = [call["spec"]["tpu"]["cross_region"] for call in api.named("plan")]
+    assert asked == [False, True]
+
+
+# bucket --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_is_made_for_a_region_and_kept_in_the_context(
+    tpujob: Tpujob, tpujob_state: Path, storage: StorageServer
+) -> None:
+    tpujob(*LAB, "--zone", "europe-west4-b")
+    first = tpujob("bucket", "create").out
+    assert first.startswith("gs://my-lab-1-tpujob-us-central2 in us-central2, for zones of us-cen")
+    assert "  logs        removed after 90 days" in first
+    assert tpujob("bucket", "create").out == first, "it is safe to repeat"
+    tpujob("bucket", "create", "--region", "europe-west4", "--name", "gs://ours", "--log-days", "0")
+    assert written(tpujob_state).buckets == {
+        "us-central2": "gs://my-lab-1-tpujob-us-central2",
+        "europe-west4": "gs://ours",
+    }
+    shown = {one["name"]: one for one in tpujob("bucket", "show", "--json").json}
+    assert shown["ours"]["log_days"] is None
+    assert shown["my-lab-1-tpujob-us-central2"]["region"] == "us-central2"
+    assert tpujob("bucket", "show").out.count("public      never") == 2
+
+
+def test_a_bucket_that_cannot_be_is_refused_and_not_kept(
+    tpujob: Tpujob, tpujob_state: Path, storage: StorageServer
+) -> None:
+    assert "makes its buckets by itself" in tpujob("bucket", "show", code=2).err
+    tpujob(*LAB, "--bucket", "gs://ours")
+    tpujob("bucket", "create")
+    wrong = ("bucket", "create", "--region")
+    assert "mars is no region with TPUs" in tpujob(*wrong, "mars", code=65).err
+    assert "given for two regions" in tpujob(*wrong, "us-east1", "--name", "gs://ours", code=65).err
+    assert "must be a bucket" in tpujob(*wrong, "us-east1", "--name", "OURS", code=65).err
+    elsewhere = context.make({**written(tpujob_state).model_dump(), "buckets": {"us-east1": "gs://ours"}})  # fmt: skip
+    context.write(settings.load(tpujob_state, context="local"), elsewhere)
+    assert "lies in us-central2, not in us-east1" in tpujob(*wrong, "us-east1", code=73).err
+    assert "tpujob bucket create" in tpujob(*LAB, "--name", "none").out
+    assert "the context none has no bucket" in tpujob("bucket", "show", code=2).err

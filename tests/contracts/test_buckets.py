@@ -1,0 +1,119 @@
+"""Buckets as tpujob makes them, against the emulated Cloud Storage and as Google's client sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+from tests.contracts.storage_network import T, gcs
+from tpujob.adapters.gcs import GcsBlobs
+from tpujob.adapters.gcs_bucket import BucketFacts
+from tpujob.domain.launch import log_path
+from tpujob.emulator.storage import StorageServer, start_storage
+from tpujob.errors import NotFound, Refused
+
+BUCKET, REGION = "gs://my-lab-eu", "europe-west4"
+MADE = BucketFacts(
+    name="my-lab-eu",
+    location=REGION,
+    uniform_access=True,
+    public_access="enforced",
+    soft_delete_s=0,
+    versioning=False,
+    log_days=90,
+    ours=True,
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StorageServer]:
+    server = start_storage(tmp_path / "storage")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def blobs(server: StorageServer) -> Iterator[GcsBlobs]:
+    with gcs(server.url) as made:
+        yield made
+
+
+@pytest.fixture
+def google(server: StorageServer) -> Iterator[storage.Client]:
+    """Somebody else's program in the same project."""
+    client = storage.Client(
+        "p", credentials=AnonymousCredentials(), client_options={"api_endpoint": server.url}
+    )
+    yield client
+    client.close()
+
+
+def make(blobs: GcsBlobs, region: str = REGION, *, log_days: int | None = 90, adopt: bool = False) -> BucketFacts:  # fmt: skip
+    return blobs.make_bucket(BUCKET, region, log_days=log_days, adopt=adopt, timeout=T)
+
+
+def test_a_bucket_is_made_and_making_it_again_changes_nothing(
+    blobs: GcsBlobs, google: storage.Client
+) -> None:
+    assert make(blobs) == MADE
+    before = google.get_bucket("my-lab-eu").metageneration
+    assert make(blobs) == MADE
+    assert blobs.bucket(BUCKET, timeout=T) == MADE
+    assert google.get_bucket("my-lab-eu").metageneration == before
+    assert blobs.region(f"{BUCKET}/ada", timeout=T) == REGION, "also of a folder in it"
+
+
+def test_old_logs_go_and_nothing_else_does(blobs: GcsBlobs, google: storage.Client) -> None:
+    make(blobs)
+    (rule,) = google.get_bucket("my-lab-eu").lifecycle_rules
+    assert rule["action"] == {"type": "Delete"}
+    (suffix,) = rule["condition"].pop("matchesSuffix")
+    assert rule["condition"] == {"age": 90}
+    assert log_path(f"{BUCKET}/ada/jobs/000001", 1, 0, 7).endswith(suffix)
+    for other in ("checkpoints/100/d/0a1b", "bundles/ab12.tar.gz", "notes.txt", "run.log"):
+        assert not other.endswith(suffix)
+
+
+def test_the_days_are_changed_and_the_rules_of_others_stay(
+    blobs: GcsBlobs, google: storage.Client
+) -> None:
+    make(blobs)
+    theirs = google.get_bucket("my-lab-eu")
+    theirs.add_lifecycle_delete_rule(age=7, matches_prefix=["scratch/"])
+    theirs.patch()
+    assert make(blobs, log_days=30) == replace(MADE, log_days=30)
+    assert make(blobs, log_days=None) == replace(MADE, log_days=None)
+    (left,) = google.get_bucket("my-lab-eu").lifecycle_rules
+    assert left["condition"] == {"age": 7, "matchesPrefix": ["scratch/"]}
+
+
+def test_a_bucket_elsewhere_is_refused(blobs: GcsBlobs) -> None:
+    make(blobs)
+    with pytest.raises(Refused, match="my-lab-eu lies in europe-west4, not in us-central2"):
+        make(blobs, "us-central2")
+
+
+def test_a_bucket_that_others_set_up_is_changed_only_on_demand(
+    blobs: GcsBlobs, google: storage.Client
+) -> None:
+    theirs = google.bucket("my-lab-eu")
+    theirs.versioning_enabled = True
+    google.create_bucket(theirs, location=REGION)
+    with pytest.raises(Refused, match="exists, and tpujob did not make it") as refused:
+        make(blobs)
+    assert "--adopt" in refused.value.hint
+    found = blobs.bucket(BUCKET, timeout=T)
+    assert (found.ours, found.uniform_access, found.soft_delete_s) == (False, False, 604800)
+    assert make(blobs, adopt=True) == replace(MADE, versioning=True)
+    assert make(blobs) == replace(MADE, versioning=True), "it is looked after from now on"
+
+
+def test_what_is_not_there_is_not_found(blobs: GcsBlobs) -> None:
+    for look in (blobs.bucket, blobs.region):
+        with pytest.raises(NotFound, match="gs://my-lab-eu"):
+            look(BUCKET, timeout=T)

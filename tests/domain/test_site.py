@@ -1,0 +1,139 @@
+"""What a context adds to a job's file: its zones, its buckets, and the price of reading one from elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tpujob.domain import cost
+from tpujob.domain.placement import options
+from tpujob.domain.site import EVERYWHERE, Site, check_location, home_region, settled
+from tpujob.domain.spec import JobSpec, parse
+from tpujob.errors import BadSpec
+
+ZONES = ("europe-west4-a", "us-central2-b", "us-east5-a", "europe-west4-b")
+US, EU, EAST = "gs://us/ada", "gs://eu/ada", "gs://east/ada"
+LAB = Site("lab", ZONES, {"us-central2": US, "europe-west4": EU, "us-east5": EAST}, False)
+
+
+def job(**tpu: Any) -> JobSpec:
+    return parse({"name": "a", "tpu": tpu, "run": {"command": "x"}})
+
+
+def places(spec: JobSpec, site: Site = LAB) -> list[str]:
+    return [option.zone for option in options(settled(spec, site))]
+
+
+def refusal(spec: JobSpec, site: Site = LAB) -> BadSpec:
+    with pytest.raises(BadSpec) as error:
+        settled(spec, site)
+    return error.value
+
+
+def test_zones_left_out_are_the_contexts_that_have_the_type_in_its_order() -> None:
+    assert places(job(type="v5e-8")) == ["europe-west4-a", "europe-west4-b"]
+    assert places(job(type="v4-8")) == ["us-central2-b"]
+    turned = Site("lab", ZONES[::-1], LAB.buckets, False)
+    assert places(job(type="v5e-8"), turned) == ["europe-west4-b", "europe-west4-a"]
+
+
+def test_it_is_the_first_region_that_has_every_type_and_a_bucket() -> None:
+    both = job(type=["v5p-8", "v6e-8"])
+    assert places(both) == ["europe-west4-b", "europe-west4-a"]
+    assert places(job(type=["v4-8", "v6e-8"])) == ["us-central2-b", "us-central2-b"]
+    without = Site("lab", ZONES, {"us-east5": EAST}, False)
+    assert places(job(type="v5e-8"), without) == ["us-east5-a"], "Europe has no bucket"
+
+
+def test_named_zones_count_also_outside_of_the_context() -> None:
+    west = Site("lab", ZONES, {"us-west4": "gs://west"}, False)
+    assert places(job(type="v5e-8", zones="us-west4-a"), west) == ["us-west4-a"]
+
+
+def test_the_stored_spec_says_its_zones_so_that_no_later_change_moves_a_job() -> None:
+    assert settled(job(type="v4-8"), LAB).tpu.zones == ("us-central2-b",)
+    assert settled(job(type="v4-8"), EVERYWHERE).tpu.zones == ()
+
+
+def test_a_type_that_no_zone_of_the_context_has_is_refused_with_the_zones_that_do() -> None:
+    error = refusal(job(type="v3-8"), Site("lab", ("us-central2-b",), LAB.buckets, False))
+    assert "no zone of the context lab (us-central2-b) has v3-8" in error.message
+    assert "v3-8 is offered in us-central1-" in error.message
+    assert len(error.message) < 300
+    assert "add such a zone" in error.hint
+
+
+def test_types_that_no_region_has_together_are_refused() -> None:
+    error = refusal(job(type=["v4-8", "v3-8"]))
+    assert "no region of the context lab has all of v4-8, v3-8" in error.message
+
+
+def test_a_zone_without_a_bucket_in_its_region_is_refused_with_the_price_of_the_traffic() -> None:
+    only_us = Site("lab", ZONES, {"us-central2": US}, False)
+    error = refusal(job(type="v5e-8"), only_us)
+    assert (
+        "europe-west4-a lies in europe-west4, where the context lab has no bucket" in error.message
+    )
+    assert (
+        f"{US} in us-central2, each GiB that is read there costs $0.05 ($51 per TiB)"
+        in error.message
+    )
+    assert "tpujob bucket create --region europe-west4" in error.hint
+    assert "--allow-cross-region" in error.hint
+    allowed = job(type="v5e-8", cross_region=True)
+    assert places(allowed, only_us) == ["europe-west4-a", "us-east5-a", "europe-west4-b"]
+    assert home_region("europe-west4-a", only_us) == "us-central2"
+
+
+def test_a_job_stays_in_the_region_of_its_workdir_unless_it_may_leave_it() -> None:
+    mixed: dict[str, Any] = {"type": "v5e-8", "zones": ["europe-west4-b", "us-east5-a"]}
+    with pytest.raises(BadSpec, match="All zones of a job must lie in one region"):
+        options(job(**mixed))
+    assert places(job(**mixed, cross_region=True)) == ["europe-west4-b", "us-east5-a"]
+
+
+def test_the_bucket_that_is_cheapest_to_read_is_used_from_elsewhere() -> None:
+    two = Site("lab", ZONES, {"us-central2": US, "europe-west4": EU}, False)
+    assert home_region("europe-west1-b", two) == "europe-west4"
+    assert home_region("us-east1-d", two) == "us-central2"
+
+
+def test_a_context_without_a_bucket_says_how_to_make_one() -> None:
+    error = refusal(job(type="v4-8"), Site("lab", ZONES, {}, False))
+    assert "the context lab has no bucket" in error.message
+    assert error.hint == "tpujob bucket create --region us-central2"
+
+
+def test_where_a_bucket_really_lies_counts() -> None:
+    check_location(US, "us-central2", ["us-central2-b"], allowed=False)
+    check_location(US, "us", ["us-central2-b"], allowed=True)
+    with pytest.raises(
+        BadSpec, match=r"gs://us/ada lies in us, but us-central2-b in us-central2"
+    ) as error:
+        check_location(US, "us", ["us-central2-b"], allowed=False)
+    assert "$0.02" in error.value.message, "a bucket of a continent is not free for its regions"
+
+
+@pytest.mark.parametrize(
+    ("location", "region", "usd"),
+    [
+        ("us-central2", "us-central2", 0.0),
+        ("US-CENTRAL2", "us-central2", 0.0),
+        ("us-central2", "us-east5", 0.02),
+        ("us", "us-east5", 0.02),
+        ("nam4", "us-central1", 0.02),
+        ("northamerica-northeast1", "us-east5", 0.02),
+        ("europe-west4", "europe-west1", 0.02),
+        ("eu", "europe-west4", 0.02),
+        ("us-central1", "europe-west4", 0.05),
+        ("europe-west4", "us-central1", 0.05),
+        ("asia-east1", "asia-southeast1", 0.08),
+        ("us-central1", "asia-east1", 0.08),
+        ("southamerica-west1", "us-central1", 0.08),
+        ("australia-southeast1", "us-central1", 0.15),
+        ("me-west1", "us-central1", 0.08),
+    ],
+)
+def test_the_price_of_traffic(location: str, region: str, usd: float) -> None:
+    assert cost.usd_per_gib(location, region) == usd

@@ -1,0 +1,137 @@
+"""Two people, one project, one bucket, each with a backend of their own: real clients, the emulated cloud, no hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulator.tpu_rig import Cloud, until
+from tpujob import context, wiring
+from tpujob.emulator.records import Latencies
+from tpujob.emulator.storage import start_storage
+from tpujob.errors import BadSpec
+from tpujob.settings import Settings, load
+
+PROJECT, US, EU = "my-lab-1", "us-central2-b", "europe-west4-b"
+NEVER = Latencies(accept=0.01, create=1e6, delete=0.02)
+
+
+@dataclass
+class Person:
+    settings: Settings
+    backend: wiring.Backend
+
+    def create(self, **tpu: Any) -> Any:
+        spec = {"name": "same", "tpu": {"type": "v4-8"} | tpu, "run": {"command": "train"}}
+        return self.backend.api.create(spec, user=self.settings.user)
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    cloud = Cloud(latencies=NEVER)
+    yield cloud
+    cloud.stop()
+
+
+@pytest.fixture
+def people(cloud: Cloud, tmp_path: Path) -> Iterator[list[Person]]:
+    storage = start_storage(tmp_path / "storage")
+    people: list[Person] = []
+    for user in ("ada", "ben"):
+        env = {
+            "USER": user,
+            "TPUJOB_TPU_ENDPOINT": cloud.tpu.address,
+            "STORAGE_EMULATOR_HOST": storage.url.removeprefix("http://"),
+        }
+        settings = load(tmp_path / user, context="lab", env=env)
+        lab = {
+            "name": "lab",
+            "project": PROJECT,
+            "zones": [US, EU],
+            "buckets": {"us-central2": "gs://lab-us"},
+            "network": "net",
+            "ssh": "internal",
+            "tags": ["tpu"],
+            "labels": {"team": "vision", "tpujob-job": "mine"},
+            "service_account": "jobs@my-lab-1.iam.gserviceaccount.com",
+        }
+        context.write(settings, context.make(lab))
+        people.append(Person(settings, wiring.backend(settings)))
+    with wiring.blobs(people[0].settings, PROJECT) as blobs:
+        blobs.make_bucket("gs://lab-us", "us-central2", log_days=90, adopt=False, timeout=30)
+    for person in people:
+        person.backend.loop.start()
+    yield people
+    for person in people:
+        person.backend.loop.stop()
+    storage.stop()
+
+
+def nodes(cloud: Cloud, zone: str = US) -> list[Any]:
+    parent = f"projects/{PROJECT}/locations/{zone}"
+    return sorted(cloud.client().list_nodes(parent=parent), key=lambda node: node.name)
+
+
+def test_jobs_of_the_same_id_share_neither_slice_nor_folder(
+    cloud: Cloud, people: list[Person]
+) -> None:
+    jobs = [person.create() for person in people]
+    assert [job["id"] for job in jobs] == ["000001", "000001"]
+    until(lambda: len(nodes(cloud)) == 2, "each has asked for a slice", 60)
+    for person, job, node in zip(people, jobs, nodes(cloud), strict=True):
+        word = context.owner(person.settings, context.current(person.settings))
+        assert node.name.endswith(f"/nodes/tj-000001-1-{word}")
+        assert job["workdir"] == f"gs://lab-us/{word}/jobs/000001"
+        assert dict(node.labels) == {
+            "team": "vision",
+            "tpujob": "1",
+            "tpujob-job": "000001",
+            "tpujob-owner": word,
+        }
+        assert node.network_config.network == "net"
+        assert not node.network_config.enable_external_ips
+        assert list(node.tags) == ["tpu"]
+        assert node.service_account.email == "jobs@my-lab-1.iam.gserviceaccount.com"
+    for person in people:
+        assert person.backend.api.leaks() == [], "what another backend made is no leak of this one"
+        swept = person.backend.api.sweep()
+        assert [swept["deleted"], swept["keys"]] == [[], []]
+    assert len(nodes(cloud)) == 2
+
+
+def test_zones_come_from_the_context_and_the_bucket_binds_them(
+    cloud: Cloud, people: list[Person], tmp_path: Path
+) -> None:
+    ada, _ = people
+    plan = ada.backend.api.plan({"name": "a", "tpu": {"type": "v4-8"}, "run": {"command": "x"}})
+    assert plan["zones"] == [US]
+    assert plan["spec"]["tpu"]["zones"] == [US]
+    with pytest.raises(BadSpec, match="europe-west4, where the context lab has no bucket"):
+        ada.create(type="v5e-8")
+    assert nodes(cloud, EU) == []
+    job = ada.create(type="v5e-8", cross_region=True)
+    assert job["workdir"].startswith("gs://lab-us/ada-")
+    until(lambda: nodes(cloud, EU), "the slice is asked for in Europe", 60)
+
+
+def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_anything_is_asked_for(
+    cloud: Cloud, people: list[Person]
+) -> None:
+    ada, _ = people
+    lied = context.current(ada.settings)
+    for bucket, said in (
+        ("gs://none", "there is no bucket gs://none/ada-.*, which the context lab names for europe"),
+        ("gs://lab-us", r"gs://lab-us/ada-.* lies in us-central2, but europe-west4-b in europe-west4: .*\$0\.05"),
+    ):  # fmt: skip
+        fields = lied.model_dump() | {"buckets": {"europe-west4": bucket}}
+        context.write(ada.settings, context.make(fields))
+        backend = wiring.backend(ada.settings)
+        spec = {"name": "a", "tpu": {"type": "v5e-8"}, "run": {"command": "x"}}
+        for act in (backend.api.plan, lambda s, b=backend: b.api.create(s, user="ada")):
+            with pytest.raises(BadSpec, match=said):
+                act(spec)
+    assert nodes(cloud, EU) == []

@@ -1,0 +1,180 @@
+"""Contexts as files: what may be in them, what is said about the rest, and that no two share anything."""
+
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpujob import context
+from tpujob.errors import BadRequest, BadSpec, NotFound
+from tpujob.settings import Settings, load
+
+LAB = {
+    "name": "lab",
+    "project": "my-lab-1",
+    "zones": ["us-central2-b", "europe-west4-b"],
+    "buckets": {"us-central2": "gs://my-lab-us"},
+}
+
+
+def at(state: Path, name: str = "local", user: str = "ada") -> Settings:
+    return load(state, context=name, env={"USER": user})
+
+
+def made(**more: Any) -> context.Context:
+    return context.make(LAB | more)
+
+
+def test_what_is_written_is_read_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    everything = made(
+        network="net",
+        subnetwork="projects/p/regions/r/subnetworks/s",
+        service_account="jobs@my-lab-1.iam.gserviceaccount.com",
+        ssh="iap",
+        tags=["tpu"],
+        labels={"team": "vision"},
+        store="firestore",
+        database="jobs",
+        grants=[{"type": "v4", "zone": "us-central2-b", "pricing": "spot", "chips": 32}],
+        calls_per_minute=60,
+        notes="ask Ada\nfirst",
+    )
+    settings = at(tmp_path)
+    for one in (made(), everything):
+        path = context.write(settings, one)
+        assert context.read(settings, "lab") == one, path.read_text()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert context.names(settings) == ["lab"]
+    assert [p.name for p in settings.contexts.iterdir() if p.is_file()] == ["lab.yaml"]
+
+
+def test_a_file_says_only_what_was_said() -> None:
+    lines = context.text(made()).splitlines()
+    assert not [line for line in lines if line.startswith(("ssh", "store", "network", "grants"))]
+
+
+def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
+    assert [made(ssh=ssh).with_external_ips for ssh in ("external", "internal", "iap")] == [
+        True,
+        False,
+        False,
+    ]
+    assert made(ssh="iap", external_ips=True).with_external_ips
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("project: X", "lab.yaml:2: project: must be a project's id, such as my-lab-4711, not 'X'"),
+        ("zones: us-central2-x", "lab.yaml:2: zones: us-central2-x is no zone with TPUs; did you mean"),
+        ("buckets: {us-central2: my-lab}", "buckets.us-central2: must be a bucket, such as gs://"),
+        ("buckets: {mars: gs://my-lab}", "the name mars is no region with TPUs"),
+        ("ssh: tor", "ssh: tor is no way to reach a host; allowed: external, internal, iap"),
+        ("store: mysql", "store: mysql is no place for the jobs; allowed: sqlite, firestore"),
+        ("calls_per_minute: lots", "calls_per_minute: must be a whole number, not the text 'lots'"),
+        ("zone: us-central2-b", "zone: no such key; did you mean zones"),
+        ("grants: [{type: v4, zone: us-central2-b}]", "grants[0].chips: is missing, and required"),
+        ("grants: [{type: v9}]", "grants[0].type: v9 is no generation of TPUs"),
+        ("backend: ftp://x", "backend: must be an http or https address"),
+        ("service_account: me", "service_account: must be the e-mail address of a service account"),
+        ("project: my-lab-1\nproject: my-lab-2", "lab.yaml:3: project: given twice, first in line 2"),
+        ("project: my-lab-1", "lab.yaml:1: needs zones, in order of preference"),
+        ("zones: us-central2-b", "lab.yaml:1: needs project, or backend"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, line: str, said: str) -> None:
+    settings = at(tmp_path)
+    context.write(settings, made())
+    context.path_of(settings, "lab").write_text(f"name: lab\n{line}\n")
+    with pytest.raises(BadSpec) as error:
+        context.read(settings, "lab")
+    assert said in error.value.message
+
+
+def test_one_bucket_cannot_be_in_two_regions() -> None:
+    with pytest.raises(BadSpec, match="gs://b-b is given for two regions, and can lie in one"):
+        made(buckets={"us-central2": "gs://b-b", "us-east1": "gs://b-b"})
+
+
+def test_the_name_is_the_files_and_not_local(tmp_path: Path) -> None:
+    settings = at(tmp_path)
+    with pytest.raises(NotFound, match=r"no context 'lab'.*lab\.yaml is not there") as missing:
+        context.read(settings, "lab")
+    assert "tpujob init" in missing.value.hint
+    path = context.write(settings, made())
+    path.rename(path.with_name("other.yaml"))
+    with pytest.raises(BadSpec, match=r"is 'lab', so the file must be lab\.yaml"):
+        context.read(settings, "other")
+    with pytest.raises(BadSpec, match="local is the stack on this machine"):
+        made(name="local")
+    with pytest.raises(BadRequest, match="is no name of a context"):
+        context.read(settings, "../../etc/passwd")
+
+
+def test_a_bucket_is_added_and_what_a_person_wrote_stays(tmp_path: Path) -> None:
+    settings = at(tmp_path)
+    context.write(settings, made())
+    path = context.path_of(settings, "lab")
+    path.write_text(path.read_text() + "# the v4 are Ben's on Mondays\n")
+    bucket = ("europe-west4", "gs://my-lab-eu")
+    context.save_bucket(settings, context.read(settings, "lab"), *bucket)
+    assert "# the v4 are Ben's on Mondays" in path.read_text()
+    both = {"us-central2": "gs://my-lab-us", "europe-west4": "gs://my-lab-eu"}
+    assert context.read(settings, "lab").buckets == both
+
+
+@pytest.mark.parametrize("text", ["{buckets: {us-central2: gs://my-lab-us}, ", "{"])
+def test_a_bucket_is_added_however_the_file_is_written(tmp_path: Path, text: str) -> None:
+    settings = at(tmp_path)
+    path = context.write(settings, made())
+    path.write_text(text + "name: lab, project: my-lab-1, zones: [us-central2-b]}\n")
+    context.save_bucket(settings, context.read(settings, "lab"), "us-east1", "gs://my-lab-east")
+    assert context.read(settings, "lab").buckets["us-east1"] == "gs://my-lab-east"
+
+
+# Whose it is ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_store_has_a_word_of_its_own_which_is_drawn_once(tmp_path: Path) -> None:
+    settings = at(tmp_path, "lab")
+    context.write(settings, made())
+    with ThreadPoolExecutor(8) as pool:
+        drawn = set(pool.map(lambda _: context.owner(settings, made()), range(8)))
+    assert len(drawn) == 1
+    for user in ("ada", "7up", "a" * 60, "x_y"):
+        other = at(tmp_path / user, "lab", user)
+        context.write(other, made())
+        drawn.add(context.owner(other, made()))
+    assert len(drawn) == 5, "the same context on two machines is two backends"
+    for word in drawn:
+        assert len(f"tj-000001-100-{word}-1234") <= 63, "a name in the cloud"
+        assert word[0].isalpha()
+        assert word[-1].isalpha()
+
+
+def test_backends_of_one_database_share_a_word(tmp_path: Path) -> None:
+    def word(**more: Any) -> str:
+        return context.owner(at(tmp_path), made(store="firestore", **more))
+
+    assert word() == "my-lab-1-fs"
+    assert word(database="jobs") == "my-lab-1-jobs-fs"
+    assert word(project="example.com:my-lab-1") == "example-com-my-lab-1-fs"
+    long = [word(database="d" * 60 + end) for end in "xy"]
+    assert len(set(long)) == 2
+    assert all(len(one) <= 40 for one in long)
+
+
+def test_a_url_is_a_context_named_after_its_host(tmp_path: Path) -> None:
+    settings = at(tmp_path)
+    first = context.for_backend(settings, "https://tpujob-x7.a.run.app")
+    assert (first.name, first.backend) == ("tpujob-x7", "https://tpujob-x7.a.run.app")
+    context.write(settings, first)
+    assert context.for_backend(settings, first.backend) == first
+    assert context.for_backend(settings, "http://127.0.0.1:8080").name == "backend-8080"
+    assert context.for_backend(settings, first.backend, "prod").name == "prod"
+    with pytest.raises(BadRequest, match="already, for something else"):
+        context.for_backend(settings, "https://tpujob-x7.other.app")
