@@ -18,4 +18,4 @@ gone "run services" tpujob --region="$REGION"
 gone "artifacts repositories" tpujob --location="$REGION"
 for name in tpujob-token tpujob-context; do gone secrets "$name"; done
 for account in "$backend" "$vm" "$tick"; do gone "iam service-accounts" "$account"; done
-gone "iam roles" tpujobBackend
+for role in tpujobBackend tpujobKeys; do gone "iam roles" "$role"; done

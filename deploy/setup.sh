@@ -26,12 +26,17 @@ for name in backend vm tick; do
   fi
 done
 
-# The backend: slices, its database, its own log; to be the hosts' account and no other.
-if exists iam roles describe tpujobBackend; then
-  gc iam roles update tpujobBackend --file="$here/backend-role.yaml" --format=none
-else
-  gc iam roles create tpujobBackend --file="$here/backend-role.yaml" --format=none
-fi
+# The backend: slices, their keys, its database, its own log; to be the hosts' account and no other.
+role() { # NAME FILE
+  local verb=create
+  if exists iam roles describe "$1"; then verb=update; fi
+  gc iam roles "$verb" "$1" --file="$here/$2" --format=none
+}
+role tpujobBackend backend-role.yaml
+role tpujobKeys keys-role.yaml
+number=$(gc projects describe "$PROJECT" --format='value(projectNumber)')
+keys="title=keys,expression=resource.name.startsWith('projects/$number/secrets/tpujob-tj-')"
+grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobKeys" "$keys"
 grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobBackend"
 grant "serviceAccount:$backend" roles/datastore.user \
   "title=tpujob,expression=resource.name=='projects/$PROJECT/databases/$database'"
@@ -76,6 +81,7 @@ done
 for user in ${USERS:-}; do
   gc secrets add-iam-policy-binding tpujob-token --member="$user" \
     --role=roles/secretmanager.secretAccessor --format=none
+  grant "$user" roles/secretmanager.secretAccessor "$keys" # for `tpujob ssh`
 done
 
 if ! exists artifacts repositories describe tpujob --location="$REGION"; then

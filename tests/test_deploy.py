@@ -39,6 +39,7 @@ esac
 ALLOWED = {
     "tpujob-backend": {
         "projects/my-lab-4711/roles/tpujobBackend",
+        "projects/my-lab-4711/roles/tpujobKeys",
         "roles/datastore.user",
         "roles/iam.serviceAccountUser",
         "roles/iap.tunnelResourceAccessor",
@@ -58,10 +59,16 @@ ALLOWED = {
 #: roles of a whole project; the others are given on one resource
 OF_THE_PROJECT = {
     "projects/my-lab-4711/roles/tpujobBackend",
+    "projects/my-lab-4711/roles/tpujobKeys",
     "roles/datastore.user",
     "roles/iap.tunnelResourceAccessor",
     "roles/logging.logWriter",
     "roles/monitoring.metricWriter",
+}
+CONDITIONAL = {
+    "projects/my-lab-4711/roles/tpujobKeys",
+    "roles/datastore.user",
+    "roles/iap.tunnelResourceAccessor",
 }
 
 
@@ -127,8 +134,9 @@ def test_no_account_gets_more_than_the_table_says(desk: Desk) -> None:
         )
         given.setdefault(who.partition("@")[0], set()).add(flags["role"])
         if words[0] == "projects":
-            assert flags["role"] in OF_THE_PROJECT
-        if flags["role"] in ("roles/datastore.user", "roles/iap.tunnelResourceAccessor"):
+            conditional = "secret" in flags["role"] and "/secrets/tpujob-tj-" in flags["condition"]
+            assert flags["role"] in OF_THE_PROJECT or conditional, words
+        if flags["role"] in CONDITIONAL:
             assert "expression=" in flags["condition"], f"{flags['role']} without a condition"
     assert given == ALLOWED
     text = "".join(path.read_text() for path in DEPLOY.iterdir())
@@ -137,7 +145,8 @@ def test_no_account_gets_more_than_the_table_says(desk: Desk) -> None:
 
 def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     role = yaml.safe_load((DEPLOY / "backend-role.yaml").read_text())
-    assert set(role["includedPermissions"]) == set(TPU_PERMISSIONS)
+    keys = {"secretmanager.secrets.create", "secretmanager.secrets.list"}
+    assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys}
 
 
 def test_a_second_run_makes_nothing_anew(desk: Desk) -> None:
@@ -202,7 +211,7 @@ def test_what_is_missing_is_said_before_anything_is_done(desk: Desk) -> None:
 
 def test_what_holds_jobs_is_never_removed(desk: Desk) -> None:
     desk.run("remove.sh", there=True, YES="1")
-    assert len(desk.changes()) == 10
+    assert len(desk.changes()) == 11
     assert not [line for line in desk.changes() if "firestore" in line or "buckets" in line]
 
 
