@@ -277,9 +277,25 @@ def _read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
     from tpujob.domain import spec
 
     read = spec.read(file)
+    _env_file_is_there(read, file)
     asked = spec.dump(read)
     asked["tpu"]["cross_region"] |= cross_region
     return spec.parse({**asked, "name": name or read.name})
+
+
+def _env_file_is_there(spec: JobSpec, file: Path) -> None:
+    """Before anything is paid for. Raises BadSpec."""
+    from tpujob.domain.specenv import FROM_FILE
+    from tpujob.errors import BadSpec
+
+    if spec.env is None or spec.env.kind not in FROM_FILE or spec.code is None:
+        return
+    folder = file.parent / spec.code
+    if not (folder / spec.env.source).is_file():
+        raise BadSpec(
+            f"{file}: env.{spec.env.kind}: there is no file {spec.env.source} in {folder}",
+            hint="Write its path as it is seen from the folder of `code`.",
+        )
 
 
 def _dump(spec: JobSpec) -> dict[str, Any]:
