@@ -25,8 +25,9 @@ def ask(
     path: str,
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
+    timeout: float = 10,
 ) -> tuple[int, dict[str, str], Any]:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
     try:
         connection.request(method, path, body=body, headers=dict(headers or {}))
         response = connection.getresponse()
