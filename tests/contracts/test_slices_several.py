@@ -9,13 +9,25 @@ from dataclasses import replace
 import pytest
 
 from tests.contracts.tpu_slices import SLICE, ask, fail, gone, look, wait_for
-from tests.emulator.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, node_name, result, until
+from tests.emulator.tpu_rig import (
+    PARENT,
+    PROJECT,
+    QUICK,
+    ZONE,
+    Cloud,
+    node,
+    node_name,
+    result,
+    until,
+)
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
 from tpujob.adapters.cloud_tpu_request import Options, node_ids, slice_of
 from tpujob.adapters.cloud_tpu_tables import NODE_STATES, QUEUED_STATES
 from tpujob.domain.model import Absent, Endpoint, Present, SliceState, Unknown
 from tpujob.emulator import drills
+from tpujob.emulator import nodes as world_nodes
+from tpujob.emulator.records import NodeState
 
 THREE = replace(SLICE, tpu_slices=3)
 OURS = {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "local"}
@@ -88,21 +100,21 @@ def test_one_that_a_person_deletes_stops_all(cloud: Cloud, slices: CloudTpuSlice
     wait_for(slices, SliceState.STOPPED, THREE)
 
 
-def test_one_that_cannot_be_made_fails_all_and_leaves_nothing(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
-    from tpujob.emulator import nodes as model
-
+def test_one_that_cannot_be_made_fails_all_and_leaves_nothing() -> None:
+    cloud = Cloud(latencies=replace(QUICK, create=600))
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
     ask(slices, THREE)
     until(lambda: len(nodes(cloud)) == 3, "all are being made")
     with cloud.world.lock:
         one = cloud.world.get_node(node_name(node_ids(THREE)[1]))
-        for _ in range(50):
-            model.hosts_not_up(cloud.world, one.name, one.number, "broken")
+        while one.state is NodeState.CREATING:
+            world_nodes.hosts_not_up(cloud.world, one.name, one.number, "broken")
     wait_for(slices, SliceState.FAILED, THREE)
     slices.delete(THREE, timeout=10)
     gone(slices, THREE)
     assert nodes(cloud) == []
+    slices.close()
+    cloud.stop()
 
 
 # Half of it ----------------------------------------------------------------------------------------------------------
