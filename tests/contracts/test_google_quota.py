@@ -201,6 +201,13 @@ def test_without_monitoring_use_is_counted_and_it_says_so(
     assert found.notes == ["Cloud Monitoring: The caller does not have permission"]
 
 
+def test_what_could_not_be_counted_is_one_note(cloud: Cloud, overview: Any) -> None:
+    fail(cloud, "ListQueuedResources", "UNAVAILABLE", message="try again")
+    found = overview()
+    assert found.notes == [f"what is held in {ZONE}: listing {ZONE}: try again"]
+    assert [(one.used, one.used_by) for one in found.rows] == [(None, ""), (8, "monitoring")]
+
+
 @pytest.mark.parametrize(
     ("answer", "kind", "message", "hint"),
     [

@@ -55,7 +55,7 @@ def _zone(api: Api, zone: str, deadline: Deadline) -> list[Held] | NotSeen:
 
 def _listed(api: Api, zone: str, deadline: Deadline) -> Iterator[Held]:
     """Every queued resource, and the nodes that belong to none."""
-    request, doing = {"parent": api.parent(zone)}, f"counting what is held in {zone}"
+    request, doing = {"parent": api.parent(zone)}, f"listing {zone}"
     for page in api.pages("list_queued_resources", request, deadline, doing=doing, zone=zone):
         for queued in page.queued_resources:
             pricing = queued_seen(queued).pricing

@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tpujob.adapters import cloud_tpu_held, google_identity
+from tpujob.adapters.cloud_tpu_held import Counted
 from tpujob.adapters.google_rest import GoogleRest, part, parts
 from tpujob.domain import accelerators
 from tpujob.domain.checkup.access import LOGIN, NoIdentity
-from tpujob.domain.checkup.words import NotSeen, Wants
+from tpujob.domain.checkup.words import NotSeen, Wants, listed
 from tpujob.domain.model import Cause
 from tpujob.domain.quota import (
     ONE_HOST,
@@ -59,7 +60,7 @@ def overview(
         counted = cloud_tpu_held.count(
             wants.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint
         )
-        notes = [f"{zone}: {why.why}" for zone, why in counted.closed.items()]
+        notes = _not_counted(counted)
         told: list[Reported] | None = None
         try:
             told = reported(google, wants.project, now)
@@ -132,6 +133,14 @@ def kind_of_metric(metric: str) -> Kind | None:
         else generation in ("v2", "v3") and "pod" not in name
     )
     return Kind(generation, pricing, ONE_HOST if one_host else "")
+
+
+def _not_counted(counted: Counted) -> list[str]:
+    """One note, however many zones: most projects are closed out of most zones, all for the same reason."""
+    if not counted.closed:
+        return []
+    first = next(iter(counted.closed.values()))
+    return [f"what is held in {listed(counted.closed)}: {first.why}"]
 
 
 def _credentials(endpoint: str) -> Any:
