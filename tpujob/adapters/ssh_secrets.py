@@ -187,8 +187,7 @@ def _credentials() -> Any:
     from google.auth.exceptions import DefaultCredentialsError
 
     try:
-        found: Any = google.auth.default(scopes=[SCOPE])  # pyright: ignore[reportUnknownMemberType]
-        return found[0]
+        return google.auth.default(scopes=[SCOPE])[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     except DefaultCredentialsError as error:
         raise Refused(
             "no credentials for Secret Manager", cause="PERMISSION", hint=LOGIN

@@ -181,6 +181,7 @@ def host_env(
         "JAX_NUM_CPU_DEVICES": str(spec.chips),
         "TPUJOB_DEVICES": f"{devices}/accel*",
         "TPUJOB_VMSTAT": str(vmstat),  # the kernel's own count is the whole machine's
+        "TPUJOB_PACKAGE_LOCKS": str(vmstat.with_name("dpkg.lock")),  # so are its packages
         **spec.env,
         processes.MARKER: marker,
     }

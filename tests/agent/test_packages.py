@@ -1,0 +1,103 @@
+"""A set-up that may install system packages waits for whoever does so already."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.host import Host, until
+from tpujob.agent import packages
+
+#: as dpkg does it: a lock on the file's first byte by fcntl
+HOLD = """import fcntl, sys
+held = open(sys.argv[1], "w")
+fcntl.lockf(held, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    path = tmp_path / "lock-frontend"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def other_apt(lock: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Holds the lock until it is told to let go."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], **pipes)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_set_up_begins_when_the_other_apt_has_ended(
+    host: Host, lock: Path, other_apt: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    host.env["TPUJOB_PACKAGE_LOCKS"] = f"{tmp_path}/none:{lock}"
+    began = tmp_path / "began"
+    host.start("echo done", setup=f"touch {began} # apt-get install")
+    until(lambda: any("waiting for" in line for line in host.bucket.log()), "it says so")
+    assert not began.exists(), "set-up did not wait"
+    other_apt.communicate(b"")
+    report = host.ended()
+    assert report["exit_code"] == 0, report
+    assert began.exists()
+    said = " ".join(host.bucket.log())
+    assert f"(pid {other_apt.pid}), which installs packages ({lock})" in said
+    assert "nobody installs packages any more" in said
+
+
+def test_a_stop_is_heard_while_waiting(
+    host: Host, lock: Path, other_apt: subprocess.Popen[bytes]
+) -> None:
+    host.env["TPUJOB_PACKAGE_LOCKS"] = str(lock)
+    host.start("echo done", setup="sudo true")
+    until(lambda: any("waiting for" in line for line in host.bucket.log()), "it waits")
+    assert host.agent("stop", "--grace", 1)["ok"]
+    assert other_apt.poll() is None, "the other apt was ended too"
+
+
+def test_the_wait_has_an_end(
+    lock: Path, other_apt: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUJOB_PACKAGE_LOCKS", str(lock))
+    monkeypatch.setattr(packages, "PAUSE", 0.01)
+    said: list[str] = []
+    packages.wait_for_others(said.append, patience=0.05)
+    assert "going on" in said[-1]
+    assert other_apt.poll() is None
+
+
+def test_nobody_is_waited_for_where_nobody_installs(
+    lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUJOB_PACKAGE_LOCKS", str(lock))
+    said: list[str] = []
+    packages.wait_for_others(said.append)
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("setup", "may"),
+    [
+        ("sudo apt-get install -y ffmpeg", True),
+        ("apt update", True),
+        ("dpkg -i x.deb", True),
+        ("bash setup.sh", True),
+        ("pip install -r requirements.txt", False),
+        ("uv sync --frozen", False),
+        ("pip install adapt", False),
+    ],
+)
+def test_only_what_may_install_system_packages_waits(setup: str, may: bool) -> None:
+    assert packages.may_install(setup) is may

@@ -1,0 +1,325 @@
+"""The port Hosts where the cloud has a say: host keys that hosts publish, login users that are late, IAP, many hosts.
+
+Real emulated hosts, and the emulated Cloud TPU API in front of them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.contracts.ssh_slices import slice_at
+from tests.contracts.strange_server import StrangeServer
+from tests.emulator.farm_rig import FarmProcess
+from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.adapters.ssh import LOGIN_PATIENCE, SshHosts
+from tpujob.adapters.ssh_keys import FileKeys
+from tpujob.adapters.ssh_session import open_session
+from tpujob.domain.model import Endpoint, HostPlan, Slice
+from tpujob.emulator.farm_client import FarmClient
+from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
+from tpujob.ports import Guest
+
+AGENT = Path(__file__).parent / "fake_agent.py"
+RELAY = Path(__file__).parent / "relay.py"
+NOW = 1_000_000.0
+
+
+class World:
+    """An emulated Cloud TPU with hosts, and adapters on it."""
+
+    numbers = count(1)
+
+    def __init__(self, folder: Path) -> None:
+        self.farm = FarmProcess(folder)
+        self.cloud = Cloud(FarmClient(folder / "farm.ready"))
+        self.slices = CloudTpuSlices(PROJECT, endpoint=self.cloud.tpu.address)
+        self.keys = folder / "keys"
+        self._made: list[SshHosts] = []
+
+    def hosts(self, **more: Any) -> SshHosts:
+        asked: dict[str, Any] = {
+            "port": self.farm.ssh_port,
+            "agent": AGENT,
+            "project": PROJECT,
+            "guests": self.slices.guests.look,
+            "obstacle": self.slices.guests.obstacle,
+            "now": lambda: NOW,
+        }
+        self._made.append(SshHosts(self.keys, **{**asked, **more}))
+        return self._made[-1]
+
+    def slice(self, key: str = "", **metadata: str) -> Slice:
+        """Two hosts of a node whose metadata is what we ask for, unless said otherwise."""
+        name = f"tj-000001-{next(self.numbers)}"
+        bare = replace(slice_at(name), zone=ZONE)
+        both = {
+            "ssh-keys": f"tpujob:{key or self.hosts().public_key(bare)}",
+            "enable-guest-attributes": "TRUE",
+            **{k.replace("_", "-"): v for k, v in metadata.items()},
+        }
+        client = self.cloud.client()
+        client.create_queued_resource(queued(name, metadata=both))
+        until(lambda: node_state(client, name) == "READY", f"{name} is ready")
+        found = self.cloud.world.nodes[f"projects/{PROJECT}/locations/{ZONE}/nodes/{name}"]
+        ends = tuple(Endpoint(i, address) for i, address in enumerate(found.addresses))
+        return replace(bare, endpoints=ends, ready_at=NOW)
+
+    def close(self) -> None:
+        for made in self._made:
+            made.close()
+        self.slices.close()
+        self.cloud.stop()
+        self.farm.stop()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    world = World(tmp_path_factory.mktemp("cloud"))
+    yield world
+    world.close()
+
+
+def _plans(slice: Slice) -> list[HostPlan]:
+    plan = {"job": "000001", "attempt": 1, "command": ["sleep", "1000"]}
+    return [HostPlan(endpoint.host, plan) for endpoint in slice.endpoints]
+
+
+# Host keys -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_hosts_publish_is_known_before_the_first_contact(world: World):
+    slice = world.slice()
+    guests = world.slices.guests.look(slice, 20)
+    assert [guest.name for guest in guests] == [f"{slice.name}-w-0", f"{slice.name}-w-1"]
+    hosts = world.hosts()
+    hosts.start(slice, _plans(slice), timeout=60)
+    pinned = FileKeys(world.keys).pinned(slice.name)
+    shown = [pinned[f"[{e.address}]:{world.farm.ssh_port}"] for e in slice.endpoints]
+    assert [frozenset({key}) for key in shown] == [guest.host_keys for guest in guests]
+    hosts.stop(slice, grace=1, timeout=60)
+
+
+def test_a_server_whose_key_no_host_has_published_is_told_nothing(world: World):
+    slice = world.slice()
+    first, second = slice.endpoints
+    with StrangeServer() as server:
+
+        def published(*_: object) -> tuple[Guest, ...]:
+            return world.slices.guests.look(slice, 20)
+
+        lured = replace(slice, endpoints=(replace(first, internal_ip="127.0.0.1"), second))
+        hosts = world.hosts(port=server.port, guests=published)
+        with pytest.raises(HostKeyChanged, match=r"host 0 .*has published") as caught:
+            hosts.start(lured, _plans(lured), timeout=30)
+        assert server.connections, "the server was not even asked"
+        assert server.seen == [], f"it was told something: {server.seen}"
+    assert "tpujob cancel --release" in caught.value.hint
+    assert FileKeys(world.keys).pinned(slice.name) == {}, "its key was pinned"
+
+
+def test_hosts_that_publish_nothing_are_pinned_at_the_first_contact(world: World):
+    slice = world.slice(enable_guest_attributes="FALSE")
+    assert world.slices.guests.look(slice, 20) == (Guest(), Guest())
+    hosts = world.hosts()
+    assert hosts.alive(slice, timeout=30) == {0, 1}
+    assert len(FileKeys(world.keys).pinned(slice.name)) == 2
+
+
+def test_a_project_that_may_not_ask_goes_by_the_first_contact(world: World):
+    slice = world.slice()
+    world.cloud.world.faults.set_call(
+        "GetGuestAttributes", code="PERMISSION_DENIED", times=1
+    ) if hasattr(world.cloud.world.faults, "set_call") else None
+    nobody = replace(slice, name="tj-000099-1")
+    assert world.slices.guests.look(nobody, 20) == ()
+
+
+# Login ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_login_user_that_is_not_made_yet_is_waited_for(world: World):
+    slice = world.slice(key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINone")
+    with pytest.raises(Transient, match="does not accept the key"):
+        world.hosts(now=lambda: NOW + LOGIN_PATIENCE - 1).start(slice, _plans(slice), timeout=60)
+    late = world.hosts(now=lambda: NOW + LOGIN_PATIENCE + 1)
+    with pytest.raises(Refused, match="does not accept the key") as caught:
+        late.start(slice, _plans(slice), timeout=60)
+    assert caught.value.cause == "BAD_HOST", "another slice may do better"
+    assert "compute.requireOsLogin" in caught.value.hint
+    with pytest.raises(Transient, match="does not accept the key"):  # a stop is never refused
+        late.stop(slice, grace=1, timeout=60)
+
+
+def test_os_login_is_recognised_and_named(world: World):
+    slice = world.slice(enable_oslogin="TRUE")
+    hosts = world.hosts(now=lambda: NOW + LOGIN_PATIENCE + 1)
+    with pytest.raises(Refused, match="enable-oslogin=TRUE, so its ssh-keys are ignored") as caught:
+        hosts.start(slice, _plans(slice), timeout=60)
+    assert caught.value.cause == "PERMISSION", "another slice would be the same"
+    assert "OS Login" in caught.value.hint
+
+
+# IAP -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def through_iap(world: World, tmp_path: Path) -> Callable[[Slice], SshHosts]:
+    def make(slice: Slice) -> SshHosts:
+        for endpoint in slice.endpoints:
+            (tmp_path / f"{slice.name}-w-{endpoint.host}").write_text(endpoint.internal_ip)
+        return world.hosts(reach="iap", tunnel=[sys.executable, str(RELAY), str(tmp_path)])
+
+    return make
+
+
+def _ran(folder: Path) -> list[str]:
+    return sorted(path.read_text() for path in folder.glob("ran-*"))
+
+
+def test_hosts_are_reached_through_a_tunnel(
+    world: World, through_iap: Callable[[Slice], SshHosts], tmp_path: Path
+):
+    slice = world.slice()
+    hosts = through_iap(slice)
+    hosts.start(slice, _plans(slice), timeout=60)
+    flags = f"{world.farm.ssh_port} --project={PROJECT} --zone={ZONE}"
+    assert _ran(tmp_path) == [f"{slice.name}-w-{host} {flags}" for host in (0, 1)], (
+        "one tunnel for each host, for both steps"
+    )
+    access = hosts.access(slice, 1)
+    assert access["instance"] == f"{slice.name}-w-1"
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        tunnel = [sys.executable, str(RELAY), str(tmp_path)]
+        code = open_session(
+            access, ["sh", "-c", "exit 7"], stdin=null, stdout=null, stderr=null, tunnel=tunnel
+        )
+    finally:
+        os.close(null)
+    assert code == 7
+    hosts.stop(slice, grace=1, timeout=60)
+    assert psutil.Process().children() == [] or not [
+        child for child in psutil.Process().children() if str(RELAY) in child.cmdline()
+    ], "a tunnel was left behind"
+
+
+def test_a_tunnel_that_is_not_allowed_says_what_iap_needs(
+    world: World, through_iap: Callable[[Slice], SshHosts], tmp_path: Path
+):
+    slice = world.slice()
+    hosts = through_iap(slice)
+    (tmp_path / f"{slice.name}-w-1").unlink()
+    with pytest.raises(Transient, match=r"host 1 .*4033: 'not authorized'") as caught:
+        hosts.start(slice, _plans(slice), timeout=60)
+    assert "roles/iap.tunnelResourceAccessor" in caught.value.hint
+    assert "35.235.240.0/20" in caught.value.hint
+    assert hosts.alive(slice, timeout=30) == {0}
+
+
+def test_iap_without_its_program_or_without_names_says_so(world: World):
+    slice = world.slice()
+    with pytest.raises(Transient, match="cannot start /no/gcloud") as caught:
+        world.hosts(reach="iap", tunnel=["/no/gcloud"]).start(slice, _plans(slice), timeout=30)
+    assert "ssh: internal" in caught.value.hint
+    silent = world.slice(enable_guest_attributes="FALSE")
+    with pytest.raises(Transient, match="has not published its name") as caught:
+        world.hosts(reach="iap").start(silent, _plans(silent), timeout=30)
+    assert "compute.disableGuestAttributesAccess" in caught.value.hint
+
+
+def test_a_name_that_would_be_an_option_is_refused(world: World):
+    slice = world.slice()
+    evil = (Guest("--impersonate-service-account=x"), Guest("w-1"))
+    hosts = world.hosts(reach="iap", tunnel=["false"], guests=lambda *_: evil)
+    with pytest.raises(TpujobError, match="cannot be the name of a machine"):
+        hosts.start(slice, _plans(slice), timeout=30)
+
+
+def test_tunnels_are_bounded(world: World, tmp_path: Path):
+    """Sixteen hosts: never more than MAX_TUNNELS programs, and every host is tried."""
+    from tpujob.adapters.ssh_reach import MAX_TUNNELS
+
+    program = tmp_path / "tunnel.py"
+    program.write_text(
+        "import os, sys, time\n"
+        f"place = {str(tmp_path)!r}\n"
+        "mine = os.path.join(place, 'now-%d' % os.getpid())\n"
+        "open(mine, 'w').close()\n"
+        "seen = len([n for n in os.listdir(place) if n.startswith('now-')])\n"
+        "open(os.path.join(place, 'seen-%d-%d' % (seen, os.getpid())), 'w').close()\n"
+        "time.sleep(0.2)\n"
+        "os.unlink(mine)\n"
+        "sys.exit('no')\n"
+    )
+    names = tuple(Guest(f"w-{i}") for i in range(16))
+    slice = slice_at("tj-000098-1", *[f"10.0.0.{i}" for i in range(16)])
+    hosts = world.hosts(reach="iap", tunnel=[sys.executable, str(program)], guests=lambda *_: names)
+    with pytest.raises(Transient, match="host 0 .*host 15 "):
+        hosts.start(slice, _plans(slice), timeout=120)
+    most = max(int(path.name.split("-")[1]) for path in tmp_path.glob("seen-*"))
+    assert 1 <= most <= MAX_TUNNELS
+    assert len(list(tmp_path.glob("seen-*"))) == 16
+
+
+# Many hosts ----------------------------------------------------------------------------------------------------------
+
+CLIENT = """
+import json, sys, threading, time
+from pathlib import Path
+import psutil
+from tests.contracts.ssh_slices import slice_at
+from tpujob.adapters.ssh import SshHosts
+from tpujob.domain.model import HostPlan
+
+keys, port, agent, name, addresses = json.load(sys.stdin)
+hosts, slice = SshHosts(Path(keys), port=port, agent=Path(agent)), slice_at(name, *addresses)
+over, most = threading.Event(), 0
+def watch():
+    global most
+    while not over.wait(0.01):
+        most = max(most, psutil.Process().num_threads())
+thread = threading.Thread(target=watch)
+thread.start()
+plans = [HostPlan(e.host, {"job": "000001", "attempt": 1}) for e in slice.endpoints]
+hosts.start(slice, plans, timeout=240)
+assert len(hosts.alive(slice, timeout=240)) == len(plans)
+over.set()
+thread.join()
+hosts.close()
+print(most - 1)
+"""
+
+
+def test_64_hosts_take_no_more_threads_than_the_bounds_say(world: World, tmp_path: Path):
+    import json
+
+    agent = tmp_path / "agent.py"
+    agent.write_text('print(\'{"ok": true, "state": "started"}\')')
+    name = "tj-000097-1"
+    key = world.hosts().public_key(slice_at(name))
+    addresses = world.farm.slice(name, 64, key=key)
+    told = [str(world.keys), world.farm.ssh_port, str(agent), name, addresses]
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT],
+        input=json.dumps(told),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    world.farm.call("DELETE", f"/slices/{name}")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= 64, "threads"
+    assert threading.active_count() < 64

@@ -1,0 +1,219 @@
+"""What every store of SSH keys promises, in files and in Secret Manager; and what is Secret Manager's alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.secret_manager import Refusal, SecretServer
+from tpujob.adapters.ssh_keys import FileKeys, KeyStore, public_line
+from tpujob.adapters.ssh_secrets import LIFETIME, SecretKeys
+from tpujob.errors import HostKeyChanged, Refused, Transient
+
+SLICE, OTHER = "tj-000007-1", "tj-000007-2"
+A, B = ("ssh-ed25519", "AAAA"), ("ssh-ed25519", "BBBB")
+
+#: another process's way into the same store
+Open = Callable[[], KeyStore]
+Opened = Callable[[], SecretKeys]
+
+
+@pytest.fixture
+def server() -> Iterator[SecretServer]:
+    server = SecretServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def secret_keys(server: SecretServer) -> Iterator[Opened]:
+    made: list[SecretKeys] = []
+
+    def open_one() -> SecretKeys:
+        made.append(SecretKeys("my-lab-4711", owner="ana", endpoint=server.url))
+        return made[-1]
+
+    yield open_one
+    for store in made:
+        store.close()
+
+
+@pytest.fixture(params=["files", "secret-manager"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    if request.param == "files":
+        return lambda: FileKeys(tmp_path / "keys")
+    return request.getfixturevalue("secret_keys")
+
+
+# Every store ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_key_is_made_once_and_is_the_same_for_everybody(opened: Open):
+    stores = [opened() for _ in range(3)]
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(lambda i: stores[i % 3].private_key(SLICE), range(24)))
+    assert len(keys) == 1, "two callers made two keys"
+    (key,) = keys
+    assert "OPENSSH PRIVATE KEY" in key
+    assert public_line(key).startswith("ssh-ed25519 AAAA")
+    assert opened().private_key(SLICE) == key
+    assert opened().private_key(OTHER) != key
+
+
+def test_a_pin_lasts_and_is_never_replaced(opened: Open):
+    one, two = opened(), opened()
+    assert one.pinned(SLICE) == {}
+    one.pin(SLICE, {"h1": A, "h2": B})
+    one.pin(SLICE, {"h1": A})
+    two.pin(SLICE, {"h3": A})
+    assert opened().pinned(SLICE) == {"h1": A, "h2": B, "h3": A}
+    with pytest.raises(HostKeyChanged, match="h1"):
+        two.pin(SLICE, {"h4": A, "h1": B})
+    assert opened().pinned(SLICE) == {"h1": A, "h2": B, "h3": A}, "a half of it was written"
+    assert opened().pinned(OTHER) == {}
+
+
+def test_pins_of_many_writers_at_once_are_all_kept(opened: Open):
+    stores = [opened() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda i: stores[i].pin(SLICE, {f"h{i}": A}), range(3)))
+    assert opened().pinned(SLICE) == {f"h{i}": A for i in range(3)}
+
+
+def test_forgotten_is_forgotten(opened: Open):
+    store = opened()
+    before = store.private_key(SLICE)
+    store.pin(SLICE, {"h1": A})
+    assert store.names() == [SLICE]
+    store.forget(SLICE)
+    store.forget(SLICE)
+    assert store.names() == []
+    assert opened().pinned(SLICE) == {}
+    assert opened().private_key(SLICE) != before, "the old key came back"
+
+
+def test_a_name_that_leads_elsewhere_is_refused(opened: Open):
+    store = opened()
+    for call in (store.private_key, store.forget, store.key_file, store.secret):
+        with pytest.raises(ValueError, match="no name of a slice"):
+            call("../keys")
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_for_their_owner_only(tmp_path: Path):
+    store = FileKeys(tmp_path / "a" / "keys")
+    store.private_key(SLICE)
+    store.pin(SLICE, {"h1": A})
+    key = Path(store.key_file(SLICE))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in key.parent.iterdir()}
+    assert modes == {"id_ed25519": 0o600, "known_hosts": 0o600}
+    assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+
+
+# Secret Manager ------------------------------------------------------------------------------------------------------
+
+
+def test_secrets_expire_are_ours_and_keep_one_version_of_the_pins(
+    server: SecretServer, secret_keys: Opened
+):
+    store = secret_keys()
+    key = store.private_key(SLICE)
+    for host in range(5):
+        store.pin(SLICE, {f"h{host}": A})
+    assert set(server.secrets) == {f"tpujob-{SLICE}", f"tpujob-{SLICE}-hosts"}
+    for secret in server.secrets.values():
+        assert secret.body["ttl"] == f"{LIFETIME}s"
+        assert secret.body["labels"] == {"tpujob": "1", "tpujob-owner": "ana"}
+    kept = [v for v in server.secrets[f"tpujob-{SLICE}-hosts"].versions if v is not None]
+    assert len(kept) == 1, "old versions cost money"
+    name = store.secret(SLICE)
+    assert name == f"projects/my-lab-4711/secrets/tpujob-{SLICE}"
+    assert store.read(name) == key, "a user with the right to read it cannot"
+    assert store.key_file(SLICE) == ""
+
+
+def test_a_key_that_is_used_every_day_does_not_expire(server: SecretServer, secret_keys: Opened):
+    secret_keys().private_key(SLICE)
+    server.secrets[f"tpujob-{SLICE}"].body["ttl"] = "1s"
+    store = secret_keys()  # as after a restart
+    store.private_key(SLICE)
+    assert server.secrets[f"tpujob-{SLICE}"].body["ttl"] == f"{LIFETIME}s"
+    asked = len(server.asked)
+    store.private_key(SLICE)
+    assert len(server.asked) == asked, "every use costs a call"
+
+
+def test_a_writer_that_was_overtaken_takes_in_what_the_other_pinned(
+    server: SecretServer, secret_keys: Opened
+):
+    one, two = secret_keys(), secret_keys()
+    one.pin(SLICE, {"h0": A})
+    overtaken = threading.Event()
+
+    def overtake(method: str, path: str) -> None:
+        if path.endswith(":addVersion") and not overtaken.is_set():
+            overtaken.set()
+            two.pin(SLICE, {"h2": B})
+
+    server.before = overtake
+    one.pin(SLICE, {"h1": A})
+    assert overtaken.is_set()
+    assert secret_keys().pinned(SLICE) == {"h0": A, "h1": A, "h2": B}
+
+
+def test_two_first_contacts_that_meet_two_servers_are_noticed(
+    server: SecretServer, secret_keys: Opened
+):
+    one, two = secret_keys(), secret_keys()
+    overtaken = threading.Event()
+
+    def overtake(method: str, path: str) -> None:
+        if path.endswith(":addVersion") and not overtaken.is_set():
+            overtaken.set()
+            two.pin(SLICE, {"h1": B})
+
+    server.before = overtake
+    with pytest.raises(HostKeyChanged, match="h1"):
+        one.pin(SLICE, {"h1": A})
+
+
+def test_256_hosts_are_pinned_with_one_write(server: SecretServer, secret_keys: Opened):
+    store = secret_keys()
+    keys = {f"10.0.{i // 250}.{i % 250}": ("ssh-ed25519", os.urandom(34).hex()) for i in range(256)}
+    store.pin(SLICE, keys)
+    assert secret_keys().pinned(SLICE) == keys
+    assert len([line for line in server.asked if "addVersion" in line]) == 1
+    (payload,) = server.secrets[f"tpujob-{SLICE}-hosts"].versions
+    assert payload is not None
+    assert len(payload) < 65536, "more than the service takes"
+
+
+def test_what_the_service_says_is_passed_on(server: SecretServer, secret_keys: Opened):
+    store = secret_keys()
+
+    def deny(method: str, path: str) -> None:
+        raise Refusal(403, "PERMISSION_DENIED", "Permission 'secretmanager.secrets.create' denied")
+
+    server.before = deny
+    with pytest.raises(Refused, match=r"secretmanager\.secrets\.create") as caught:
+        store.private_key(SLICE)
+    assert caught.value.cause == "PERMISSION"
+
+    def fail(method: str, path: str) -> None:
+        raise Refusal(503, "UNAVAILABLE", "try again")
+
+    server.before = fail
+    with pytest.raises(Transient, match="try again"):
+        store.private_key(SLICE)
+    with pytest.raises(Transient):
+        store.forget(SLICE)
+    server.before = lambda *_: None
+    assert "OPENSSH" in store.private_key(SLICE), "it did not recover"
