@@ -73,6 +73,10 @@ def test_a_stockout_is_told_as_such(cloud: Cloud, slices: CloudTpuSlices) -> Non
     seen = wait_for(slices, SliceState.FAILED)
     assert seen.cause is Cause.STOCKOUT
     assert "no more capacity" in seen.detail
+    (owned,) = slices.list_all([ZONE], timeout=10)
+    assert "queued resource FAILED" in owned.detail, "it counts against quota until it is deleted"
+    slices.delete(SLICE, timeout=10)
+    gone(slices)
 
 
 def test_a_quota_refuses(cloud: Cloud, slices: CloudTpuSlices) -> None:
@@ -117,6 +121,8 @@ def test_a_preempted_slice_is_seen_as_such_until_it_is_deleted(
         seen.add(now.state)
     wait_for(slices, SliceState.PREEMPTED)
     assert seen <= {SliceState.READY, SliceState.PREEMPTED}, "nothing else on the way"
+    (owned,) = slices.list_all([ZONE], timeout=10)
+    assert "queued resource SUSPENDED" in owned.detail
     slices.delete(SLICE, timeout=10)
     gone(slices)
 
