@@ -5,10 +5,10 @@ Real emulated hosts, and the emulated Cloud TPU API in front of them.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
@@ -25,9 +25,11 @@ from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, unt
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.ssh import LOGIN_PATIENCE, SshHosts
 from tpujob.adapters.ssh_keys import FileKeys
+from tpujob.adapters.ssh_reach import MAX_TUNNELS
 from tpujob.adapters.ssh_session import open_session
 from tpujob.domain.model import Endpoint, HostPlan, Slice
 from tpujob.emulator.farm_client import FarmClient
+from tpujob.emulator.faults import CallFault
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 from tpujob.ports import Guest
 
@@ -139,11 +141,14 @@ def test_hosts_that_publish_nothing_are_pinned_at_the_first_contact(world: World
 
 def test_a_project_that_may_not_ask_goes_by_the_first_contact(world: World):
     slice = world.slice()
-    world.cloud.world.faults.set_call(
-        "GetGuestAttributes", code="PERMISSION_DENIED", times=1
-    ) if hasattr(world.cloud.world.faults, "set_call") else None
-    nobody = replace(slice, name="tj-000099-1")
-    assert world.slices.guests.look(nobody, 20) == ()
+    denied = CallFault("GetGuestAttributes", "PERMISSION_DENIED", count=1)
+    world.cloud.world.faults.calls.append(denied)
+    assert world.slices.guests.look(slice, 20) == ()
+    gone = CallFault("GetGuestAttributes", "UNAVAILABLE", count=1)
+    world.cloud.world.faults.calls.append(gone)
+    with pytest.raises(Transient):  # it may have been about to say who they are: wait
+        world.hosts().start(slice, _plans(slice), timeout=60)
+    assert FileKeys(world.keys).pinned(slice.name) == {}
 
 
 # Login ---------------------------------------------------------------------------------------------------------------
@@ -210,9 +215,8 @@ def test_hosts_are_reached_through_a_tunnel(
         os.close(null)
     assert code == 7
     hosts.stop(slice, grace=1, timeout=60)
-    assert psutil.Process().children() == [] or not [
-        child for child in psutil.Process().children() if str(RELAY) in child.cmdline()
-    ], "a tunnel was left behind"
+    left = [child.cmdline() for child in psutil.Process().children()]
+    assert not [command for command in left if str(RELAY) in command], "a tunnel was left behind"
 
 
 def test_a_tunnel_that_is_not_allowed_says_what_iap_needs(
@@ -249,8 +253,6 @@ def test_a_name_that_would_be_an_option_is_refused(world: World):
 
 def test_tunnels_are_bounded(world: World, tmp_path: Path):
     """Sixteen hosts: never more than MAX_TUNNELS programs, and every host is tried."""
-    from tpujob.adapters.ssh_reach import MAX_TUNNELS
-
     program = tmp_path / "tunnel.py"
     program.write_text(
         "import os, sys, time\n"
@@ -266,7 +268,7 @@ def test_tunnels_are_bounded(world: World, tmp_path: Path):
     names = tuple(Guest(f"w-{i}") for i in range(16))
     slice = slice_at("tj-000098-1", *[f"10.0.0.{i}" for i in range(16)])
     hosts = world.hosts(reach="iap", tunnel=[sys.executable, str(program)], guests=lambda *_: names)
-    with pytest.raises(Transient, match="host 0 .*host 15 "):
+    with pytest.raises(Transient, match=r"host 0 .*host 15 "):
         hosts.start(slice, _plans(slice), timeout=120)
     most = max(int(path.name.split("-")[1]) for path in tmp_path.glob("seen-*"))
     assert 1 <= most <= MAX_TUNNELS
@@ -294,7 +296,6 @@ thread = threading.Thread(target=watch)
 thread.start()
 plans = [HostPlan(e.host, {"job": "000001", "attempt": 1}) for e in slice.endpoints]
 hosts.start(slice, plans, timeout=240)
-assert len(hosts.alive(slice, timeout=240)) == len(plans)
 over.set()
 thread.join()
 hosts.close()
@@ -302,9 +303,8 @@ print(most - 1)
 """
 
 
+@pytest.mark.slow
 def test_64_hosts_take_no_more_threads_than_the_bounds_say(world: World, tmp_path: Path):
-    import json
-
     agent = tmp_path / "agent.py"
     agent.write_text('print(\'{"ok": true, "state": "started"}\')')
     name = "tj-000097-1"
@@ -321,5 +321,4 @@ def test_64_hosts_take_no_more_threads_than_the_bounds_say(world: World, tmp_pat
     )
     world.farm.call("DELETE", f"/slices/{name}")
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= 64, "threads"
-    assert threading.active_count() < 64
+    assert int(done.stdout) <= 64

@@ -34,6 +34,7 @@ from tpujob.agent.evidence import evidence, first_lines
 from tpujob.agent.log import Log
 from tpujob.agent.mounts import folder_of, mount_all, unmount_all
 from tpujob.agent.notices import Notices
+from tpujob.agent.packages import may_install, wait_for_others
 from tpujob.agent.preflight import Lie, Preflight, doubt
 from tpujob.agent.processes import KILL_PATIENCE, end_all, family, free_devices, kernel_kills
 from tpujob.agent.reports import Progress, Reporter, number
@@ -216,6 +217,8 @@ class Daemon:
             )
         if setup:
             self._phase("setup")
+            if may_install(setup):
+                self._aside(lambda: wait_for_others(self.log.note))
             code = self._run(["bash", "-c", setup], b"[setup] ")
             if self._told():
                 raise Stopped
