@@ -12,7 +12,7 @@ from tpujob.bundle import workloads_bundle
 from tpujob.domain import accelerators, environment, launch
 from tpujob.domain.model import Code, Event, EventKind, Job, State, Wish
 from tpujob.domain.placement import Option, options
-from tpujob.domain.site import Site, check_location, home_region, settled
+from tpujob.domain.site import Site, check_location, home_region, settled, traffic
 from tpujob.domain.spec import JobSpec, dump, parse
 from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound
 from tpujob.ports import Blobs, Clock, CodeGiven, PlanView
@@ -34,7 +34,8 @@ class Submission:
         wanted, choices, bucket = self._placed(spec)
         if not self._site.made_on_demand:
             self._bucket_is_there(bucket, wanted)
-        first = choices[0]
+        first, zones = choices[0], list(dict.fromkeys(o.zone for o in choices))
+        region = self._site.region_of_bucket(bucket) or ""
         facts, slices = accelerators.find(first.type), wanted.tpu.slices
         return PlanView(
             name=wanted.name,
@@ -45,7 +46,7 @@ class Submission:
             hosts=facts.hosts * slices,
             topology=facts.topology,
             zone=first.zone,
-            zones=list(dict.fromkeys(o.zone for o in choices)),
+            zones=zones,
             pricing=first.pricing,
             runtime_version=first.runtime_version,
             usd_per_hour=first.usd_per_hour,
@@ -55,7 +56,7 @@ class Submission:
             command=launch.command_line(dump(wanted)),
             environment=environment.environment_words(wanted),
             mounts=environment.mount_words(wanted),
-            warnings=environment.warnings(wanted),
+            warnings=[*traffic(zones, region), *environment.warnings(wanted)],
             spec=dump(wanted),
         )
 

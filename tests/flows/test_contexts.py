@@ -113,6 +113,10 @@ def test_zones_come_from_the_context_and_the_bucket_binds_them(
     with pytest.raises(BadSpec, match="europe-west4, where the context lab has no bucket"):
         ada.create(type="v5e-8")
     assert nodes(cloud, EU) == []
+    spec = {"name": "a", "tpu": {"type": "v5e-8", "cross_region": True}, "run": {"command": "x"}}
+    (warning,) = ada.backend.api.plan(spec)["warnings"]
+    assert "the bucket lies in us-central2; from europe-west4-b, each GiB" in warning
+    assert plan["warnings"] == []
     job = ada.create(type="v5e-8", cross_region=True)
     assert job["workdir"].startswith("gs://lab-us/ada-")
     until(lambda: nodes(cloud, EU), "the slice is asked for in Europe", 60)

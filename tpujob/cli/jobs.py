@@ -200,6 +200,7 @@ def resume(job: JobRef, as_json: Json = False) -> int:
 
 def delete(job: JobRef, yes: Yes = False, as_json: Json = False) -> int:
     """Stop a job and give its slice back; its record and logs stay."""
+    say_where()
     api = connect()
     found = _asked(api, job, yes, "Delete")
     return 1 if found is None else _steered(api.delete(found), as_json)
@@ -214,6 +215,7 @@ def clean(
     as_json: Json = False,
 ) -> int:
     """Delete a job, then remove its logs, its bundle and its record."""
+    say_where()
     api = connect()
     found = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
     if found is None:

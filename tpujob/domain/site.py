@@ -91,6 +91,14 @@ def check_location(bucket: str, location: str, zones: Sequence[str], *, allowed:
             )
 
 
+def traffic(zones: Sequence[str], location: str) -> list[str]:
+    """What is to be said of the zones that lie elsewhere than the job's bucket; nothing where all is in one region."""
+    away = [zone for zone in zones if region_of(zone) != location]
+    return [
+        f"the bucket lies in {location}; from {zone}, {_price(location, zone)}" for zone in away
+    ]
+
+
 def _zones_of(spec: JobSpec, site: Site) -> list[str]:
     """The zones of the site that have one of the types: all of them if regions may be mixed, else those of the first
     region that has every type and a bucket; without a bucket anywhere, of the first that has every type."""
