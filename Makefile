@@ -37,10 +37,11 @@ fmt: $(READY)  ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
-bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firestore, a training step
+bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firestore, SSH, a training step
 	@$(BIN)/python -m tests.bench.bench_cli
 	@$(BIN)/python -m tests.bench.bench_storage
 	@$(BIN)/python -m tests.bench.bench_firestore
+	@$(BIN)/python -m tests.bench.bench_ssh
 	@$(BIN)/python -m tests.bench.bench_mlp
 
 # `fewest`: one version of a package for every Python, so that what the tests ran is what everybody gets.
