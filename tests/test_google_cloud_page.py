@@ -1,0 +1,123 @@
+"""docs/google-cloud.md tells the truth: what can run here is typed, what was not tried says so, names are names."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts import google_server
+from tests.flows.lab import Lab
+from tpujob.cli.app import COMMANDS
+from tpujob.domain import spec
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "google-cloud.md"
+PAGES = {
+    page.name: page.read_text(encoding="utf-8") for page in (PAGE, ROOT / "deploy" / "README.md")
+}
+TEXT = PAGES["google-cloud.md"]
+FILES = dict(re.findall(r"`([\w.-]+\.\w+)`:\n\n```\w+\n(.*?)```", TEXT, re.S))
+NOT_TRIED = "# not tried here: needs an account\n"
+
+
+def blocks(text: str, kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", text, re.S)
+
+
+def steps() -> list[tuple[str, list[str]]]:
+    """Every command that is typed, with the lines that it is shown to print."""
+    found: list[tuple[str, list[str]]] = []
+    for line in "".join(blocks(TEXT, "console")).splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_was_not_tried_says_so(name: str) -> None:
+    for block in blocks(PAGES[name], "bash"):
+        tried = block.startswith("# the addresses are those that `tpujob up` has written")
+        assert tried or block.startswith(NOT_TRIED), block
+    assert not any(step.startswith("gcloud") for step, _ in steps())
+
+
+def test_it_shows_files_and_enough_commands() -> None:
+    assert set(FILES) == {"train.py", "job.yaml"}
+    spec.load(FILES["job.yaml"], "job.yaml")
+    typed = {step.split()[1] for step, _ in steps()}
+    assert {"init", "use", "bucket", "doctor", "quota", "create", "diff", "leaks", "sweep"} <= typed
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_and_file_that_it_names_exists(name: str) -> None:
+    named = set(re.findall(r"(?:`|^|\| |\$ )tpujob ([a-z]+)\b", PAGES[name], re.M))
+    assert len(named) > 2
+    assert named <= set(COMMANDS), named - set(COMMANDS)
+    here = ROOT / "docs" if name == "google-cloud.md" else ROOT / "deploy"
+    for target in re.findall(r"\]\(([^)#:]+)\)", PAGES[name]):
+        assert (here / target).exists(), target
+    for anchor in re.findall(r"\]\(#([^)]+)\)", PAGES[name]):
+        titles = re.findall(r"^#+ (.*)$", PAGES[name], re.M)
+        slugs = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+        assert anchor in slugs, anchor
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Lab]:
+    """Somebody who has the two files, and types what is written; in place of Google answer emulators."""
+    google = google_server.healthy()
+    google.start()
+    lab = Lab(tmp_path, firestore="")
+    (tmp_path / "reader").mkdir()
+    for name, text in FILES.items():
+        (tmp_path / "reader" / name).write_text(text)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{lab.tpujob.env['PATH']}"
+    lab.tpujob.env |= {"PATH": path, "TPUJOB_GOOGLE_ENDPOINT": google.url, "COLUMNS": "120"}
+    yield lab
+    lab.down()
+    google.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_its_commands_can_be_typed_one_after_the_other(reader: Lab) -> None:
+    for command, shown in steps():
+        said = typed(reader, command)
+        for line in shown:
+            if not re.match(
+                r"ok +(Python|packages)", line
+            ):  # as they are where the page was written
+                assert plain(line) in plain(said), f"$ {command}\n{said}\ndoes not say\n{line}"
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def typed(reader: Lab, command: str) -> str:
+    """What a command prints once it succeeds: a person waits until the hosts are there."""
+    deadline = time.monotonic() + 120
+    while True:
+        done = subprocess.run(
+            shlex.split(command),
+            env=reader.tpujob.env,
+            cwd=reader.folder / "reader",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        if done.returncode == 0:
+            return done.stdout
+        assert time.monotonic() < deadline, f"$ {command}\n{done.stdout}{done.stderr}"
+        time.sleep(1)
