@@ -92,7 +92,7 @@ def test_a_stop_is_told_to_the_container(host: Host, told: Path) -> None:
     program = "trap 'echo saving; exit 75' TERM; echo up; while :; do sleep 0.05; done"
     host.start(program, **image())
     until(lambda: "up" in host.bucket.log(), "the program's first line")
-    host.agent("stop", "--grace", 5)
+    host.agent("stop", "--grace", 60)
     assert host.ended()["exit_code"] == 75
     assert "saving" in host.bucket.log()
     (kill,) = calls(told, "kill")

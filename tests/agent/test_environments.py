@@ -91,7 +91,7 @@ def envs(host: Host) -> list[Path]:
 def run(host: Host, attempt: int = 1, command: str = ASK, **plan: Any) -> dict[str, Any]:
     """From start to the last report; a build takes its time on a busy machine."""
     host.start(command, attempt=attempt, **plan)
-    return host.ended(attempt, 120)
+    return host.ended(attempt, 240)
 
 
 def quick_uv(host: Host, then: str = "") -> Host:
@@ -109,6 +109,7 @@ def quick_uv(host: Host, then: str = "") -> Host:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_pip_builds_what_the_file_says_and_set_up_and_program_run_in_it(host: Host) -> None:
     plan = wanted(host, text=hashed(), setup="command -v tiny")
     report = run(host, **plan)

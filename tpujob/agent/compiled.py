@@ -2,7 +2,8 @@
 
 JAX writes `gs://` paths itself only where more packages are installed, and then waits for the bucket when it compiles;
 so JAX gets a folder. It is filled before the program starts, and what host 0 adds is put into the bucket beside the
-program: JAX writes from its first process alone, and all hosts read the same. Entries are named by their content's key
+program: JAX writes from its first process alone, and all hosts read the same. (On CPU, as emulated hosts have it, the
+names differ by host with jax 0.10.2, so that only host 0 finds its own.) Entries are named by their content's key
 and never change. The folder is one for each TPU type and each pair of versions of jax and libtpu.
 """
 
