@@ -21,9 +21,12 @@ from tests.simulation.sim import EPOCH, Process, Sim, Violation
 from tests.simulation.store import SimStore, in_memory
 from tests.simulation.users import User
 from tests.simulation.world import ZONES, World
+from tpujob.domain.model import State
 
 #: after the last fault, in virtual seconds, for everything to come to its end
 CALM = 6 * HOUR
+#: and for a slice to be gone
+LEAVING = 0.5 * HOUR
 
 
 @dataclass
@@ -127,6 +130,8 @@ class Play:
         until = self.sim.now + CALM
         while self.sim.now < until and not self._settled():
             self.sim.run_until(self.sim.now + 600)
+        if any(j.state is State.RELEASING for j in self.monitor.jobs.values()):
+            self.sim.run_until(self.sim.now + LEAVING)  # one may just have come to its end
         self.monitor.finish()
 
     def _settled(self) -> bool:
