@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
+# The machine may be busy: how long an example takes says nothing about the code. The same examples in every run.
+settings.register_profile(
+    "steady",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("steady")
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in the background ignores Ctrl-C, and so would whatever it starts: a signal that is handled is not ignored
     # by a program that is started. (Not by a `preexec_fn`: that forks, which a process that has used JAX must not.)

@@ -95,13 +95,13 @@ JOB = Job(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(anything(Job))
 def test_a_job_comes_back_as_it_went(job: Job) -> None:
     assert job_from_json(json.loads(json.dumps(to_json(job)))) == job
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(anything(Event))
 def test_an_event_comes_back_as_it_went(event: Event) -> None:
     assert event_from_json(json.loads(json.dumps(to_json(event)))) == event
@@ -188,7 +188,7 @@ def test_what_is_missing_is_named() -> None:
         job_from_json(document)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(JSON)
 def test_anything_else_is_one_clear_error(document: Any) -> None:
     for read in (job_from_json, event_from_json):
@@ -196,7 +196,7 @@ def test_anything_else_is_one_clear_error(document: Any) -> None:
             read(document)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_junk_anywhere_in_a_document_never_surprises(data: st.DataObject) -> None:
     document: Any = copy.deepcopy(to_json(JOB))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tpujob.domain import accelerators, specfields
@@ -16,7 +16,6 @@ from tpujob.domain.spec import WORKLOADS, JobSpec, Recovery, Run, Tpu, dump, loa
 from tpujob.errors import BadSpec
 
 ROOT = Path(__file__).parents[2]
-steady = settings(deadline=None, derandomize=True)  # the same cases in every run, however slow
 
 MINIMAL = """\
 name: hello
@@ -99,7 +98,6 @@ def test_every_key_is_understood() -> None:
     assert parse(json.loads(json.dumps(dump(spec)))) == spec
 
 
-@steady
 @given(st.integers(0, 7 * 86400))
 def test_times_survive_their_text(seconds: int) -> None:
     assert specfields.seconds(specfields.time_text(seconds)) == seconds
@@ -128,7 +126,6 @@ def _jobs() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-@steady
 @given(_jobs())
 def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
     try:
@@ -320,7 +317,6 @@ JARGON = re.compile(
 KEYS = [key for part in (JobSpec, Tpu, Run, Recovery) for key in part.model_fields] + ["type", "x"]
 
 
-@steady
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text("ab-<\n\0é\ud800"),
