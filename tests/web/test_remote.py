@@ -227,6 +227,17 @@ def test_something_else_at_that_port_is_no_backend(answer: bytes) -> None:
         remote.close()
 
 
+def test_what_stands_in_front_and_takes_no_large_request_is_told_from_the_backend() -> None:
+    page = b"<html>413 Request Entity Too Large</html>"
+    answer = b"HTTP/1.1 413 No\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
+    with answering(answer) as (url, _):
+        remote = RemoteJobs(url, TOKEN)
+        with pytest.raises(BadRequest, match="no request of that size") as told:
+            remote.put_bundle("0" * 64, b"code", bucket="gs://b")
+        assert "32 MiB" in told.value.hint
+        remote.close()
+
+
 def test_a_backend_that_hangs_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"

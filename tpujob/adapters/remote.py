@@ -259,6 +259,11 @@ class RemoteJobs:
             told = document["error"]
             raise _error(told)
         except (ValueError, KeyError, TypeError):
+            if status == 413:  # said by what stands in front of the backend
+                raise BadRequest(
+                    f"what stands in front of the backend at {self.url} takes no request of that size",
+                    hint="ship less code: .tpujobignore; Cloud Run takes 32 MiB",
+                ) from None
             raise BackendGone(
                 f"what answers at {self.url} is not a tpujob backend (HTTP {status})",
                 hint=self._see_log("restart it: tpujob down, then tpujob up"),

@@ -71,7 +71,8 @@ def _code(found: DiffView) -> list[str]:
         return [*out, f"  {clean(found['files_unknown'])}"]
     if not found["files"]:
         return [*out, "  the files are the same"]
-    return [*out, f"  {many(len(found['files']), 'file')} differ"]
+    differ = "differs" if len(found["files"]) == 1 else "differ"
+    return [*out, f"  {many(len(found['files']), 'file')} {differ}"]
 
 
 def _stands(side: DiffSide) -> str:

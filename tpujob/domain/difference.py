@@ -94,6 +94,7 @@ def _flat(value: Json, key: str = "") -> dict[str, Json]:
 
 def _outcome(job: Job, now: float) -> dict[str, Json]:
     done = job.attempt.progress if job.attempt else None
+    usd = cost.job_cost(job.slices, now)
     return {
         "state": job.state.value,
         "outcome": job.outcome and job.outcome.value,
@@ -102,7 +103,7 @@ def _outcome(job: Job, now: float) -> dict[str, Json]:
         "step": done and done.step,
         "loss": done and done.loss,
         "checkpoint": done and done.checkpoint,
-        "usd_spent": cost.job_cost(job.slices, now),
+        "usd_spent": None if usd is None else round(usd, 2),
         "seconds": round((job.finished_at or now) - job.created_at),
         **{f"spent.{name}": used for name, used in job.spent.items()},
     }
