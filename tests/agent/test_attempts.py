@@ -103,6 +103,15 @@ def test_a_plan_that_is_none_is_refused(host: Host) -> None:
     assert host.agent("status") == {"ok": True, "attempts": []}
 
 
+def test_a_program_that_is_asked_ends_with_nobody_waiting_for_it(host: Host) -> None:
+    patient(host)
+    assert host.agent("stop", "--grace", 10, "--ask") == {"ok": True, "state": "asked"}
+    report = host.ended()
+    assert report["exit_code"] == 75
+    assert (host.home / "told").read_text() == "x"
+    assert host.agent("stop", "--grace", 10)["ok"]
+
+
 def test_stop_waits_for_the_end_and_may_be_repeated(host: Host) -> None:
     patient(host)
     answer = host.agent("stop", "--grace", 10)

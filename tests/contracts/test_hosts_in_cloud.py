@@ -24,6 +24,7 @@ from tests.emulator.farm_rig import FarmProcess
 from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.ssh import LOGIN_PATIENCE, SshHosts
+from tpujob.adapters.ssh_fleet import Bounds
 from tpujob.adapters.ssh_keys import FileKeys
 from tpujob.adapters.ssh_reach import MAX_TUNNELS
 from tpujob.adapters.ssh_session import open_session
@@ -276,6 +277,20 @@ def test_tunnels_are_bounded(world: World, tmp_path: Path):
 
 
 # Many hosts ----------------------------------------------------------------------------------------------------------
+
+
+def test_all_are_asked_to_stop_before_one_is_waited_for(world: World, tmp_path: Path):
+    calls, agent = tmp_path / "calls", tmp_path / "agent.py"
+    agent.write_text(
+        f"import sys\nopen({str(calls)!r}, 'a').write(sys.argv[-1] + ' ')\nprint('{{\"ok\": true}}')\n"
+    )
+    slice = world.slice()
+    hosts = world.hosts(agent=agent, bounds=Bounds(workers=1, share=1, kept=0))
+    hosts.stop(slice, grace=30, timeout=60)
+    assert calls.read_text().split() == ["--ask", "--ask", "30", "30"]
+    world.hosts(agent=agent).stop(slice, grace=30, timeout=60)
+    assert calls.read_text().split()[4:] == ["30", "30"], "two hosts are worked on at once"
+
 
 CLIENT = """
 import json, sys, threading, time

@@ -62,6 +62,7 @@ class SshHosts:
         tunnel: Sequence[str] = ("gcloud",),
         guests: Callable[[Slice, float], Sequence[Guest]] | None = None,
         obstacle: Callable[[Slice, float], str] | None = None,
+        bounds: Bounds | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`keys`: a folder, or another store. `agent` is carried to the hosts instead of the real one. `project` and
@@ -79,7 +80,8 @@ class SshHosts:
         self._obstacle = obstacle
         self._now = now
         most = MAX_TUNNELS
-        self._crew = Crew(Bounds(most, most, most) if reach == "iap" else Bounds())
+        usual = Bounds(most, most, most) if reach == "iap" else Bounds()
+        self._crew = Crew(bounds or usual)
 
     def public_key(self, slice: Slice) -> str:
         return public_line(self._keys.private_key(slice.name))
@@ -100,7 +102,7 @@ class SshHosts:
         deadline = Deadline(timeout)
         hosts = [endpoint.host for endpoint in slice.endpoints]
         with self._fleet(slice, hosts, deadline) as fleet:
-            answers = fleet.each(lambda _, link: self._halt(link, grace, deadline), deadline)
+            answers = self._halt_all(fleet, hosts, grace, deadline)
             fleet.insist({host: _not_yet(answer) for host, answer in answers.items()})
 
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
@@ -163,8 +165,8 @@ class SshHosts:
     ) -> Mapping[str, Any]:
         return _parsed(self._call(link, ["start", f"{FOLDER}/{plan_name(document)}"], deadline))
 
-    def _halt(self, link: Link, grace: float, deadline: Deadline) -> Mapping[str, Any]:
-        words = ["stop", "--grace", f"{grace:g}"]
+    def _halt(self, link: Link, grace: float, deadline: Deadline, *more: str) -> Mapping[str, Any]:
+        words = ["stop", "--grace", f"{grace:g}", *more]
         output = self._call(link, words, deadline)
         if _NEED in output.text:
             made = link.run(_script('umask 077; cd && mkdir -p "$1"', [FOLDER]), deadline)
@@ -187,9 +189,17 @@ class SshHosts:
         reached for a moment must not end a healthy program. Returns what could not be stopped, for the message."""
         begun = [host for host, answer in answers.items() if _may_have_begun(answer)]
         with self._fleet(slice, begun, deadline) as fleet:
-            stopped = fleet.each(lambda _, link: self._halt(link, reserve / 3, deadline), deadline)
+            stopped = self._halt_all(fleet, begun, reserve / 3, deadline)
         left = [str(host) for host, answer in stopped.items() if isinstance(answer, TpujobError)]
         return f"; it may still run on host {', '.join(left)}" if left else ""
+
+    def _halt_all(
+        self, fleet: Fleet, hosts: Sequence[int], grace: float, deadline: Deadline
+    ) -> Outcomes[Mapping[str, Any]]:
+        """Where hosts are worked on in turns, all are asked first: none waits for the grace of those before it."""
+        if len(hosts) > self._crew.bounds.share:
+            fleet.each(lambda _, link: self._halt(link, grace, deadline, "--ask"), deadline)
+        return fleet.each(lambda _, link: self._halt(link, grace, deadline), deadline)
 
     def _fleet(self, slice: Slice, hosts: Sequence[int], deadline: Deadline) -> Fleet:
         name = slice.name

@@ -1,8 +1,8 @@
 """The commands of the agent: brings a host to its plan, and stops what runs there.
 
-`start PLAN`, `stop --grace S` and `status` print one line of JSON and end; the work is done by a detached daemon, one
-for each attempt. Everything lies below `~/.tpujob`; an attempt's `state.json` is its record, and the lock beside it
-tells whether its daemon lives.
+`start PLAN`, `stop --grace S [--ask]` and `status` print one line of JSON and end; the work is done by a detached
+daemon, one for each attempt. Everything lies below `~/.tpujob`; an attempt's `state.json` is its record, and the lock
+beside it tells whether its daemon lives.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import select
 import signal
 import traceback
 
-from tpujob.agent.attempts import other_states, over, stop_others
+from tpujob.agent.attempts import ask_others, other_states, over, stop_others
 from tpujob.agent.base import (
     ATTEMPTS,
     Failure,
@@ -155,22 +155,37 @@ def stop(grace: float) -> Record:
     return {"ok": True, "state": "stopped", "stopped": [{k: s.get(k) for k in kept} for s in ended]}
 
 
+def ask_to_stop(grace: float) -> Record:
+    """Every program here has been told to end within `grace` seconds; `stop` then sees to it. For slices of so many
+    hosts that they are stopped in turns."""
+    with command_lock():
+        pass
+    ask_others(grace)
+    return {"ok": True, "state": "asked"}
+
+
 def status() -> Record:
     return {"ok": True, "attempts": other_states()}
+
+
+def _stopped(given: argparse.Namespace) -> Record:
+    return ask_to_stop(given.grace) if given.ask else stop(given.grace)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Runs one program as its plan says.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("start").add_argument("plan")
-    commands.add_parser("stop").add_argument("--grace", type=float, default=30.0)
+    stopping = commands.add_parser("stop")
+    stopping.add_argument("--grace", type=float, default=30.0)
+    stopping.add_argument("--ask", action="store_true")
     commands.add_parser("status")
     given = parser.parse_args()
     try:
         if given.command == "start":
             answer = start(given.plan)
         else:
-            answer = stop(given.grace) if given.command == "stop" else status()
+            answer = _stopped(given) if given.command == "stop" else status()
     except Failure as failure:
         answer = {"ok": False, "error": str(failure), "cause": failure.cause}
     except OSError as error:

@@ -25,16 +25,22 @@ def other_states(besides: str = "") -> List[Record]:
 
 def stop_others(grace: float, besides: str = "") -> List[Record]:
     """Ask every other daemon to stop its program, and see to it. Returns the records of those that were asked."""
-    asked = [s for s in other_states(besides) if s["live"] and s["phase"] != "exited"]
-    for state in asked:
-        write_json(os.path.join(state["folder"], "stop.json"), {"grace": grace})
-        send({state["pid"]}, signal.SIGUSR1)
+    asked = ask_others(grace, besides)
     until = time.monotonic() + grace + KILL_PATIENCE
     for state in asked:
         while not over(state["folder"]) and time.monotonic() < until:
             time.sleep(0.05)
         if not over(state["folder"]):
             send({state["pid"]}, signal.SIGKILL)
+    return asked
+
+
+def ask_others(grace: float, besides: str = "") -> List[Record]:
+    """Ask every other daemon to stop its program, and wait for none. Returns their records; safe to repeat."""
+    asked = [s for s in other_states(besides) if s["live"] and s["phase"] != "exited"]
+    for state in asked:
+        write_json(os.path.join(state["folder"], "stop.json"), {"grace": grace})
+        send({state["pid"]}, signal.SIGUSR1)
     return asked
 
 
