@@ -222,7 +222,16 @@ class GcsBlobs:
         return self._repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
 
     def region(self, bucket: str, *, timeout: float) -> str:
-        return self.bucket(bucket, timeout=timeout).location
+        name, _ = split_path(bucket, empty=True)
+
+        def once(left: float, _: int) -> str:
+            # who may only use the objects may not read the bucket itself, but may read this of it
+            found = self._client()._connection.api_request(
+                method="GET", path=f"/b/{name}/storageLayout", timeout=left, retry=None
+            )
+            return str(found["location"]).lower()
+
+        return self._repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
 
     def close(self) -> None:
         """End its connections. Safe to repeat; a later call opens new ones."""
