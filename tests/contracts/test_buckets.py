@@ -53,7 +53,9 @@ def google(server: StorageServer) -> Iterator[storage.Client]:
     client.close()
 
 
-def make(blobs: GcsBlobs, region: str = REGION, *, log_days: int | None = 90, adopt: bool = False) -> BucketFacts:  # fmt: skip
+def make(
+    blobs: GcsBlobs, region: str = REGION, *, log_days: int | None = 90, adopt: bool = False
+) -> BucketFacts:
     return blobs.make_bucket(BUCKET, region, log_days=log_days, adopt=adopt, timeout=T)
 
 
