@@ -205,10 +205,10 @@ def _connection(target: Target, line: Line, known: Known, patience: float) -> An
     return connection
 
 
-@functools.cache
 def _config() -> Any:
     """An explicit, empty ssh_config keeps the user's and the system's out: they can name proxies and other keys; lazy
-    keeps fabric.yml out as well. One for all connections: it is only read, and takes a millisecond to make."""
+    keeps fabric.yml out as well. One for each connection: making a connection changes its config for a moment, and two
+    threads that share one meet it half made."""
     import fabric
     from paramiko import SSHConfig
 
