@@ -61,7 +61,7 @@ def test_a_job_in_a_project_is_preempted_and_goes_on_with_the_code_that_was_subm
     tpujob, code = lab.tpujob, Checkout(lab.folder / "code")
     code.commit(PROGRAM)
     bucket = lab.context("lab")
-    job_id = tpujob.create("digits", "python3 train.py", code="code")
+    job_id = tpujob.create("digits", "python3 train.py", code="code", preflight=False)
     view = tpujob.until(job_id, lambda v: v["state"] == "running" and "host 1" in logs(lab, job_id))
     assert view["workdir"].startswith(f"{bucket}/")
 
@@ -115,7 +115,7 @@ def test_a_deployed_backend_that_only_runs_while_it_is_called_ends_a_job(lab: La
         backend = f"http://127.0.0.1:{port}"
         until_it_listens(service, port, lab.folder / "deployed.log")
         use(lab, backend)
-        job_id = lab.tpujob.create("hello", "echo hello from $TPUJOB_HOST")
+        job_id = lab.tpujob.create("hello", "echo hello from $TPUJOB_HOST", preflight=False)
         assert lab.tpujob.job(job_id)["state"] == "queued", "nobody has called yet"
         ends = time.monotonic() + PATIENCE
         while lab.tpujob.job(job_id)["state"] != "succeeded":
