@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -22,10 +25,13 @@ from tests.contracts.ssh_slices import slice_at
 from tests.contracts.strange_server import StrangeServer
 from tests.emulator.farm_rig import FarmProcess
 from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until
+from tpujob.adapters import ssh_connection
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.ssh import LOGIN_PATIENCE, SshHosts
+from tpujob.adapters.ssh_connection import Target
 from tpujob.adapters.ssh_fleet import Bounds
-from tpujob.adapters.ssh_keys import FileKeys
+from tpujob.adapters.ssh_keys import FileKeys, new_private_key
+from tpujob.adapters.ssh_known import Known
 from tpujob.adapters.ssh_reach import MAX_TUNNELS
 from tpujob.adapters.ssh_session import open_session
 from tpujob.domain.model import Endpoint, HostPlan, Slice
@@ -290,6 +296,25 @@ def test_all_are_asked_to_stop_before_one_is_waited_for(world: World, tmp_path: 
     assert calls.read_text().split() == ["--ask", "--ask", "30", "30"]
     world.hosts(agent=agent).stop(slice, grace=30, timeout=60)
     assert calls.read_text().split()[4:] == ["30", "30"], "two hosts are worked on at once"
+
+
+def test_connections_that_are_made_at_once_do_not_meet_each_other_half_made():
+    """Fabric's config may not be shared between threads: seen as hosts that failed for no reason of theirs."""
+    ours, theirs = socket.socketpair()
+    line = SimpleNamespace(socket=ours)
+    target = Target("127.0.0.1", 22, "tpujob", new_private_key())
+
+    def make(_: int) -> None:
+        made = ssh_connection._connection(target, line, Known({}, hosts=1), 10.0)  # pyright: ignore
+        assert (made.user, made.gateway) == ("tpujob", None)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ours, theirs, ThreadPoolExecutor(20) as pool:
+            list(pool.map(make, range(400)))
+    finally:
+        sys.setswitchinterval(usual)
 
 
 CLIENT = """
