@@ -62,8 +62,10 @@ class StorageServer:
         try:
             server, connections = await serve(self._socket, handler)
             await self._end.wait()
+            # nobody else is let in, and who was joins the others; a server that is closed drops these as they are
+            self._loop.remove_reader(self._socket)
+            await _turns()
             server.close()
-            await _turns()  # in which connections that were just accepted join the others
             for connection in list(connections):
                 await connection.end()
             await _turns()  # in which asyncio closes their sockets
