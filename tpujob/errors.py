@@ -17,6 +17,9 @@ TpujobError
 
 from __future__ import annotations
 
+#: gives Google's clients on this machine the credentials of a person
+LOGIN = "gcloud auth application-default login"
+
 
 class TpujobError(Exception):
     """Something went wrong that tpujob can explain. `str(error)` is one message for a person."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 from tpujob.domain.accelerators import region_of
 from tpujob.domain.model import Cause
+from tpujob.errors import LOGIN
 
 Scope = Literal["", "zone", "region"]
 
@@ -30,7 +31,7 @@ class Meaning:
     scope: Scope = ""  #: where it holds; empty: the text does not say
 
 
-_LOGIN = "run `gcloud auth application-default login`"
+_LOGIN = f"run `{LOGIN}`"
 
 #: The first that matches counts. RESOURCE_EXHAUSTED alone may be capacity, quota or rate, so those come first.
 ERROR_TEXTS: tuple[ErrorText, ...] = (

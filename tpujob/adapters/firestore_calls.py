@@ -28,7 +28,7 @@ from tpujob.adapters.firestore_values import (
     query,
     write_of,
 )
-from tpujob.errors import StoreError, TpujobError, Transient
+from tpujob.errors import LOGIN, StoreError, TpujobError, Transient
 
 T = TypeVar("T")
 Docs = Mapping[str, Found | None]  #: by path; None: there is no such document
@@ -279,7 +279,7 @@ _MOVED = frozenset({"FAILED_PRECONDITION", "ALREADY_EXISTS", "NOT_FOUND"})
 #: what a refusal means to a person; every other code is tried again
 REFUSALS = {
     "PERMISSION_DENIED": "grant roles/datastore.user to the account that runs the backend",
-    "UNAUTHENTICATED": "gcloud auth application-default login",
+    "UNAUTHENTICATED": f"run `{LOGIN}`",
     "NOT_FOUND": "is there such a database? gcloud firestore databases create",
     "FAILED_PRECONDITION": "are the indexes of deploy/firestore.indexes.json there, and is the database in "
     "Native mode?",
@@ -303,7 +303,7 @@ def translated(doing: str) -> Generator[None]:
     except GoogleAuthError as error:
         raise StoreError(
             f"{doing}: no credentials for Google Cloud: {error}",
-            hint="gcloud auth application-default login",
+            hint=f"run `{LOGIN}`",
         ) from error
     except ValueError as error:
         if "closed channel" not in str(error):

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from tpujob.adapters import gcs_bucket
 from tpujob.adapters.gcs_bucket import BucketFacts
 from tpujob.domain.model import Cause
-from tpujob.errors import BadRequest, Conflict, NotFound, Refused, TpujobError, Transient
+from tpujob.errors import LOGIN, BadRequest, Conflict, NotFound, Refused, TpujobError, Transient
 from tpujob.ports import Blob
 
 T = TypeVar("T")
@@ -298,7 +298,7 @@ class GcsBlobs:
             attempt, pause = attempt + 1, min(pause * 2, _PAUSES[1])
 
 
-_LOGIN = "run `gcloud auth application-default login`"
+_LOGIN = f"run `{LOGIN}`"
 _FORBIDDEN = (
     "the account needs a role on that bucket, such as roles/storage.admin of the project; "
     "or the name is of somebody else's bucket, as all the world shares them"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 
 from tpujob.domain.model import Cause
-from tpujob.errors import Refused
+from tpujob.errors import LOGIN, Refused
 
 
 def usual_project() -> str:
@@ -27,7 +27,7 @@ def check(needed_by: str) -> None:
         raise Refused(
             f"no credentials for Google Cloud, which {needed_by} needs",
             cause=error.cause,
-            hint="run `gcloud auth application-default login`; or `tpujob use local`",
+            hint=f"run `{LOGIN}`; or `tpujob use local`",
         ) from error
 
 

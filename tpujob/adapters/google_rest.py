@@ -12,9 +12,8 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
-from tpujob.domain.checkup.access import LOGIN
 from tpujob.domain.model import Cause
-from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.errors import LOGIN, Refused, TpujobError, Transient
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 #: seconds for one call

@@ -24,8 +24,7 @@ from tpujob.adapters.ssh_keys import (
     unpinned,
     write_pins,
 )
-from tpujob.domain.checkup.access import LOGIN
-from tpujob.errors import Refused, Transient
+from tpujob.errors import LOGIN, Refused, Transient
 
 HOST = "secretmanager.googleapis.com"
 LABEL, OWNER_LABEL = "tpujob", "tpujob-owner"  #: as slices have them

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpujob.domain.checkup.words import Finding, NotSeen, Wants, fail, listed, ok, unknown, warn
-
-LOGIN = "gcloud auth application-default login"
+from tpujob.errors import LOGIN
 
 #: what the backend does with slices
 TPU_PERMISSIONS = (

@@ -11,6 +11,7 @@ from tpujob.domain.checkup.network import Network, Rule, Subnetwork
 from tpujob.domain.checkup.places import Addresses, Bucket
 from tpujob.domain.checkup.words import Finding, NotSeen, Wants
 from tpujob.domain.quota import Limit
+from tpujob.errors import LOGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def examine(wants: Wants, seen: Seen) -> list[Finding]:
         if not wants.deployed:
             return [access.check_identity(seen.identity)]
         why = f"{seen.identity.why}, to look at the project of the backend with"
-        return [access.check_identity(NotSeen(why, access.LOGIN))]
+        return [access.check_identity(NotSeen(why, LOGIN))]
     found = [
         access.check_identity(seen.identity),
         machine.check_clock(seen.ahead_s),
