@@ -78,6 +78,10 @@ def _zones(slices: CloudTpuSlices, timeout: float) -> None:
         raise Transient("from the table")
 
 
+def _guests(slices: CloudTpuSlices, timeout: float) -> None:
+    slices.guests.look(SLICE, timeout)
+
+
 #: the zones of the table; the emulator's stock has one less
 TABLE = {zone for name in accelerators.GENERATIONS for zone in accelerators.zones(name)}
 CLOSED = "europe-north1-a"
@@ -94,6 +98,7 @@ SILENCES: dict[Method, tuple[Callable[[CloudTpuSlices, float], None], str]] = {
     "list_accelerator_types": (_known, ""),
     "list_runtime_versions": (_known, ""),
     "list_locations": (_zones, ""),
+    "get_guest_attributes": (_guests, ""),
 }
 
 
