@@ -24,6 +24,7 @@ class LocalStack:
             **{k: v for k, v in os.environ.items() if not k.startswith(("TPUJOB_", "XDG_"))},
             "TPUJOB_STATE": str(self.state),
             "TPUJOB_USER": "ada",
+            "TPUJOB_REPORT_EVERY": "1",  # silence is counted in reports
             "NO_COLOR": "1",
             "COLUMNS": "80",
         }

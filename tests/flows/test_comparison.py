@@ -122,6 +122,7 @@ def test_a_delete_that_answers_503_is_repeated_until_the_slice_is_gone(real: Sta
     assert row(2) == f"asked {tries} times until it worked; {real.cloud.left()} resources left"
 
 
+@pytest.mark.slow
 def test_a_day_without_capacity_is_waited_out_with_pauses(real: Stage) -> None:
     with real.cloud.rig.world.lock:
         drills.stockout(real.cloud.rig.world, "us-central2-b", "", lasts=None, off=False, fail=True)
