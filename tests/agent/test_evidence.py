@@ -15,7 +15,7 @@ import pytest
 
 from tests.agent.host import JOB, Host, until
 from tests.agent.test_attempts import PATIENT, patient
-from tpujob.agent import daemon
+from tpujob.agent import ending
 from tpujob.agent.evidence import MAX_EVIDENCE, TRACEBACK, evidence
 from tpujob.domain import launch
 
@@ -78,7 +78,7 @@ class Gate:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if b"log-" in body and b"last words" in body:
-                    order.append(reported.wait(daemon.FLUSH_DOOMED - 1))
+                    order.append(reported.wait(ending.FLUSH_DOOMED - 1))
                 kind = {"Content-Type": self.headers["Content-Type"]}
                 request = urllib.request.Request(storage + self.path, body, kind)
                 with urllib.request.urlopen(request, timeout=10) as response:

@@ -1,4 +1,4 @@
-"""What every part of the agent knows: its folders, its failures, records in files, locks between processes."""
+"""What every part of the agent knows: its folders, its failures, files and records in them, locks between processes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import time
-from typing import Any, Dict, Generator, Optional, cast
+from typing import Any, Callable, Dict, Generator, Optional, cast
 
 ROOT = os.path.join(os.path.expanduser("~"), ".tpujob")
 ATTEMPTS = os.path.join(ROOT, "attempts")
+CACHES = os.path.join(ROOT, "cache")  #: what may be lost at any time: a folder for each tool
 
 Record = Dict[str, Any]
+Note = Callable[[str], None]  #: takes a line for the attempt's log
+Told = Callable[[], bool]  #: whether the attempt was told to stop
+#: Does what it is given beside, so that a word to stop is heard, and raises Stopped then; else returns the same.
+Aside = Callable[..., Any]
 
 
 class Failure(Exception):
@@ -43,6 +49,23 @@ def write_json(path: str, record: Record) -> None:
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(record, file)
     os.replace(temporary, path)
+
+
+def remove_file(path: str) -> None:
+    """Absent is success."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def fresh_folder(path: str) -> None:
+    """There and empty afterwards, whatever was in it."""
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(path)
+
+
+def attempt_path(plan: Record) -> str:
+    """Where in the bucket an attempt's objects lie."""
+    return "%s/attempts/%d" % (plan["workdir"], plan["attempt"])
 
 
 def take_lock(path: str, patience: float) -> Optional[int]:

@@ -1,4 +1,4 @@
-"""Bundles: fetched once by their hash, and unpacked so that nothing leaves their folder."""
+"""Bundles: fetched once by their hash, unpacked so that nothing leaves their folder, and laid out for a program."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import shutil
 import tarfile
 import tempfile
 import time
+from typing import List
 
-from tpujob.agent.base import ROOT, Failure
+from tpujob.agent.base import ROOT, Aside, Failure
 from tpujob.agent.storage import Storage, StorageError
 
 FETCH_PATIENCE = 600.0  #: seconds that a bundle is asked for while the storage is away
@@ -40,6 +41,12 @@ def fetch(storage: Storage, path: str) -> str:
     return folder
 
 
+def lay_out(bundles: List[str], folder: str, aside: Aside) -> None:
+    """The files of all of them are in one folder; of those with the same name, the last bundle's."""
+    for bundle in bundles:
+        aside(lambda b=bundle: shutil.copytree(b, folder, symlinks=True, dirs_exist_ok=True))
+
+
 def _download(storage: Storage, path: str, archive: str, wanted: str) -> None:
     until, delay, wrong = time.monotonic() + FETCH_PATIENCE, 0.5, 0
     while True:
@@ -52,7 +59,7 @@ def _download(storage: Storage, path: str, archive: str, wanted: str) -> None:
             wrong += 1
             problem, final = "its content has another hash", wrong == 3
         except StorageError as error:
-            problem, final = str(error), error.status in (400, 401, 403, 404)
+            problem, final = str(error), error.lasts
             if final:
                 cause = PROBLEM_MEANS.get(error.status, "SETUP")
                 raise Failure("cannot fetch %s: %s" % (path, problem), cause) from error

@@ -9,15 +9,14 @@ and never change. The folder is one for each TPU type and each pair of versions 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import tempfile
 import threading
 import time
-from typing import Callable, Set
+from typing import Set
 
-from tpujob.agent.base import Record
+from tpujob.agent.base import Note, Record, remove_file
 from tpujob.agent.storage import Storage, StorageError
 
 MAX_BYTES = 4 * 1024**3  #: that are fetched before a program; the rest is compiled again
@@ -39,9 +38,7 @@ def name_of(type: str, versions: Record) -> str:
 class Compiled:
     """The folder of one attempt's entries."""
 
-    def __init__(
-        self, storage: Storage, folder: str, where: str, note: Callable[[str], None]
-    ) -> None:
+    def __init__(self, storage: Storage, folder: str, where: str, note: Note) -> None:
         """`folder` on this host, `where` in the bucket."""
         self.folder, self._where = folder, where.rstrip("/") + "/"
         self._storage, self._note = storage, note
@@ -76,8 +73,7 @@ class Compiled:
                 if file.tell() == size:
                     os.replace(file.name, path)
             finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(file.name)
+                remove_file(file.name)
 
     def follow(self) -> None:
         """From now on, put new entries into the bucket, until `finish`."""

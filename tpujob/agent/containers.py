@@ -13,8 +13,8 @@ import shutil
 import signal
 from typing import Callable, Dict, List, Set
 
-from tpujob.agent.base import ROOT, Failure, Record
-from tpujob.agent.environments import Bare
+from tpujob.agent.base import ROOT, Failure, Note, Record, remove_file
+from tpujob.agent.places import Bare
 from tpujob.agent.processes import output_of, send, sudo
 
 NAMES = os.path.join(ROOT, "containers")  #: a file for each container that may exist
@@ -44,7 +44,7 @@ class Container(Bare):
         self._prefix = "tpujob-%s-%d-%d" % (plan["job"], plan["attempt"], os.getpid())
         self._name = ""
 
-    def make(self, note: Callable[[str], None], run: Callable[[List[str]], int]) -> None:
+    def make(self, note: Note, run: Callable[[List[str]], int]) -> None:
         """The image is on this host afterwards. Raises Failure."""
         self._docker = docker()
         if (
@@ -120,8 +120,7 @@ def remove(names: List[str]) -> None:
         return
     for name in names:
         if output_of([*words, "rm", "--force", name], ANSWER) is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(NAMES, name))
+            remove_file(os.path.join(NAMES, name))
 
 
 def remove_all() -> None:

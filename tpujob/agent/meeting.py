@@ -9,14 +9,13 @@ import select
 import selectors
 import socket
 import time
-from typing import Callable, Dict, List, Tuple, cast
+from typing import Dict, List, Tuple, cast
 
-from tpujob.agent.base import Failure, Record, Stopped
+from tpujob.agent.base import Failure, Record, Stopped, Told
 
 LONGEST = 64 * 1024  #: bytes of a word; an answer holds one of each host
 ANSWER = 10.0  #: seconds, beyond the patience of host 0, for its answer to arrive
 
-Told = Callable[[], bool]
 Place = Tuple[str, int]
 
 

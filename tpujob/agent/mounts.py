@@ -12,13 +12,13 @@ import os
 import shutil
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
-from tpujob.agent.base import ROOT, Failure, Record, read_json, write_json
+from tpujob.agent.base import CACHES, ROOT, Failure, Note, Record, read_json, write_json
 from tpujob.agent.processes import output_of, sudo
 
 NOTED = os.path.join(ROOT, "mounts.json")  #: of those made by an agent: place -> what was asked for
-CACHE = os.path.join(ROOT, "cache", "gcsfuse")
+CACHE = os.path.join(CACHES, "gcsfuse")
 MOUNTING = 120.0  #: seconds for gcsfuse to mount
 INSTALLING = 900.0  #: seconds for apt, most of which may be a wait for another apt
 UNMOUNTING = 30.0
@@ -33,8 +33,6 @@ gcsfuse-$VERSION_CODENAME main" > /etc/apt/sources.list.d/gcsfuse.list
 for i in 1 2 3 4 5 6 7 8 9 10; do apt-get update && break; sleep 15; done
 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y gcsfuse
 """
-
-Note = Callable[[str], None]
 
 
 def settings(mount: Record, cache: str) -> Record:

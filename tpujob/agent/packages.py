@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Callable, Dict, Optional, Tuple
+from typing import Dict, Optional, Tuple
+
+from tpujob.agent.base import Note
 
 #: those of dpkg and apt; another list by TPUJOB_PACKAGE_LOCKS
 LOCKS = (
@@ -20,8 +22,6 @@ PATIENCE = 600.0  #: seconds; unattended-upgrades was seen to take ten minutes
 SAY_EVERY = 60.0
 PAUSE = 1.0  #: between two looks; unattended-upgrades lets go for a moment between two packages
 _INSTALLS = re.compile(r"\b(apt|apt-get|aptitude|dpkg|sudo)\b|\.sh\b")
-
-Note = Callable[[str], None]
 
 
 def may_install(setup: str) -> bool:

@@ -1,5 +1,5 @@
 """The check before a program starts: that this host, and all hosts together, are what they should be. What it found
-is kept in `~/.tpujob/preflight.json`, so that an attempt soon after need not ask the devices again.
+is kept by `earlier.py`, so that an attempt soon after need not ask the devices again.
 """
 
 from __future__ import annotations
@@ -11,15 +11,24 @@ import pkgutil
 import secrets
 import shutil
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Callable, Dict, List, Tuple
 
-from tpujob.agent.base import ROOT, Failure, Record, read_json, write_json
+from tpujob.agent.base import (
+    ROOT,
+    Aside,
+    Failure,
+    Note,
+    Record,
+    Told,
+    attempt_path,
+    read_json,
+    remove_file,
+)
+from tpujob.agent.earlier import is_fresh, keep, key_of
 from tpujob.agent.meeting import meet
-from tpujob.agent.processes import device_files, free_devices, hidden_holders, holders, read_proc
+from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
 from tpujob.agent.storage import Storage, StorageError
 
-KEPT = os.path.join(ROOT, "preflight.json")
-FRESH = 3600.0  #: seconds for which a check of the devices holds
 ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: of the disk that must be free: bytes, and part of the whole
 SKEW_WARNS, SKEW_FAILS = 60.0, 600.0  #: seconds between this host's clock and the storage's
 ARRIVAL = 3  #: times the budget, for hosts whose set-up takes longer than others'
@@ -29,7 +38,6 @@ TRIES = 10.0  #: seconds that the storage may be away
 COMPARED = ("jax", "jaxlib", "libtpu", "python")
 
 Run = Callable[[List[str], bytes, float], int]
-Aside = Callable[..., Any]
 
 
 class Preflight:
@@ -38,10 +46,10 @@ class Preflight:
         plan: Record,
         folder: str,
         storage: Storage,
-        note: Callable[[str], None],
+        note: Note,
         run: Run,
         aside: Aside,
-        told: Callable[[], bool],
+        told: Told,
     ) -> None:
         """`run` runs a command as the program would be run, and returns its exit code; `aside` does what it is given
         while a word to stop is heard; both raise Stopped then."""
@@ -61,7 +69,7 @@ class Preflight:
         try:
             self._aside(self._quick)
             facts = self._facts()
-            self._key = self._key_of(facts)
+            self._key = key_of(self._plan, facts)
             words = self._meeting(facts, is_fresh(self._key))
             if self._may_skip(words):
                 passed = is_fresh(self._key)
@@ -69,7 +77,7 @@ class Preflight:
                 self._devices()
                 passed = True
         finally:
-            self._keep(passed)
+            keep(passed, self._skipped, self._key, self._said, self._plan["attempt"])
 
     # On this host
 
@@ -80,8 +88,8 @@ class Preflight:
         files = device_files()
         left = holders(files) | hidden_holders(files)
         if left:
-            names = [read_proc(pid, "comm").decode("utf-8", "replace").strip() for pid in left]
-            raise Failure("the TPU is held by %s" % ", ".join(sorted(names)), "PREFLIGHT")
+            names = ", ".join(sorted(map(command_of, left)))
+            raise Failure("the TPU is held by %s" % names, "PREFLIGHT")
         self._note("device", "nothing holds it" if files else "there are no device files")
 
     def _disk(self) -> None:
@@ -94,8 +102,7 @@ class Preflight:
             raise Failure(text % (free, 100 * share, *needed), "PREFLIGHT")
 
     def _workdir(self) -> None:
-        where = (self._plan["workdir"], self._plan["attempt"], self._plan["host"])
-        path = "%s/attempts/%d/preflight/host-%d" % where
+        path = "%s/preflight/host-%d" % (attempt_path(self._plan), self._plan["host"])
         until = time.monotonic() + TRIES
         while True:
             data = secrets.token_hex(32).encode()
@@ -107,7 +114,7 @@ class Preflight:
                 self._storage.delete(path)
                 break
             except StorageError as error:
-                if time.monotonic() > until or error.status in (400, 401, 403, 404):
+                if time.monotonic() > until or error.lasts:
                     text = "the workdir cannot be written, read and deleted in: %s" % error
                     raise Failure(text[:400], "PREFLIGHT") from error
             time.sleep(0.5)
@@ -140,19 +147,6 @@ class Preflight:
         installed: Record = said.get("versions") or {}
         self.versions = {name: str(v)[:60] for name, v in installed.items() if v}
         return said
-
-    def _key_of(self, facts: Record) -> Record:
-        """What must be the same for an earlier check to hold."""
-        boot = ""
-        try:
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-                boot = file.read().strip()
-        except OSError:
-            pass
-        asked = {name: self._asked[name] for name in ("slice", "chips", "hosts")}
-        bundles = [os.path.basename(path) for path in self._plan["bundles"]]
-        versions: Record = facts.get("versions") or {}
-        return {**asked, "versions": versions, "bundles": bundles, "boot": boot}
 
     def _meeting(self, facts: Record, fresh: bool) -> List[Record]:
         """The words of all hosts, which agree. Raises Failure."""
@@ -244,8 +238,7 @@ class Preflight:
         result = os.path.join(self._folder, what + ".json")
         with open(script, "wb") as file:
             file.write(pkgutil.get_data("tpujob.agent", "devices.py") or b"")
-        if os.path.exists(result):
-            os.unlink(result)
+        remove_file(result)
         first = self._plan["argv"][0]
         python = first if os.path.basename(first).startswith("python") else "python3"
         code = self._run([python, script, what, result, *more], b"[pre-flight] ", patience)
@@ -258,13 +251,6 @@ class Preflight:
         self._said[check] = text
         self._log("pre-flight: %s: %s" % (check, text))
 
-    def _keep(self, passed: bool) -> None:
-        """An earlier check that still holds does so from its own time on."""
-        before = read_json(KEPT)
-        at = before.get("at") if passed and self._skipped else time.time()
-        record = {"v": 1, "at": at, "passed": passed, "key": self._key, "checks": self._said}
-        write_json(KEPT, dict(record, attempt=self._plan["attempt"]))
-
 
 class Lie(Failure):
     """A device of this or another host gave a wrong answer; `device` is empty when nobody knows whose it was."""
@@ -273,21 +259,6 @@ class Lie(Failure):
         super().__init__(text, "BAD_HOST")
         where = {"host": host if device else None, "device": device}
         self.verdict: Record = dict(where, step=None, blame="device", text=text[:300])
-
-
-def is_fresh(key: Record) -> bool:
-    """Whether a check of the same devices with the same code passed on this host a short while ago."""
-    kept = read_json(KEPT)
-    at = kept.get("at")
-    recent = isinstance(at, (int, float)) and 0 <= time.time() - at < FRESH
-    return recent and kept.get("passed") is True and kept.get("key") == key
-
-
-def doubt() -> None:
-    """What was found no longer holds: an attempt has ended in a way that the devices may be to blame for."""
-    kept = read_json(KEPT)
-    if kept.get("passed"):
-        write_json(KEPT, dict(kept, passed=False))
 
 
 def difference(words: List[Record]) -> str:

@@ -27,6 +27,11 @@ def read_proc(pid: int, name: str) -> bytes:
         return b""
 
 
+def command_of(pid: int) -> str:
+    """Empty: it is gone."""
+    return read_proc(pid, "comm").decode("utf-8", "replace").strip()
+
+
 def family(folder: str, session: int = 0) -> Set[int]:
     """The live processes of an attempt (or, with the folder above, of all): those that carry its folder in their
     environment, those of its session, and the descendants of both. Never this process."""
@@ -82,10 +87,7 @@ def free_devices(grace: float) -> None:
     left = end_all(lambda: holders(device_files()), grace)
     left |= end_all(lambda: hidden_holders(device_files()), grace, send_as_root, pause=0.5)
     if left:
-        names = [
-            "%d (%s)" % (pid, read_proc(pid, "comm").decode("utf-8", "replace").strip())
-            for pid in left
-        ]
+        names = ["%d (%s)" % (pid, command_of(pid)) for pid in left]
         raise Failure("the TPU is still held by process %s" % ", ".join(sorted(names)), "TPU_BUSY")
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(tempfile.gettempdir(), "libtpu_lockfile"))

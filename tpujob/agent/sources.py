@@ -11,9 +11,7 @@ from typing import Dict, List, Tuple
 
 from tpujob.agent.base import Failure, Record
 
-FORMAT = (
-    1  #: part of every key: raised when what is built from the same files becomes another thing
-)
+FORMAT = 1  #: part of every key: raised when the same files come to make another thing
 
 #: what makes a line of a requirements file depend on other files of the bundle
 _INCLUDES = re.compile(r"^(?:-r|-c|--requirement|--constraint)[ =]*(?P<file>\S+)")

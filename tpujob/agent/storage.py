@@ -53,6 +53,11 @@ class StorageError(Exception):
         super().__init__(message)
         self.status = status  #: of HTTP; 0: no answer
 
+    @property
+    def lasts(self) -> bool:
+        """The same would be answered again: it is no use to ask once more."""
+        return self.status in (400, 401, 403, 404)
+
 
 class Storage:
     """Objects by `gs://` path, over the JSON API."""

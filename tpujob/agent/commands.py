@@ -1,0 +1,181 @@
+"""The commands of an attempt: what each is started with, how it is followed to its end, and how it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import signal
+import subprocess
+import time
+from typing import Callable, Dict, List, Optional, Set, Tuple
+
+from tpujob.agent.attempt import Attempt
+from tpujob.agent.places import Bare
+from tpujob.agent.processes import end_all, family
+from tpujob.agent.supervision import Supervision
+
+PIPE = 1024 * 1024  #: bytes that wait in a command's output while the agent is busy
+
+
+def run_program(attempt: Attempt) -> int:
+    """The program has begun, for good, and has ended. Returns its exit code."""
+    attempt.phase("running")
+    attempt.state["program"] = True
+    attempt.save()
+    parts = (attempt.plan, attempt.log, attempt.reporter, attempt.progress, attempt.wake.up)
+    supervision = attempt.supervision = Supervision(*parts)
+    own, place = _variables(attempt), attempt.place
+    argv, forever = attempt.plan["argv"], float("inf")
+    return _follow(attempt, argv, b"", forever, place, attempt.work, own, supervision)
+
+
+def run_before(attempt: Attempt, argv: List[str], tag: bytes, patience: float) -> int:
+    """The same for what comes before the program, and runs as it will. Raises Stopped."""
+    own = _variables(attempt)
+    code = _follow(attempt, argv, tag, patience, attempt.place, attempt.work, own)
+    attempt.go_on()
+    return code
+
+
+def run_bare(
+    attempt: Attempt, argv: List[str], tag: bytes, patience: float, cwd: str, more: Dict[str, str]
+) -> int:
+    """The same on the host itself, with `more` variables instead of the program's: nothing of the program's may change
+    what this does. Raises Stopped."""
+    own = dict(_stamp(attempt), **more)
+    code = _follow(attempt, argv, tag, patience, Bare(), cwd, own)
+    attempt.go_on()
+    return code
+
+
+# What it is started with ---------------------------------------------------------------------------------------------
+
+
+def _stamp(attempt: Attempt) -> Dict[str, str]:
+    """What every process of this attempt is known by."""
+    return {"PYTHONUNBUFFERED": "1", "TPUJOB_OUT": attempt.out}
+
+
+def _variables(attempt: Attempt) -> Dict[str, str]:
+    """Those of the program that are not the host's."""
+    context = {k: os.path.expanduser(str(v)) for k, v in attempt.plan["context"].items()}
+    given: Dict[str, str] = dict(_stamp(attempt), **attempt.plan["env"])
+    if attempt.compiled is not None:
+        context["cache"] = attempt.compiled.folder
+        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+            given.setdefault("JAX_COMPILATION_CACHE_DIR", attempt.compiled.folder)
+    if context.get("cache"):
+        os.makedirs(context["cache"], exist_ok=True)
+    # a drill belongs to a host, or to one run: what says nothing of one takes none away
+    drill = given.get("TPUJOB_FAULT") or os.environ.get("TPUJOB_FAULT", "")
+    context.update(out=attempt.out, fault=context.get("fault") or drill)
+    given.update({"TPUJOB_" + k.upper(): v for k, v in context.items()})
+    path = (attempt.work, given.get("PYTHONPATH") or os.environ.get("PYTHONPATH", ""))
+    given["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
+    return given
+
+
+# To its end ----------------------------------------------------------------------------------------------------------
+
+
+def _follow(
+    attempt: Attempt,
+    argv: List[str],
+    tag: bytes,
+    patience: float,
+    place: Bare,
+    cwd: str,
+    own: Dict[str, str],
+    supervision: Optional[Supervision] = None,
+) -> int:
+    """Start a command, follow it to its end, end what is left of it. Exit codes of a shell for one that cannot be
+    started; after `patience` seconds it is killed. `own`: those of its variables that are not the host's."""
+    environment = dict(os.environ, **own)
+    if "PYTHONPATH" not in own:  # the host's is for programs alone
+        environment.pop("PYTHONPATH", None)
+    place.dress(environment)
+    argv = place.command(argv, own, cwd)
+    try:
+        child, output = _start(argv, cwd, environment)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        attempt.log.note("cannot start %s: %s" % (argv[0], why))
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    find = functools.partial(family, attempt.folder, child.pid)
+    if supervision is not None:
+        supervision.follow(find, environment.get("PATH", os.defpath))
+    pump = attempt.log.follow(output, tag, supervision.hear if supervision else None)
+    _attend(attempt, child, find, place, time.monotonic() + patience)
+    end_all(find, 2)
+    place.clear()
+    pump.join(5)
+    return child.returncode
+
+
+def _start(
+    argv: List[str], cwd: str, environment: Dict[str, str]
+) -> Tuple[subprocess.Popen[bytes], int]:
+    """The child, and the pipe that its output comes out of. Raises OSError, ValueError."""
+    reader, writer = os.pipe()
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(writer, 1031, PIPE)  # F_SETPIPE_SZ: a burst does not wait for us
+    try:
+        child = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=writer,
+            start_new_session=True,
+        )
+    except (OSError, ValueError):
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    return child, reader
+
+
+def _attend(
+    attempt: Attempt,
+    child: subprocess.Popen[bytes],
+    find: Callable[[], Set[int]],
+    place: Bare,
+    deadline: float,
+) -> None:
+    """Wait for the child, and pass on to its processes what they must hear."""
+    told, kill_at = False, 0.0
+    while child.poll() is None:
+        attempt.listen()
+        grace = _allowed(attempt)
+        if grace is not None and not kill_at:
+            kill_at = time.monotonic() + grace
+            attempt.phase("stopping")
+            place.send(find(), signal.SIGTERM)
+        elif attempt.warned and not told and not kill_at:
+            told = True
+            said = attempt.notices.said or "told by the host"
+            attempt.log.note("passing SIGTERM on: %s" % said)
+            place.send(find(), signal.SIGTERM)
+        if time.monotonic() >= min(kill_at or deadline, deadline):
+            place.send(find(), signal.SIGKILL)
+        pause = 0.1 if kill_at or told else min(1.0, max(0, deadline - time.monotonic()))
+        attempt.wake.wait(pause)
+    attempt.listen()
+
+
+def _allowed(attempt: Attempt) -> Optional[float]:
+    """Seconds that a command has to end by itself; None: it may go on."""
+    if attempt.grace is not None:
+        return attempt.grace
+    verdict = attempt.supervision.nonfinite() if attempt.supervision else None
+    if verdict is None:
+        return None
+    if not attempt.state["verdict"]:
+        attempt.state.update(verdict=verdict, cause="NONFINITE", error=verdict["text"])
+        attempt.log.note("watch.nonfinite matches this output: stopping the program")
+        attempt.reporter.update({"verdict": verdict})
+    return float(attempt.plan["grace"])
