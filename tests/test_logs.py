@@ -13,7 +13,8 @@ from tpujob import logs
 from tpujob.domain import launch
 from tpujob.domain.model import Job, State
 from tpujob.errors import BadRequest, NotFound, Transient
-from tpujob.ports import Blob, LogLine, LogPage
+from tpujob.ports import Blob
+from tpujob.shapes import LogLine, LogPage
 
 
 @dataclass

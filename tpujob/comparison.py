@@ -5,7 +5,8 @@ from __future__ import annotations
 from tpujob.domain import difference
 from tpujob.domain.model import Job
 from tpujob.errors import NotFound
-from tpujob.ports import Blobs, ChangeView, DiffSide, DiffView, FileChangeView
+from tpujob.ports import Blobs
+from tpujob.shapes import ChangeView, DiffSide, DiffView, FileChangeView
 from tpujob.views import code_view
 
 #: seconds to fetch one bundle, of at most 100 MiB

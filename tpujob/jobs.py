@@ -14,25 +14,21 @@ from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Circuit, EventKind, Job, Slice, State, Wish
 from tpujob.domain.site import EVERYWHERE, Site
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
-from tpujob.ports import (
-    Blobs,
+from tpujob.ports import Blobs, Clock, Hosts, Slices, Store
+from tpujob.reconciler import Live
+from tpujob.shapes import (
     BrokenView,
-    Clock,
     CodeGiven,
     DiffView,
     EventView,
     HostAccess,
-    Hosts,
     JobView,
     LeakView,
     LogPage,
     PlanView,
-    Slices,
-    Store,
     SuspectView,
     SweptView,
 )
-from tpujob.reconciler import Live
 from tpujob.submission import Submission
 from tpujob.upkeep import Upkeep
 from tpujob.views import event_view, job_view
@@ -62,7 +58,7 @@ class Changes(Protocol):
 
 
 class Jobs:
-    """Implements `ports.JobsApi` in the backend's own process."""
+    """Implements `jobsapi.JobsApi` in the backend's own process."""
 
     def __init__(
         self,

@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from tpujob.domain import accelerators, launch
 from tpujob.domain.model import Job
 from tpujob.errors import BadRequest, NotFound, Transient
-from tpujob.ports import Blob, Blobs, LogLine, LogPage
+from tpujob.ports import Blob, Blobs
+from tpujob.shapes import LogLine, LogPage
 
 PAGE_BYTES = 1024 * 1024
 PAGE_LINES = 5000

@@ -15,7 +15,8 @@ from tpujob.domain.placement import Option, options
 from tpujob.domain.site import Site, check_location, home_region, settled, traffic
 from tpujob.domain.spec import JobSpec, dump, parse
 from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound
-from tpujob.ports import Blobs, Clock, CodeGiven, PlanView
+from tpujob.ports import Blobs, Clock
+from tpujob.shapes import CodeGiven, PlanView
 
 #: seconds to write a bundle to the bucket
 BUCKET = 60.0
@@ -24,7 +25,7 @@ ANSWER = 15.0
 
 
 class Submission:
-    """The part of `ports.JobsApi` that comes before a job."""
+    """The part of `jobsapi.JobsApi` that comes before a job."""
 
     def __init__(self, blobs: Blobs, clock: Clock, site: Site) -> None:
         self._blobs, self._clock = blobs, clock

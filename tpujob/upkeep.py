@@ -14,18 +14,9 @@ from tpujob.domain import accelerators, invariants
 from tpujob.domain.invariants import Broken
 from tpujob.domain.model import Job, Suspect
 from tpujob.errors import BadRequest, NotFound, Refused, StoreError, Transient
-from tpujob.ports import (
-    BrokenView,
-    Clock,
-    Hosts,
-    LeakView,
-    Owned,
-    Slices,
-    Store,
-    SuspectView,
-    SweptView,
-)
+from tpujob.ports import Clock, Hosts, Owned, Slices, Store
 from tpujob.reconciler import GRACE
+from tpujob.shapes import BrokenView, LeakView, SuspectView, SweptView
 from tpujob.views import leak_view, suspect_view
 
 #: seconds to list what is ours in every zone
@@ -44,7 +35,7 @@ def zones(store: Store, of_site: Sequence[str] = ()) -> list[str]:
 
 
 class Upkeep:
-    """The part of `ports.JobsApi` that is about no single job."""
+    """The part of `jobsapi.JobsApi` that is about no single job."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Records as the views of `ports.py`: what the API, `--json` and the pages show. Pure."""
+"""Records as the views of `shapes.py`: what the API, `--json` and the pages show. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tpujob.domain.model import (
 )
 from tpujob.domain.spec import stored
 from tpujob.errors import BadSpec
-from tpujob.ports import (
+from tpujob.ports import Owned
+from tpujob.shapes import (
     AttemptView,
     CodeView,
     EventView,
     JobView,
     LeakView,
-    Owned,
     SliceView,
     SuspectView,
     VerdictView,

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tpujob.domain.site import Site
     from tpujob.jobs import Jobs
     from tpujob.loop import Loop
-    from tpujob.ports import HostAccess, Store
+    from tpujob.ports import Store
+    from tpujob.shapes import HostAccess
     from tpujob.stack import Access
     from tpujob.watch import Watch
 

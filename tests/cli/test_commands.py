@@ -12,7 +12,7 @@ from tests.cli.conftest import Tpujob
 from tests.web.scripted import AT, ScriptedJobs, event_view, job_view, log_line
 from tpujob import errors
 from tpujob.cli.errors import EXIT_CODES
-from tpujob.ports import HostAccess, JobView, LogPage
+from tpujob.shapes import HostAccess, JobView, LogPage
 
 
 def state_of(job: JobView, **more: Any) -> JobView:

@@ -19,7 +19,7 @@ from tpujob.cli import answers, lines, listing, page, words
 from tpujob.cli.summary import shortcomings, steps_lost, summary
 from tpujob.cli.text import clean, seconds, width
 from tpujob.domain.model import State
-from tpujob.ports import JobView, PlanView
+from tpujob.shapes import JobView, PlanView
 
 pytestmark = pytest.mark.usefixtures("utc")
 

@@ -10,7 +10,7 @@ from tests.web.scripted import ScriptedJobs, leak_view, suspect_view
 from tpujob import errors
 from tpujob.cli.text import width
 from tpujob.cli.upkeep_pages import hosts_table, leaks_table
-from tpujob.ports import BrokenView, SweptView
+from tpujob.shapes import BrokenView, SweptView
 
 HASH = "3f2a9c0d1e4b5a69788796a5b4c3d2e1"
 

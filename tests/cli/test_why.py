@@ -15,7 +15,7 @@ from tpujob.cli.page import job_page
 from tpujob.cli.text import clean, seconds, width
 from tpujob.cli.why import why_page
 from tpujob.domain.model import State
-from tpujob.ports import AttemptView, JobView
+from tpujob.shapes import AttemptView, JobView
 
 pytestmark = pytest.mark.usefixtures("utc")
 

@@ -21,7 +21,7 @@ from tests.emulator.farm_rig import FarmProcess, alive, until
 from tpujob.adapters.ssh import SshHosts
 from tpujob.adapters.ssh_session import open_session
 from tpujob.errors import HostKeyChanged, TpujobError, Transient
-from tpujob.ports import HostAccess
+from tpujob.shapes import HostAccess
 
 AGENT = Path(__file__).parent / "fake_agent.py"
 MIB = 1024 * 1024

@@ -14,7 +14,7 @@ from tests.flows.conftest import Stage
 from tpujob.bundle import pack
 from tpujob.domain.model import SliceState, State
 from tpujob.errors import NotFound
-from tpujob.ports import JobView
+from tpujob.shapes import JobView
 
 
 def git(folder: Path, *words: str) -> None:

@@ -14,6 +14,7 @@ from tpujob.domain import launch
 from tpujob.domain.model import (
     Absent,
     Endpoint,
+    HostPlan,
     Present,
     Slice,
     SliceSeen,
@@ -22,8 +23,9 @@ from tpujob.domain.model import (
 )
 from tpujob.errors import Conflict, NotFound, Refused, Transient
 from tpujob.jobs import Jobs
-from tpujob.ports import Blob, HostAccess, HostPlan, Owned, Store
+from tpujob.ports import Blob, Owned, Store
 from tpujob.reconciler import Reconciler
+from tpujob.shapes import HostAccess
 from tpujob.watch import Watch
 
 

@@ -11,8 +11,8 @@ from tpujob.domain.lifecycle import IllegalEvent
 from tpujob.errors import TpujobError
 from tpujob.jobs import Jobs
 from tpujob.loop import Loop
-from tpujob.ports import HostAccess
 from tpujob.reconciler import Reconciler
+from tpujob.shapes import HostAccess
 
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor

@@ -13,14 +13,14 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tpujob.errors import BadRequest, IllegalInState, NotFound
-from tpujob.ports import (
+from tpujob.jobsapi import JobsApi
+from tpujob.shapes import (
     BrokenView,
     CodeGiven,
     DiffSide,
     DiffView,
     EventView,
     HostAccess,
-    JobsApi,
     JobView,
     LeakView,
     LogLine,

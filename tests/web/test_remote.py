@@ -24,7 +24,8 @@ from tests.web.scripted import (
 from tpujob import errors
 from tpujob.adapters.remote import RemoteJobs
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient, Unauthorized
-from tpujob.ports import BrokenView, HostAccess, JobsApi, LogPage
+from tpujob.jobsapi import JobsApi
+from tpujob.shapes import BrokenView, HostAccess, LogPage
 from tpujob.web import api as web_api
 
 

@@ -16,7 +16,7 @@ from tpujob.errors import BackendGone, BadRequest, NotFound, TpujobError, Transi
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpujob.ports import (
+    from tpujob.shapes import (
         BrokenView,
         CodeGiven,
         DiffView,
@@ -43,7 +43,7 @@ _BROKEN = (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatu
 
 
 class RemoteJobs:
-    """Implements `ports.JobsApi` against a backend at `url`. Each thread has its own connection."""
+    """Implements `jobsapi.JobsApi` against a backend at `url`. Each thread has its own connection."""
 
     def __init__(self, url: str, token: str, *, log: str = "", timeout: float = TIMEOUT) -> None:
         parts = urlsplit(url)

@@ -24,7 +24,8 @@ from tpujob.adapters.ssh_known import Known
 from tpujob.adapters.ssh_reach import MAX_TUNNELS, Reach, Tunnel, address
 from tpujob.domain.model import Cause, Endpoint, HostPlan, Slice
 from tpujob.errors import Refused, TpujobError, Transient
-from tpujob.ports import Guest, HostAccess
+from tpujob.ports import Guest
+from tpujob.shapes import HostAccess
 
 FOLDER = ".tpujob"  #: on a host, below the home folder
 LOGIN_PATIENCE = 300.0  #: seconds of a slice in which its hosts may not know the key yet

@@ -25,7 +25,7 @@ from tpujob.adapters.ssh_keys import read_pins
 from tpujob.adapters.ssh_known import Known
 from tpujob.adapters.ssh_reach import Tunnel
 from tpujob.errors import NotFound, TpujobError, Transient
-from tpujob.ports import HostAccess
+from tpujob.shapes import HostAccess
 
 if TYPE_CHECKING:
     import paramiko

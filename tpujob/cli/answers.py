@@ -10,7 +10,7 @@ from tpujob.cli.lines import STATE_STYLE, labelled, many
 from tpujob.cli.text import clean, paint, rate
 
 if TYPE_CHECKING:
-    from tpujob.ports import JobView, PlanView
+    from tpujob.shapes import JobView, PlanView
 
 
 def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:

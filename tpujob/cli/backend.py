@@ -11,7 +11,7 @@ from tpujob.cli.output import note
 from tpujob.errors import BackendGone, Transient
 
 if TYPE_CHECKING:
-    from tpujob.ports import JobsApi
+    from tpujob.jobsapi import JobsApi
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from tpujob.cli.output import note, say, screen
 from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
-    from tpujob.ports import JobView, PlanView
+    from tpujob.shapes import JobView, PlanView
 
 NOTICE_S = 5.0  #: seconds that a preempted host has; Google Cloud gives 30
 EARLY, LATE = 0.25, 0.6  #: the part of all steps after which the slice is taken away

@@ -15,7 +15,7 @@ from tpujob.cli.output import say, say_json, screen
 from tpujob.cli.text import clean, clip, paint
 
 if TYPE_CHECKING:
-    from tpujob.ports import ChangeView, DiffSide, DiffView, FileChangeView
+    from tpujob.shapes import ChangeView, DiffSide, DiffView, FileChangeView
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 Side = Annotated[

@@ -13,7 +13,7 @@ from tpujob.cli.lines import event_line, progress_line
 from tpujob.cli.output import Screen, say
 
 if TYPE_CHECKING:
-    from tpujob.ports import EventView, JobView
+    from tpujob.shapes import EventView, JobView
 
 LOOK_EVERY = 1.0  #: seconds, at the latest: reports of progress change no record
 PLAIN_EVERY = 5.0  #: seconds between plain lines of progress

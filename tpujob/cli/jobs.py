@@ -26,7 +26,8 @@ from tpujob.cli.page import job_page
 
 if TYPE_CHECKING:
     from tpujob.domain.spec import JobSpec
-    from tpujob.ports import CodeGiven, JobsApi, JobView, PlanView
+    from tpujob.jobsapi import JobsApi
+    from tpujob.shapes import CodeGiven, JobView, PlanView
 
 
 def create(

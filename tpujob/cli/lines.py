@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.text import clean, clip, clock, number, pad, paint, seconds, wrap
 
 if TYPE_CHECKING:
-    from tpujob.ports import EventView, JobView, LogLine
+    from tpujob.shapes import EventView, JobView, LogLine
 
 STATE_STYLE = {
     "queued": "yellow",

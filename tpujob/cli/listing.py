@@ -11,7 +11,7 @@ from tpujob.cli.table import Column, table
 from tpujob.cli.text import age, clean, clip_middle, count, rate, wrap
 
 if TYPE_CHECKING:
-    from tpujob.ports import JobView
+    from tpujob.shapes import JobView
 
 NO_JOBS = """\
 No jobs. Make the first one:

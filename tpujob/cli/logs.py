@@ -16,7 +16,8 @@ from tpujob.cli.options import Host, JobRef, Json
 from tpujob.cli.output import flush, say, say_json_line, say_json_list, screen
 
 if TYPE_CHECKING:
-    from tpujob.ports import EventView, JobsApi, LogLine, LogPage
+    from tpujob.jobsapi import JobsApi
+    from tpujob.shapes import EventView, LogLine, LogPage
 
 POLL = 1.0  #: seconds between looks for new output
 

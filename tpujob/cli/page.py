@@ -22,7 +22,7 @@ from tpujob.cli.text import (
 )
 
 if TYPE_CHECKING:
-    from tpujob.ports import AttemptView, EventView, JobView, SliceView
+    from tpujob.shapes import AttemptView, EventView, JobView, SliceView
 
 
 def job_page(

@@ -20,7 +20,7 @@ from tpujob.cli.output import Screen
 from tpujob.cli.text import clean, clock, dollars, number, rate, seconds, span
 
 if TYPE_CHECKING:
-    from tpujob.ports import EventView, JobView, SliceView
+    from tpujob.shapes import EventView, JobView, SliceView
 
 EVENTS = 8  #: lines of history
 

@@ -9,7 +9,8 @@ from tpujob.cli.output import note
 from tpujob.cli.text import clean
 
 if TYPE_CHECKING:
-    from tpujob.ports import CodeGiven, JobsApi
+    from tpujob.jobsapi import JobsApi
+    from tpujob.shapes import CodeGiven
 
 
 def ship(api: JobsApi, folder: Path, bucket: str) -> tuple[str, CodeGiven]:

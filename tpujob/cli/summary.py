@@ -8,7 +8,7 @@ from tpujob.cli.answers import next_commands
 from tpujob.cli.text import clean, clip, clock, dollars, pad, paint, rate, seconds, span
 
 if TYPE_CHECKING:
-    from tpujob.ports import AttemptView, JobView
+    from tpujob.shapes import AttemptView, JobView
 
 MIN_ACCURACY = 0.98
 ACCURACY = "test_accuracy"  #: the metric of the quickstart's program

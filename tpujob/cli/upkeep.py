@@ -14,7 +14,7 @@ from tpujob.cli.text import clean
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.ports import JobsApi
+    from tpujob.jobsapi import JobsApi
 
 hosts = typer.Typer(
     invoke_without_command=True,

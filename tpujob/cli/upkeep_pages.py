@@ -10,7 +10,7 @@ from tpujob.cli.table import Column, table
 from tpujob.cli.text import age, clean, clip_middle, rate, wrap
 
 if TYPE_CHECKING:
-    from tpujob.ports import BrokenView, LeakView, SuspectView, SweptView
+    from tpujob.shapes import BrokenView, LeakView, SuspectView, SweptView
 
 NO_HOSTS = "No machine is suspected of wrong numbers, and none is pinned."
 NO_LEAKS = "Nothing is left over: every slice in the cloud belongs to a job."

@@ -12,7 +12,7 @@ from tpujob.cli.listing import job_table
 from tpujob.cli.output import Screen, flush, say, say_json_line, screen
 
 if TYPE_CHECKING:
-    from tpujob.ports import JobView
+    from tpujob.shapes import JobView
 
 EVERY = 2.0  #: seconds, at the latest: ages and steps change without a hint
 

@@ -11,7 +11,7 @@ from tpujob.cli.page import proof
 from tpujob.cli.text import clock, dollars, paint, rate, seconds, span
 
 if TYPE_CHECKING:
-    from tpujob.ports import AttemptView, EventView, JobView
+    from tpujob.shapes import AttemptView, EventView, JobView
 
 LATELY, PROOF = 3, 5  #: events, and lines of evidence
 STILL = 300.0  #: seconds without a new step that are worth a word

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.text import clock, rate
 
 if TYPE_CHECKING:
-    from tpujob.ports import AttemptView, CodeView, JobView, PlanView, SliceView
+    from tpujob.shapes import AttemptView, CodeView, JobView, PlanView, SliceView
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 

@@ -19,7 +19,8 @@ from starlette.requests import ClientDisconnect
 
 from tpujob import __version__
 from tpujob.errors import BadRequest, NotFound, TpujobError
-from tpujob.ports import CodeGiven, JobsApi
+from tpujob.jobsapi import JobsApi
+from tpujob.shapes import CodeGiven
 from tpujob.web import schemas
 from tpujob.web.auth import Guard, error_body
 from tpujob.web.scheduler import TICK_PATH, Scheduler
