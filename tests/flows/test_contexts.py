@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.emulator.tpu_rig import Cloud, until
-from tpujob import context, wiring
+from tpujob import context, wiring, wiring_client
 from tpujob.emulator.records import Latencies
 from tpujob.emulator.storage import start_storage
 from tpujob.errors import BadSpec
@@ -61,7 +61,7 @@ def people(cloud: Cloud, tmp_path: Path) -> Iterator[list[Person]]:
         }
         context.write(settings, context.make(lab))
         people.append(Person(settings, wiring.backend(settings)))
-    with wiring.blobs(people[0].settings, PROJECT) as blobs:
+    with wiring_client.blobs(people[0].settings, PROJECT) as blobs:
         blobs.make_bucket("gs://lab-us", "us-central2", log_days=90, adopt=False, timeout=30)
     for person in people:
         person.backend.loop.start()

@@ -26,19 +26,19 @@ def connect() -> JobsApi:
     found = running()
     if found is not None:
         return found
-    from tpujob import settings, wiring
+    from tpujob import settings, wiring_client
 
     now = settings.load()
     local = now.context == settings.LOCAL
     note(f"tpujob: starting the {'local stack' if local else f'backend of {now.context}'}")
-    return wiring.client(now)
+    return wiring_client.client(now)
 
 
 def running() -> JobsApi | None:
     """The backend when it runs; nothing is started."""
-    from tpujob import settings, wiring
+    from tpujob import settings, wiring_client
 
-    return wiring.running_client(settings.load())
+    return wiring_client.running_client(settings.load())
 
 
 def reconnect() -> JobsApi | None:

@@ -41,13 +41,13 @@ def create(
     as_json: Json = False,
 ) -> int:
     """Make a bucket in a region of the context, set up for checkpoints. Safe to repeat."""
-    from tpujob import context, wiring
+    from tpujob import context, wiring_client
 
     now, here = _here()
     region = region or here.regions[0]
     bucket = (name or here.buckets.get(region) or _usual(here, region)).rstrip("/")
     named = context.with_bucket(here, region, bucket)  # refuses what can be no bucket, first
-    with wiring.blobs(now, here.project) as blobs:
+    with wiring_client.blobs(now, here.project) as blobs:
         made = blobs.make_bucket(
             bucket, region, log_days=log_days or None, adopt=adopt, timeout=PATIENCE
         )
@@ -60,7 +60,7 @@ def create(
 @app.command()
 def show(as_json: Json = False) -> int:
     """Show the buckets of the context, as they are set up."""
-    from tpujob import wiring
+    from tpujob import wiring_client
 
     now, here = _here()
     if not here.buckets:
@@ -68,7 +68,7 @@ def show(as_json: Json = False) -> int:
             f"the context {here.name} has no bucket",
             hint=f"tpujob bucket create --region {here.regions[0]}",
         )
-    with wiring.blobs(now, here.project) as blobs:
+    with wiring_client.blobs(now, here.project) as blobs:
         found = {r: blobs.bucket(b, timeout=PATIENCE) for r, b in here.buckets.items()}
     if as_json:
         say_json([_record(facts, region) for region, facts in found.items()])

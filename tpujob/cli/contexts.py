@@ -78,12 +78,12 @@ def _line(now: Settings, name: str) -> str:
 
 def _deployed(now: Settings, url: str, name: str) -> str:
     """Afterwards there is a context for that backend, which has accepted its token; its name."""
-    from tpujob import context, settings, wiring
+    from tpujob import context, settings, wiring_client
 
     url = url.rstrip("/")
     made = context.for_backend(now, url, name)
     token = _token(url)
-    wiring.greet(url, token)
+    wiring_client.greet(url, token)
     context.write(now, made)
     settings.keep_token(settings.load(now.state, context=made.name), token)
     return made.name
@@ -209,9 +209,9 @@ def _grants(given: Sequence[str], file: Path | None) -> list[dict[str, Any]]:
 
 
 def _project() -> str:
-    from tpujob.adapters.google_default import usual_project
+    from tpujob import wiring_client
 
-    return _ask("Project", option="--project", default=usual_project())
+    return _ask("Project", option="--project", default=wiring_client.usual_project())
 
 
 def _zones(grants: Sequence[dict[str, Any]]) -> list[str]:

@@ -15,11 +15,11 @@ from tpujob.errors import Transient
 
 def doctor(as_json: Json = False) -> int:
     """Check that jobs can run where they are to run, and say what to do about what is wrong."""
-    from tpujob import settings, wiring
+    from tpujob import settings, wiring_checks
     from tpujob.domain.checkup.words import Verdict, worst
 
     now = settings.load()
-    found = wiring.findings(now)
+    found = wiring_checks.findings(now)
     if as_json:
         say_json([asdict(one) for one in found])
     else:
@@ -37,9 +37,9 @@ def quota(
     as_json: Json = False,
 ) -> None:
     """Show how much of each TPU may be held in each zone, is held, and was granted."""
-    from tpujob import settings, wiring
+    from tpujob import settings, wiring_checks
 
-    found = wiring.quotas(settings.load(), everywhere=everywhere)
+    found = wiring_checks.quotas(settings.load(), everywhere=everywhere)
     if as_json:
         say_json(_as_json(found))
         return

@@ -267,9 +267,9 @@ def ssh(
 ) -> int:
     """Open a shell on a host of a job, or run a command there."""
     access = connect().access(job, host=host or 0)
-    from tpujob import settings, wiring
+    from tpujob import settings, wiring_client
 
-    return wiring.open_session(settings.load(), access, command or None)
+    return wiring_client.open_session(settings.load(), access, command or None)
 
 
 # Read ----------------------------------------------------------------------------------------------------------------

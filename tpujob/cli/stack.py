@@ -12,9 +12,9 @@ from tpujob.cli.output import say, say_json, screen
 
 def up(as_json: Json = False) -> int:
     """Start what runs on this machine: the emulator, its hosts and the backend; of a context, its backend."""
-    from tpujob import settings, wiring
+    from tpujob import settings, wiring_client
 
-    wiring.up(settings.load())
+    wiring_client.up(settings.load())
     return status(as_json)
 
 
@@ -31,10 +31,10 @@ def down() -> int:
 
 def status(as_json: Json = False) -> int:
     """Show what runs on this machine, and where."""
-    from tpujob import settings, stack, wiring
+    from tpujob import settings, stack, wiring_client
 
     now = settings.load()
-    if url := wiring.deployed_at(now):
+    if url := wiring_client.deployed_at(now):
         found = [{"name": "backend", "running": None, "pid": None, "url": url, "log": ""}]
         say_json(found) if as_json else say(f"{now.context}: the backend is deployed at {url}")
         return 0
