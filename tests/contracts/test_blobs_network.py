@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.storage_network import BUCKET, REGION, T, gcs, network, once
-from tpujob.adapters.gcs import Offset, translate
+from tpujob.adapters.gcs_calls import Offset
+from tpujob.adapters.gcs_errors import translate
 from tpujob.domain.model import Cause
 from tpujob.emulator.storage import StorageServer, start_storage
 from tpujob.errors import Conflict, NotFound, Refused, Transient

@@ -1,7 +1,6 @@
 """Blobs on Google Cloud Storage, or on anything that speaks its API at another address.
 
-The vendor's library is imported at the first use, as most commands need no storage. Its own retries are off: they know
-neither our deadlines nor whether a repeat is safe here.
+What a call needs is in `gcs_calls.py`, what an error means in `gcs_errors.py`, a bucket's setup in `gcs_bucket.py`.
 """
 # The library has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -9,26 +8,18 @@ neither our deadlines nor whether a repeat is safe here.
 from __future__ import annotations
 
 import builtins
-import io
-import random
-import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from tpujob.adapters import gcs_bucket
 from tpujob.adapters.gcs_bucket import BucketFacts
-from tpujob.domain.model import Cause
-from tpujob.errors import LOGIN, BadRequest, Conflict, NotFound, Refused, TpujobError, Transient
+from tpujob.adapters.gcs_calls import Calls, Until
+from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.ports import Blob
 
-T = TypeVar("T")
-
 _FIELDS = "items(name,size,generation,updated,metadata),nextPageToken"
-_CLOCK_AGE = 60.0  # seconds for which the offset between two clocks is trusted
-_PAUSES = (0.1, 5.0)  # the first and the longest pause between two tries
 #: Metadata key by which a conditional write finds out whether it was its own first try that won. Not shown to callers.
 _WRITE_ID = "tpujob-write"
 
@@ -41,11 +32,7 @@ class GcsBlobs:
     """
 
     def __init__(self, project: str, endpoint: str = "") -> None:
-        self._project = project
-        self._endpoint = endpoint  # empty: Google Cloud's
-        self._lock = threading.Lock()
-        self._made: Any = None  # the library's client
-        self._offset = Offset()
+        self._calls = Calls(project, endpoint)  # no endpoint: Google Cloud's
 
     def put(
         self,
@@ -66,11 +53,11 @@ class GcsBlobs:
         def once(left: float, attempt: int) -> Blob:
             from google.api_core.exceptions import PreconditionFailed
 
-            blob = self._client().bucket(bucket).blob(name)
+            blob = self._calls.client().bucket(bucket).blob(name)
             blob.metadata = given
             try:
                 blob.upload_from_file(
-                    _Until(deadline, data),
+                    Until(deadline, data),
                     size=len(data),
                     content_type="application/octet-stream",
                     if_generation_match=if_generation,
@@ -87,7 +74,7 @@ class GcsBlobs:
                     raise
             return _blob(bucket, blob)
 
-        return self._repeat(f"write {path}", deadline, once, safe=if_generation is not None)
+        return self._calls.repeat(f"write {path}", deadline, once, safe=if_generation is not None)
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         bucket, name = split_path(path)
@@ -97,11 +84,11 @@ class GcsBlobs:
         def once(left: float, _: int) -> bytes:
             from google.api_core.exceptions import RequestRangeNotSatisfiable
 
-            blob = self._client().bucket(bucket).blob(name)
+            blob = self._calls.client().bucket(bucket).blob(name)
             if end is not None and end <= start:
                 blob.reload(timeout=left, retry=None)  # nothing to read, but is it there?
                 return b""
-            into = _Until(deadline)
+            into = Until(deadline)
             try:
                 blob.download_to_file(
                     into,
@@ -116,7 +103,7 @@ class GcsBlobs:
                 return b""
             return into.getvalue()
 
-        return self._repeat(f"read {path}", deadline, once)
+        return self._calls.repeat(f"read {path}", deadline, once)
 
     def list(self, prefix: str, *, after: str = "", timeout: float) -> list[Blob]:
         bucket, start = split_path(prefix, empty=True)
@@ -126,7 +113,7 @@ class GcsBlobs:
         found: builtins.list[Blob] = []
 
         def page(left: float, _: int) -> Any:
-            pages = self._client().list_blobs(
+            pages = self._calls.client().list_blobs(
                 bucket,
                 prefix=start,
                 start_offset=after.removeprefix(root) if after.startswith(root) else None,
@@ -138,7 +125,7 @@ class GcsBlobs:
             return next(pages.pages, ()), pages
 
         while True:
-            blobs, pages = self._repeat(f"list {prefix}", deadline, page)
+            blobs, pages = self._calls.repeat(f"list {prefix}", deadline, page)
             found += [_blob(bucket, blob) for blob in blobs]
             token = pages.next_page_token
             if not token:
@@ -148,29 +135,29 @@ class GcsBlobs:
         bucket, name = split_path(path)
 
         def once(left: float, _: int) -> None:
-            self._client().bucket(bucket).blob(name).delete(timeout=left, retry=None)
+            self._calls.client().bucket(bucket).blob(name).delete(timeout=left, retry=None)
 
         try:
-            self._repeat(f"delete {path}", time.monotonic() + timeout, once)
+            self._calls.repeat(f"delete {path}", time.monotonic() + timeout, once)
         except NotFound:
             return
 
     def clock(self, *, timeout: float) -> float:
-        now = self._offset.apply(time.monotonic())
+        now = self._calls.clock()
         if now is not None:
             return now
 
         def once(left: float, _: int) -> float:
             # Any answer carries the time, a refusal too.
-            client = self._client()
+            client = self._calls.client()
             address = f"{client.api_endpoint}/storage/v1/b/tpujob-clock?fields=name"
             client._http.get(address, timeout=left)
-            now = self._offset.apply(time.monotonic())
+            now = self._calls.clock()
             if now is None:
                 raise Transient("cannot ask the storage for its time: its answers carry none")
             return now
 
-        return self._repeat("ask the storage for its time", time.monotonic() + timeout, once)
+        return self._calls.repeat("ask the storage for its time", time.monotonic() + timeout, once)
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
         name, _ = split_path(bucket, empty=True)
@@ -179,7 +166,7 @@ class GcsBlobs:
             from google.api_core.exceptions import Conflict as Exists
             from google.api_core.exceptions import NotFound as Missing
 
-            client = self._client()
+            client = self._calls.client()
             try:
                 return client.get_bucket(name, timeout=left, retry=None)
             except Missing:
@@ -190,7 +177,7 @@ class GcsBlobs:
             except Exists:  # somebody was faster, or the name is taken elsewhere: look again
                 return client.get_bucket(name, timeout=left, retry=None)
 
-        found = self._repeat(f"use bucket gs://{name}", time.monotonic() + timeout, once)
+        found = self._calls.repeat(f"use bucket gs://{name}", time.monotonic() + timeout, once)
         gcs_bucket.check_location(found, region)
 
     def make_bucket(
@@ -203,132 +190,39 @@ class GcsBlobs:
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> BucketFacts:
-            found = self._client().get_bucket(name, timeout=left, retry=None)
+            found = self._calls.client().get_bucket(name, timeout=left, retry=None)
             if not adopt:
                 gcs_bucket.check_ours(found)
             if gcs_bucket.dress(found, log_days=log_days):
                 found.patch(timeout=left, retry=None, if_metageneration_match=found.metageneration)
             return gcs_bucket.facts(found)
 
-        return self._repeat(f"set up bucket gs://{name}", time.monotonic() + timeout, once)
+        return self._calls.repeat(f"set up bucket gs://{name}", time.monotonic() + timeout, once)
 
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
         """What is set of it. Raises NotFound; Refused when it is somebody else's."""
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> BucketFacts:
-            return gcs_bucket.facts(self._client().get_bucket(name, timeout=left, retry=None))
+            return gcs_bucket.facts(self._calls.client().get_bucket(name, timeout=left, retry=None))
 
-        return self._repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
+        return self._calls.repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
 
     def region(self, bucket: str, *, timeout: float) -> str:
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> str:
             # who may only use the objects may not read the bucket itself, but may read this of it
-            found = self._client()._connection.api_request(
+            found = self._calls.client()._connection.api_request(
                 method="GET", path=f"/b/{name}/storageLayout", timeout=left, retry=None
             )
             return str(found["location"]).lower()
 
-        return self._repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
+        return self._calls.repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
 
     def close(self) -> None:
         """End its connections. Safe to repeat; a later call opens new ones."""
-        with self._lock:
-            made, self._made = self._made, None
-        if made:
-            made.close()
-
-    # own
-
-    def _client(self) -> Any:
-        with self._lock:
-            if self._made is None:
-                self._made = self._new_client()
-            return self._made
-
-    def _new_client(self) -> Any:
-        from google.auth.credentials import AnonymousCredentials
-        from google.cloud import storage
-        from requests.adapters import HTTPAdapter
-
-        client: Any
-        if self._endpoint:
-            client = storage.Client(
-                self._project,
-                credentials=AnonymousCredentials(),
-                client_options={"api_endpoint": self._endpoint},
-            )
-            client._http.trust_env = False  # a proxy of the environment cannot reach loopback
-        else:
-            client = storage.Client(self._project)
-        # It would ask for every bucket's metadata from threads of its own, for traces that nobody has switched on.
-        client._bucket_metadata_cache = None
-        for scheme in ("http://", "https://"):
-            client._http.mount(scheme, HTTPAdapter(pool_maxsize=32))
-        client._http.hooks["response"].append(self._note_time)
-        return client
-
-    def _note_time(self, response: Any, *_: object, **__: object) -> None:
-        now, date = time.monotonic(), response.headers.get("Date")
-        if date:
-            server = parsedate_to_datetime(date).timestamp()
-            self._offset.observe(server, now - response.elapsed.total_seconds(), now)
-
-    def _repeat(
-        self, doing: str, deadline: float, call: Callable[[float, int], T], *, safe: bool = True
-    ) -> T:
-        """`call(seconds left, number of the try)` until it succeeds. Raises this project's errors only."""
-        attempt, pause, corrupt = 0, _PAUSES[0], False
-        while True:
-            try:
-                return call(max(deadline - time.monotonic(), 0.001), attempt)
-            except Exception as error:
-                translated = translate(error, doing)
-                if translated is None:
-                    raise
-                again = isinstance(translated, Transient) and safe
-                if isinstance(translated, Corrupted):
-                    again, corrupt = not corrupt, True
-                wait = pause * random.uniform(0.5, 1)  # noqa: S311, spreads tries
-                if not again or time.monotonic() + wait >= deadline:
-                    raise translated from error
-            time.sleep(wait)
-            attempt, pause = attempt + 1, min(pause * 2, _PAUSES[1])
-
-
-_LOGIN = f"run `{LOGIN}`"
-_FORBIDDEN = (
-    "the account needs a role on that bucket, such as roles/storage.admin of the project; "
-    "or the name is of somebody else's bucket, as all the world shares them"
-)
-
-
-class Corrupted(Transient):
-    """What arrived is not what was sent."""
-
-
-class Offset:
-    """The difference between the storage's clock and ours. A `Date` has whole seconds only, so each answer narrows it
-    down to an interval, and several to their common part."""
-
-    def __init__(self) -> None:
-        self._low, self._high = 0.0, 0.0
-        self._until = float("-inf")
-
-    def observe(self, date: float, sent: float, received: float) -> None:
-        """An answer that was made between `sent` and `received`, by our clock, says `date`."""
-        low, high = date - received, date + 1 - sent
-        if received < self._until:
-            common = max(low, self._low), min(high, self._high)
-            if common[0] <= common[1]:  # otherwise one of the clocks was set: begin anew
-                low, high = common
-        self._low, self._high, self._until = low, high, received + _CLOCK_AGE
-
-    def apply(self, now: float) -> float | None:
-        """The storage's time; None when the last answer is too long ago."""
-        return now + (self._low + self._high) / 2 if now < self._until else None
+        self._calls.close()
 
 
 def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
@@ -337,59 +231,6 @@ def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
     if not path.startswith("gs://") or not bucket or not (name or empty):
         raise BadRequest(f"{path!r} is no gs:// path of an object")
     return bucket, name
-
-
-def translate(error: Exception, doing: str) -> TpujobError | None:
-    """Our error for one of the vendor's, or of the network's; None: it is a bug, let it rise."""
-    import requests
-    import urllib3
-    from google.api_core import exceptions as api
-    from google.auth import exceptions as auth
-    from google.cloud.storage import exceptions as storage
-
-    said = "Cloud Storage does not answer" if _unreachable(error) else _first_line(error)
-    text = f"cannot {doing}: {said}"
-    if isinstance(error, TpujobError):
-        return error
-    if isinstance(error, storage.DataCorruption) or (
-        isinstance(error, api.BadRequest) and "doesn't match calculated" in str(error)
-    ):
-        return Corrupted(text)
-    if isinstance(error, api.NotFound):
-        return NotFound(text)
-    if isinstance(error, api.PreconditionFailed):
-        return Conflict(text)
-    if isinstance(error, api.Forbidden):
-        return Refused(text, cause=Cause.PERMISSION, hint=_FORBIDDEN)
-    if isinstance(error, api.Unauthorized):
-        return Refused(text, cause=Cause.PERMISSION, hint=_LOGIN)
-    if isinstance(error, auth.GoogleAuthError) and not (
-        error.retryable or isinstance(error, auth.TransportError)
-    ):
-        return Refused(text, cause=Cause.PERMISSION, hint=_LOGIN)
-    if isinstance(error, api.ServerError | api.TooManyRequests) or getattr(error, "code", 0) == 408:
-        return Transient(text)
-    if isinstance(error, api.ClientError):
-        return Refused(text, cause=Cause.BAD_SPEC)
-    network = requests.RequestException | urllib3.exceptions.HTTPError | auth.GoogleAuthError
-    if isinstance(error, network | storage.InvalidResponse | OSError):
-        return Transient(text)
-    return None
-
-
-def _unreachable(error: Exception) -> bool:
-    """Nothing listens there; the library's own text for that is a whole URL with its query."""
-    import requests
-    import urllib3
-
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    return isinstance(error, requests.ConnectionError) and isinstance(
-        reason, urllib3.exceptions.NewConnectionError
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
 def _blob(bucket: str, blob: Any) -> Blob:
@@ -401,23 +242,3 @@ def _blob(bucket: str, blob: Any) -> Blob:
         updated=blob.updated.timestamp(),
         metadata=metadata,
     )
-
-
-class _Until(io.BytesIO):
-    """Bytes on their way up or down, until a deadline: the library's own limit is for each piece, not for all."""
-
-    def __init__(self, deadline: float, data: bytes = b"") -> None:
-        super().__init__(data)
-        self._deadline = deadline
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        self._check()
-        return super().read(size)
-
-    def write(self, data: Any, /) -> int:
-        self._check()
-        return super().write(data)
-
-    def _check(self) -> None:
-        if time.monotonic() > self._deadline:
-            raise TimeoutError("time is up")

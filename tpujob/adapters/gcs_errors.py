@@ -1,0 +1,71 @@
+"""What the errors of Cloud Storage, of its library and of the network below mean in ours."""
+# The library has no types.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from tpujob.domain.model import Cause
+from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
+
+_LOGIN = f"run `{LOGIN}`"
+_FORBIDDEN = (
+    "the account needs a role on that bucket, such as roles/storage.admin of the project; "
+    "or the name is of somebody else's bucket, as all the world shares them"
+)
+
+
+class Corrupted(Transient):
+    """What arrived is not what was sent."""
+
+
+def translate(error: Exception, doing: str) -> TpujobError | None:
+    """Our error for one of the vendor's, or of the network's; None: it is a bug, let it rise."""
+    import requests
+    import urllib3
+    from google.api_core import exceptions as api
+    from google.auth import exceptions as auth
+    from google.cloud.storage import exceptions as storage
+
+    said = "Cloud Storage does not answer" if _unreachable(error) else _first_line(error)
+    text = f"cannot {doing}: {said}"
+    if isinstance(error, TpujobError):
+        return error
+    if isinstance(error, storage.DataCorruption) or (
+        isinstance(error, api.BadRequest) and "doesn't match calculated" in str(error)
+    ):
+        return Corrupted(text)
+    if isinstance(error, api.NotFound):
+        return NotFound(text)
+    if isinstance(error, api.PreconditionFailed):
+        return Conflict(text)
+    if isinstance(error, api.Forbidden):
+        return Refused(text, cause=Cause.PERMISSION, hint=_FORBIDDEN)
+    if isinstance(error, api.Unauthorized):
+        return Refused(text, cause=Cause.PERMISSION, hint=_LOGIN)
+    if isinstance(error, auth.GoogleAuthError) and not (
+        error.retryable or isinstance(error, auth.TransportError)
+    ):
+        return Refused(text, cause=Cause.PERMISSION, hint=_LOGIN)
+    if isinstance(error, api.ServerError | api.TooManyRequests) or getattr(error, "code", 0) == 408:
+        return Transient(text)
+    if isinstance(error, api.ClientError):
+        return Refused(text, cause=Cause.BAD_SPEC)
+    network = requests.RequestException | urllib3.exceptions.HTTPError | auth.GoogleAuthError
+    if isinstance(error, network | storage.InvalidResponse | OSError):
+        return Transient(text)
+    return None
+
+
+def _unreachable(error: Exception) -> bool:
+    """Nothing listens there; the library's own text for that is a whole URL with its query."""
+    import requests
+    import urllib3
+
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    return isinstance(error, requests.ConnectionError) and isinstance(
+        reason, urllib3.exceptions.NewConnectionError
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
