@@ -35,11 +35,19 @@ def _parse_fields(text: str) -> tuple[dict[str, Json], str]:
             for part in reversed(path.split("/")):
                 inner = {part: inner}
             text = text[len(path) + 1 :].lstrip()
-        tree[name] = inner
+        tree[name] = _both(tree[name], inner) if name in tree else inner
         if not text.startswith(","):
             break
         text = text[1:]
     return tree, text
+
+
+def _both(one: Mapping[str, Json], other: Mapping[str, Json]) -> dict[str, Json]:
+    """What either asks for: `items/name,items/size` is `items(name,size)`, and no parts at all are the whole."""
+    if not one or not other:
+        return {}
+    shared = {name: _both(one[name], other[name]) for name in one if name in other}
+    return {**one, **other, **shared}
 
 
 def _prune(value: Json, tree: Mapping[str, Json]) -> Json:

@@ -195,8 +195,8 @@ async def split_related(
     content_type: str, chunks: AsyncIterator[bytes]
 ) -> tuple[dict[str, Json], str, AsyncIterator[bytes]]:
     """A `multipart/related` body: the resource, the content's type, and the content, which goes on streaming.
-    Line ends may be CRLF or LF, as clients differ."""
-    match = re.search(r'boundary="?([^";,]{1,200})"?', content_type)
+    Line ends may be CRLF or LF, and the boundary in either kind of quotes, as clients differ."""
+    match = re.search(r"""boundary=["']?([^"';,]{1,200})""", content_type)
     if not match:
         raise invalid("A multipart upload names its boundary.")
     mark = b"--" + match[1].strip().encode("latin-1")
