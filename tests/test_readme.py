@@ -75,7 +75,7 @@ def reader(tmp_path: Path) -> Iterator[LocalStack]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_its_commands_can_be_typed_one_after_the_other(reader: LocalStack) -> None:
     for command in COMMANDS:
         deadline = time.monotonic() + 90

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 120.0  #: seconds until a condition that must come counts as never
+PATIENCE = 240.0  #: seconds until a condition that must come counts as never
 
 
 class LocalStack:

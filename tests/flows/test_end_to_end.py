@@ -14,7 +14,7 @@ import pytest
 
 from tests.flows.local_stack import LocalStack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 COUNT = "for i in $(seq 1 600); do echo count $i; sleep 0.2; done"
 

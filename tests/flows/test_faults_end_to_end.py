@@ -9,7 +9,7 @@ import pytest
 
 from tests.flows.local_stack import LocalStack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATIENT = 300.0  #: seconds until what JAX takes part in counts as stuck
 COUNT = "for i in $(seq 1 600); do echo count $i; sleep 0.2; done"

@@ -19,7 +19,7 @@ from tests.web.test_door import ask
 from tests.web.test_tick import ACCOUNT, URL, claims, token
 
 _ = firestore_endpoint
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 #: the first attempt goes on until it is told to stop, the second one ends well
 PROGRAM = """

@@ -14,7 +14,7 @@ import pytest
 
 from tests.flows.local_stack import LocalStack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 KILLS = 20
 PROGRAM = "echo host $TPUJOB_HOST started; for i in $(seq 1 150); do sleep 0.1; done; echo finished"

@@ -45,7 +45,7 @@ class Offers:
         known = self.refused.get(key)
         if known is None:
             self.refused[key] = [1, at, 0.0]
-        elif slice.requested_at >= known[1]:
+        elif slice.requested_at > known[1]:  # else it was out already when that was told
             self.refused[key] = [known[0] + 1, at, 0.0]
 
     def _asked(self, key: tuple[str, str], job: Job, slice: Slice, at: float) -> None:
