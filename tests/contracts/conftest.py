@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts import firestore_emulator
+from tests.contracts.google_server import GoogleServer, healthy
 from tests.emulator.tpu_rig import PROJECT, Cloud
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 
@@ -25,6 +26,15 @@ def slices(cloud: Cloud) -> Iterator[CloudTpuSlices]:
     made = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
     yield made
     made.close()
+
+
+@pytest.fixture
+def google() -> Iterator[GoogleServer]:
+    """Google's other APIs, of a project in which all is well."""
+    server = healthy()
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -36,14 +36,6 @@ def _cloud() -> Iterator[Cloud]:
     made.stop()
 
 
-@pytest.fixture(name="google")
-def _google() -> Iterator[GoogleServer]:
-    server = g.healthy()
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture(name="look")
 def _look(google: GoogleServer, cloud: Cloud) -> Any:
     def look(wants: Wants = WANTS) -> Seen:

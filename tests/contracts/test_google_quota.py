@@ -31,14 +31,6 @@ def _cloud() -> Iterator[Cloud]:
     made.stop()
 
 
-@pytest.fixture(name="google")
-def _google() -> Iterator[GoogleServer]:
-    server = g.healthy()
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture(name="rest")
 def _rest(google: GoogleServer) -> Iterator[GoogleRest]:
     made = GoogleRest(g.PROJECT, endpoint=google.url)

@@ -24,7 +24,7 @@ from tpujob.domain.checkup.access import (
     needed_services,
 )
 from tpujob.domain.checkup.cloud import Seen
-from tpujob.domain.checkup.network import Network, Rule, Subnetwork, network_name
+from tpujob.domain.checkup.network import Network, Rule, Subnetwork, last_part, network_name
 from tpujob.domain.checkup.places import Addresses, Bucket
 from tpujob.domain.checkup.words import Grant, NotSeen, Wants
 from tpujob.errors import TpujobError
@@ -152,7 +152,7 @@ class _Looks:
 
     def _project(self) -> Project:
         found = self._google.get(_MANAGER, f"v3/projects/{self._wants.project}")
-        number = _last(text(found, "name"))
+        number = last_part(text(found, "name"))
         return Project(text(found, "projectId"), number, found.get("state", "ACTIVE") == "ACTIVE")
 
     def _services(self) -> frozenset[str]:
@@ -164,7 +164,7 @@ class _Looks:
             names=[f"projects/{project}/services/{name}" for name in names],
         )
         on = [one for one in found["services"] if one.get("state") == "ENABLED"]
-        return frozenset(_last(text(one, "name")) for one in on)
+        return frozenset(last_part(text(one, "name")) for one in on)
 
     def _permissions(self) -> frozenset[str]:
         """Google refuses the whole question for one permission that no project has; that all of these can be asked
@@ -221,18 +221,18 @@ class _Looks:
     # Its network
 
     def _network(self) -> Network:
-        of = f"{self._network_project()}/global/networks/{_last(network_name(self._wants))}"
+        of = f"{self._network_project()}/global/networks/{last_part(network_name(self._wants))}"
         return Network(auto=bool(self._google.get(_COMPUTE, of).get("autoCreateSubnetworks")))
 
     def _subnetwork(self, region: str) -> Subnetwork:
         """The one that the context names; else that of an auto mode network, else any of the network."""
-        network = _last(network_name(self._wants))
-        wanted = _last(self._wants.subnetwork)
+        network = last_part(network_name(self._wants))
+        wanted = last_part(self._wants.subnetwork)
         of = f"{self._network_project()}/regions/{region}"
         there = [
             one
             for one in self._google.pages(_COMPUTE, f"{of}/subnetworks", "items")
-            if _last(text(one, "network")) == network and wanted in ("", one["name"])
+            if last_part(text(one, "network")) == network and wanted in ("", one["name"])
         ]
         if not there:
             raise Missing(f"{region} has no such subnetwork", cause="BAD_SPEC")
@@ -243,18 +243,18 @@ class _Looks:
         def ask() -> bool:
             routers = self._google.pages(_COMPUTE, f"{of}/routers", "items")
             return any(
-                _last(text(one, "network")) == network and one.get("nats") for one in routers
+                last_part(text(one, "network")) == network and one.get("nats") for one in routers
             )
 
         return False if self._wants.external_ips else _unless_unseen(ask)
 
     def _rules(self) -> list[Rule]:
-        network = _last(network_name(self._wants))
+        network = last_part(network_name(self._wants))
         found = self._google.pages(_COMPUTE, f"{self._network_project()}/global/firewalls", "items")
         return [
             _rule(one)
             for one in found
-            if _last(text(one, "network")) == network
+            if last_part(text(one, "network")) == network
             and one.get("direction", "INGRESS") == "INGRESS"
             and not one.get("disabled")
         ]
@@ -325,7 +325,3 @@ def _ports(entries: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, int]]:
 
 def _bucket_name(url: str) -> str:
     return url.removeprefix("gs://").partition("/")[0]  # it may be a folder of one
-
-
-def _last(name: str) -> str:
-    return name.rpartition("/")[2]

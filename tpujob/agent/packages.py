@@ -12,6 +12,7 @@ import time
 from typing import Dict, Optional, Tuple
 
 from tpujob.agent.base import Note
+from tpujob.agent.processes import command_of
 
 #: those of dpkg and apt; another list by TPUJOB_PACKAGE_LOCKS
 LOCKS = (
@@ -74,8 +75,5 @@ def _holder() -> Optional[Tuple[str, str]]:
 
 
 def _name(pid: str) -> str:
-    try:
-        with open("/proc/%s/comm" % pid, encoding="utf-8", errors="replace") as file:
-            return "%s (pid %s)" % (file.read().strip(), pid)
-    except OSError:
-        return "pid %s" % pid
+    command = command_of(int(pid))
+    return "%s (pid %s)" % (command, pid) if command else "pid %s" % pid

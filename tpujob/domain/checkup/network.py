@@ -64,10 +64,10 @@ def check_way_out(wants: Wants, region: str, seen: Subnetwork | NotSeen | None) 
     if isinstance(seen, NotSeen):
         return unknown(name, seen)
     called = wants.subnetwork or network_name(wants)
-    of = f"{_last(called)} --region={region} --project {wants.project}"
+    of = f"{last_part(called)} --region={region} --project {wants.project}"
     if seen is None:
         cure = (
-            f"gcloud compute networks subnets create {of} --network={_last(network_name(wants))} "
+            f"gcloud compute networks subnets create {of} --network={last_part(network_name(wants))} "
             "--range=10.77.0.0/20 --enable-private-ip-google-access"
         )
         return fail(name, f"there is no subnetwork {called} in {region}", cure)
@@ -83,7 +83,7 @@ def check_way_out(wants: Wants, region: str, seen: Subnetwork | NotSeen | None) 
         what = "hosts reach Google alone: nothing can be installed from elsewhere, as Cloud NAT is missing"
         of = f"--region={region} --project {wants.project}"
         cure = (
-            f"gcloud compute routers create tpujob --network={_last(network_name(wants))} {of} && "
+            f"gcloud compute routers create tpujob --network={last_part(network_name(wants))} {of} && "
             f"gcloud compute routers nats create tpujob --router=tpujob {of} "
             "--auto-allocate-nat-external-ips --nat-all-subnet-ip-ranges"
         )
@@ -94,7 +94,7 @@ def check_way_out(wants: Wants, region: str, seen: Subnetwork | NotSeen | None) 
 def check_ssh(wants: Wants, rules: Sequence[Rule] | NotSeen) -> Finding:
     """That the firewall lets the backend in, the way the context has chosen."""
     name = "SSH"
-    network = _last(network_name(wants))
+    network = last_part(network_name(wants))
     if wants.ssh == "internal":
         what = (
             f"hosts are reached inside {network} only, so the backend must run on a machine there"
@@ -184,5 +184,6 @@ def _within(inner: str, outer: str) -> bool:
     return False
 
 
-def _last(name: str) -> str:
+def last_part(name: str) -> str:
+    """What a resource is called, without where it lies."""
     return name.rpartition("/")[2]
