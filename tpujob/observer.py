@@ -14,11 +14,13 @@ from tpujob.domain.endings import best_progress
 from tpujob.domain.model import (
     Circuit,
     Job,
+    Present,
     Progress,
     Report,
     Seen,
     Silence,
     SliceSeen,
+    SliceState,
     State,
     Unknown,
 )
@@ -49,6 +51,7 @@ class Live:
     probed_at: float = 0.0
     #: hosts that do not answer over SSH: since when, and how often they were asked
     dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
+    leaving: set[str] = field(default_factory=set[str])  #: slices whose deletion was seen to go on
 
     def meet(self, trouble: str, now: float, *, looking: bool) -> None:
         """Remember what is in the way, and since when. Empty: nothing of that kind is any more."""
@@ -57,6 +60,15 @@ class Live:
             self.trouble, self.looking = trouble, looking
         elif self.looking is looking:
             self.trouble = ""
+
+    def watch_leaving(self, slices: Mapping[str, SliceSeen]) -> None:
+        """What is being deleted stays so while it is out of sight; what is there again was not deleted after all."""
+        for name, seen in slices.items():
+            if isinstance(seen, Present) and seen.state is SliceState.DELETING:
+                self.leaving.add(name)
+            elif isinstance(seen, Present):
+                self.leaving.discard(name)
+        self.leaving &= slices.keys()
 
 
 #: states in which the newest attempt's reports say something
@@ -92,6 +104,7 @@ class Observer:
         now = self.clock.now()
         live.meet(unseen[0] if unseen else "", now, looking=True)
         since = now if live.readable_since is None else live.readable_since
+        live.watch_leaving(slices)
         silent = self._probe(job, reports, live) if reports and job.slice else {}
         return Seen(
             slices=slices,
@@ -99,6 +112,7 @@ class Observer:
             readable_for=now - since,
             silent=silent,
             report_every=self.report_every,
+            leaving=frozenset(live.leaving),
             circuits=self.circuits() if job.state in _ASKING else {},
         )
 

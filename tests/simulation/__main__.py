@@ -139,12 +139,14 @@ def replay_point(text: str) -> int:
     return 1 if violation else 0
 
 
-def play_points(most: int, processes: int) -> int:
-    """How many of them violated something."""
+def play_points(most: int, processes: int) -> tuple[int, int]:
+    """How many were played, and how many of them violated something."""
+    if not most:
+        return 0, 0
     every = [p for name in SCENARIOS for p in killpoints.some(name, most)]
     bad = [text for text in many("points", point, every, processes) if text]
     print(f"{len(every)} kill points of {len(SCENARIOS)} stories, {len(bad)} violations")
-    return len(bad)
+    return len(every), len(bad)
 
 
 def main() -> int:
@@ -154,7 +156,7 @@ def main() -> int:
     parser.add_argument("--fresh", type=float, default=0.0, help="the part that is new each time")
     parser.add_argument("--points", type=int, default=240, help="of each story, at most (240)")
     parser.add_argument("--seed", type=int, help="replay one and print its whole log")
-    parser.add_argument("--point", help="replay a kill point: STORY:EFFECT:before|after|cancel")
+    parser.add_argument("--point", help="replay a point: STORY:EFFECT:before|after|pause|cancel")
     parser.add_argument("--short", action="store_true", help="of the seed that is replayed")
     off = "faults left out, with commas: " + ", ".join(RATES)
     parser.add_argument("--off", default="", help=off)
@@ -175,11 +177,13 @@ def main() -> int:
     print(detection(done))
     if fresh:
         print(f"fresh seeds: --first {min(fresh)} --seeds {len(fresh)}")
-    bad_points = play_points(given.points, given.processes) if given.points else 0
+    points, bad_points = play_points(given.points, given.processes)
     violating = sorted((r.seed for r in done if r.violation), key=lambda seed: seed.number)
     for seed in violating[:SHOWN]:
         explain(seed)
-    return 1 if violating or bad_points else 0
+    failed = len(violating) + bad_points
+    print(f"simulation: {len(done) + points - failed} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -110,6 +110,10 @@ class Cloud:
         if machine is None or now >= machine.deleting_at:
             return
         self.sim.note(f"deleting {slice.name}")
+        if machine.survives:
+            machine.survives -= 1
+            machine.absent = (now, now + 40.0)
+            return
         if world.hit("delete_fails"):
             return  # accepted; the operation fails later, and the slice stays as it is
         machine.deleting_at = now

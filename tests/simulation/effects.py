@@ -38,7 +38,8 @@ class Effects:
         self.random = sim.random("effects")
         self.calm = False  #: no fault any more
         self.kill: Callable[[], None] = lambda: None  #: ends the process that runs now
-        self.kill_at: tuple[int, str] | None = None  #: (effect number, "before" or "after")
+        #: (effect number, "before" or "after": a kill; "pause": longer than a lease)
+        self.strike_at: tuple[int, str] | None = None
         self.writes: list[int] = []  #: the numbers of the effects that change something
         self.at: dict[
             int, Callable[[], None]
@@ -87,7 +88,10 @@ class Effects:
             raise Transient(f"{name}: deadline exceeded")
         result = do()
         self._maybe_kill("after", number, name, about)
-        if self.hits("pause"):  # the reply is there; what it is used for comes late
+        if self.hits("pause") or self.strike_at == (
+            number,
+            "pause",
+        ):  # the reply is there; what it is used for comes late
             self._pause("after", name, about)
             return result
         if not store and self.hits("slow"):
@@ -104,7 +108,7 @@ class Effects:
         return 0.05 if self.random.random() < 0.7 else self.random.expovariate(1.0)
 
     def _maybe_kill(self, side: str, number: int, name: str, about: str) -> None:
-        planned = self.kill_at == (number, side)
+        planned = self.strike_at == (number, side)
         if self.sim.me.process is None or not (self.hits(f"kill_{side}") or planned):
             return
         self.counts.kills += 1

@@ -13,7 +13,7 @@ from tests.simulation.sim import Violation
 class Point:
     scenario: str
     effect: int
-    what: str  #: `before`, `after`: a kill; `cancel`: a user's
+    what: str  #: `before`, `after`: a kill; `pause`: a long one; `cancel`: a user's
 
     def play(self) -> Violation | None:
         scenario = SCENARIOS[self.scenario]
@@ -22,7 +22,7 @@ class Point:
             if self.what == "cancel":
                 tell(scenario, cancel_at=self.effect)
             else:
-                tell(scenario, kill_at=(self.effect, self.what))
+                tell(scenario, strike_at=(self.effect, self.what))
         except Violation as error:
             return error
         finally:
@@ -34,9 +34,14 @@ class Point:
 
 
 def points(scenario: str) -> list[Point]:
-    """All of them. Between two effects that change something, one point is as good as another."""
-    effects = tell(SCENARIOS[scenario]).effects.writes
-    return [Point(scenario, e, what) for e in effects for what in ("before", "after", "cancel")]
+    """All of them. Between two effects that change something, one kill is as good as another; but not one pause, where
+    another backend goes on in the meantime: what was seen before it is old after it."""
+    told, alone = tell(SCENARIOS[scenario]).effects, SCENARIOS[scenario].backends == 1
+    pauses = told.writes if alone else range(1, told.counts.effects + 1)
+    return [
+        *(Point(scenario, e, what) for e in told.writes for what in ("before", "after", "cancel")),
+        *(Point(scenario, e, "pause") for e in pauses),
+    ]
 
 
 def some(scenario: str, most: int) -> list[Point]:

@@ -34,6 +34,7 @@ class Machine:
     repair: tuple[float, float] = (math.inf, math.inf)
     absent: tuple[float, float] = (0.0, 0.0)  #: lists miss it
     found: bool = False  #: seen since they did
+    survives: int = 0  #: so many deletions are accepted and fail, while looks miss it for a moment
     deleting_at: float = math.inf
     gone_at: float = math.inf
     down: dict[int, float] = field(default_factory=dict)  #: host -> unreachable over SSH until

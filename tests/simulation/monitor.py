@@ -128,7 +128,7 @@ class Monitor:
         """I5, I12: no healthy attempt is ended without a reason that the ledger confirms."""
         attempt = before.attempt
         if event.kind is EventKind.SLICE_GONE:
-            return
+            self._gone(job, str(event.data["slice"]))
         if event.kind not in _ENDS or attempt is None or before.slice is None:
             return
         machine = self.world.machines.get(attempt.slice)
@@ -150,6 +150,14 @@ class Monitor:
         reported = any(p.told_at <= self.sim.now for p in programs)
         if by_slice and isinstance(seen, Unknown) and not reported:
             self.broken("I12", job.id, f"decided unseen: {event.text}")
+
+    def _gone(self, job: Job, name: str) -> None:
+        """I2: what is there is not called gone. (A request that was never ready may have been missed once; it has no
+        program, and is the sweep's.)"""
+        machine = self.world.machines.get(name)
+        was_ready = any(s.name == name and s.ready_at is not None for s in job.slices)
+        if machine and was_ready and self.sim.now < machine.deleting_at:
+            self.broken("I2", job.id, f"{name} is there, and was called gone")
 
     def _programs(self, slice: str, job_id: str, attempt: int) -> list[Program]:
         for machine in self.world.of_job.get(job_id, ()):

@@ -11,6 +11,7 @@ from tests.simulation.mishaps import Mishaps
 from tests.simulation.plans import Work
 from tests.simulation.play import Play
 from tests.simulation.profile import RATES, Profile
+from tests.simulation.programs import BEAT
 from tests.simulation.sim import EPOCH, Process, Violation
 from tests.simulation.users import spec
 from tpujob.domain.model import State
@@ -31,12 +32,13 @@ class Scenario:
     ends: State = State.SUCCEEDED
     backends: int = 1
     work: Work = field(default_factory=Work)
+    stall: str = "5m"
 
 
 def tell(
     scenario: Scenario,
     *,
-    kill_at: tuple[int, str] | None = None,
+    strike_at: tuple[int, str] | None = None,
     cancel_at: int | None = None,
     seed: int = 0,
 ) -> Play:
@@ -46,10 +48,10 @@ def tell(
 
     def script(play: Play) -> None:
         play.world.work[JOB] = scenario.work
-        play.effects.kill_at = kill_at
+        play.effects.strike_at = strike_at
         if cancel_at is not None:
             play.effects.at[cancel_at] = lambda: ask(play, lambda api: api.cancel(JOB))
-        submit(play)
+        submit(play, scenario.stall)
         scenario.script(play)
 
     play = Play(seed, profile, script)
@@ -85,9 +87,9 @@ def ask(play: Play, verb: Callable[[Jobs], object]) -> None:
     play.sim.spawn(lambda: user.insist(verb), Process("user"))
 
 
-def submit(play: Play) -> None:
+def submit(play: Play, stall: str) -> None:
     wanted = spec(1, play.sim.random("spec"))
-    wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": "5m"}}
+    wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": stall}}
     ask(play, lambda api: api.create(wanted, user="ada", idempotency_key="key"))
 
 
@@ -149,9 +151,48 @@ def _hangs(play: Play, machine: Machine) -> None:
             program.exit_at = math.inf
 
 
+def _half_done(play: Play, machine: Machine) -> None:
+    _hangs(play, machine)
+    for program in machine.running(play.sim.now):
+        if program.host == 0:
+            program.end(play.sim.now, 0)
+
+
+def _frozen(play: Play, machine: Machine) -> None:
+    """Its hosts stand still, agents and all, for longer than its program may; and thaw just after a report was due, so
+    that the next look finds them idle for long, and looked at once."""
+    for run in machine.runs:
+        since = min(p.started for p in run.programs.values())
+        beats = (play.sim.now + 270 - since) // BEAT
+        run.pause, run.frozen = (play.sim.now, since + beats * BEAT + 1), True
+
+
 def _crashes(play: Play, machine: Machine) -> None:
     for program in machine.running(play.sim.now):
         program.end(play.sim.now + program.host, 76 if program.host else 1)
+
+
+def _cut_off(play: Play, machine: Machine) -> None:
+    """Its programs run on, and nobody hears of them. Its deletion fails, unseen."""
+    machine.blocked.append((play.sim.now, math.inf))
+    machine.down = dict.fromkeys(range(machine.hosts), math.inf)
+    machine.survives = 1
+
+
+def _missed_twice(play: Play, machine: Machine) -> None:
+    """For a moment, and five minutes later again; the cloud does not answer in between."""
+    now, away = play.sim.now, play.world.cloud_outage
+    machine.absent = (now, now + 20)
+
+    def later() -> None:
+        away.until, machine.absent = now + 300, (now + 300, now + 320)
+
+    play.sim.after(20, later)
+
+
+def _deaf(play: Play, machine: Machine) -> None:
+    """No SSH: whoever wants to stop its programs has to wait."""
+    machine.down = dict.fromkeys(range(machine.hosts), play.sim.now + 3600)
 
 
 def _bad_machine(play: Play) -> None:
@@ -194,7 +235,21 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("the same, and nobody replays it", _bad_machine, work=Work(120, contract=False)),
         Scenario("the maths breaks", nothing, ends=_FAILED, work=Work(30, contract=False, maths=8)),
         Scenario("a suspected machine is refused", _suspected),
+        Scenario(
+            "wrong numbers, and nobody can stop them",
+            both(_bad_machine, at(_S.RUNNING, _deaf)),
+            work=Work(120, contract=False),
+        ),
+        Scenario("cut off, and its deletion fails unseen", at(_S.RUNNING, _cut_off)),
+        Scenario("missed twice, minutes apart", at(_S.RUNNING, _missed_twice), work=Work(120)),
         Scenario("hangs", at(_S.RUNNING, _hangs)),
+        Scenario("a host ends, and the others wait for it", at(_S.RUNNING, _half_done)),
+        Scenario(
+            "frozen, and thaws",
+            at(_S.RUNNING, _frozen, then=60.0),
+            work=Work(60, contract=False),
+            stall="2m",
+        ),
         Scenario("crashes once", at(_S.RUNNING, _crashes)),
         Scenario("a host dies", at(_S.RUNNING, lambda p, m: Mishaps(p.world).kill_host(m))),
         Scenario(

@@ -6,12 +6,11 @@ gone: so it goes as soon as another slice is there, or will not be there soon.
 
 from __future__ import annotations
 
-from tpujob.domain.lifecycle import event
+from tpujob.domain import absence
+from tpujob.domain.looks import look_at
 from tpujob.domain.model import (
     Absent,
     Decision,
-    DeleteSlice,
-    EventKind,
     Job,
     Present,
     Seen,
@@ -20,7 +19,6 @@ from tpujob.domain.model import (
     SliceState,
     State,
     StopProgram,
-    Unknown,
     Wish,
 )
 from tpujob.domain.spec import stored
@@ -32,20 +30,18 @@ STOP_PATIENCE = 90.0
 
 #: states in which a slice carries no program any more
 LOST = frozenset({SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPED})
+_NO_USE = LOST | {SliceState.DELETING}
 
 
 def give_back(job: Job, seen: Seen, now: float) -> Decision | None:
     """What a condemned slice needs next: its program stopped, then its end, then a look that it is gone."""
     for one in job.condemned:
-        look = seen.slices.get(one.name, Unknown("not looked at"))
-        if isinstance(look, Absent) and one.delete_asked_at is not None:
-            gone = event(job, EventKind.SLICE_GONE, now, f"{one.name} is gone", slice=one.name)
-            return Decision(gone, wake_in=0)
-        if isinstance(look, Present) and look.state is SliceState.DELETING:
-            continue
+        look = look_at(one, seen)
         if one.delete_asked_at is not None or _may_go(job, one, look, now):
-            return Decision(action=DeleteSlice(one.name), wake_in=5)
-        if not one.stopped:
+            step = absence.leaving(job, one, seen, now)
+            if step.event or step.action:
+                return step
+        elif not one.stopped:
             return Decision(action=StopProgram(one.name), wake_in=2)
     return None
 
@@ -54,7 +50,7 @@ def _may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
     """Whether keeping a condemned slice serves nothing any more: another one is there, or will not be soon."""
     age = now - (one.condemned_at or now)
     replaced = one is not job.condemned[-1]
-    lost = isinstance(look, Absent) or (isinstance(look, Present) and look.state in LOST)
+    lost = isinstance(look, Absent) or (isinstance(look, Present) and look.state in _NO_USE)
     unstoppable = not one.stopped and age > STOP_PATIENCE + stored(job.spec).stop_grace
     wanted = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is Wish.RUN
     queued = job.state is State.PROVISIONING and now - job.state_since > QUEUED

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from tpujob.domain import endings, triage
+from tpujob.domain import absence, endings, triage
 from tpujob.domain.acquire import provisioning, queued
 from tpujob.domain.condemned import LOST, STOP_PATIENCE, give_back, is_condemned, still_running
-from tpujob.domain.interrupts import ended, in_touch, interrupted, missing, note_missing, stalled
+from tpujob.domain.interrupts import ended, in_touch, interrupted, stalled
 from tpujob.domain.lifecycle import event
 from tpujob.domain.looks import host_count, reports_of, serving, soon
 from tpujob.domain.model import (
@@ -32,7 +32,6 @@ from tpujob.domain.model import (
     Report,
     Result,
     Seen,
-    SliceState,
     StartProgram,
     State,
     StopProgram,
@@ -73,10 +72,14 @@ def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | N
             return event(job, _E.CONDEMNED_STOPPED, now, text, slice=name)
         case StopProgram(""), Done() if job.state is State.HOLDING and not job.stopped:
             return event(job, _E.PROGRAM_STOPPED, now, endings.held_text(job))
-        case DeleteSlice(name), Done() if job.state is State.RELEASING or is_condemned(job, name):
+        case DeleteSlice(name), Done() if not _delete_asked(job, name):
             return event(job, _E.DELETE_ASKED, now, f"{name} is being deleted", slice=name)
         case _:
             return None
+
+
+def _delete_asked(job: Job, name: str) -> bool:
+    return any(s.name == name and s.delete_asked_at is not None for s in job.slices)
 
 
 # One function for each state -----------------------------------------------------------------------------------------
@@ -149,11 +152,11 @@ def _holding(job: Job, seen: Seen, now: float) -> Decision:
     if isinstance(slice_seen, Present) and slice_seen.state in LOST:
         text = f"{endings.slice_name(job)} was lost while it was held: {slice_seen.state}"
         return endings.release(job, now, text, then=State.CANCELLED, cause=Cause.CANCELLED)
-    if isinstance(slice_seen, Absent):
-        gone = missing(job, now)
-        if not gone:
-            return Decision(note_missing(job, now), wake_in=15)
-        return endings.release(job, now, gone, then=State.CANCELLED, cause=Cause.CANCELLED)
+    if isinstance(slice_seen, Absent) and job.slice:
+        if not absence.missing_twice(job.slice, now):
+            return absence.look_again(job, job.slice, now)
+        text = absence.vanished(job.slice)
+        return endings.release(job, now, text, then=State.CANCELLED, cause=Cause.CANCELLED)
     if job.wish is Wish.RUN and still_running(job):
         return Decision(wake_in=2)
     if job.wish is Wish.RUN:
@@ -173,15 +176,9 @@ def _holding(job: Job, seen: Seen, now: float) -> Decision:
 
 
 def _releasing(job: Job, seen: Seen, now: float) -> Decision:
-    for one in (s for s in job.slices if s.gone_at is None):
-        match seen.slices.get(one.name, Unknown("not looked at")):
-            case Absent() if one.delete_asked_at is not None:
-                gone = event(job, _E.SLICE_GONE, now, f"{one.name} is gone", slice=one.name)
-                return Decision(gone, wake_in=0)
-            case Present(SliceState.DELETING) if one.delete_asked_at is not None:
-                return Decision(wake_in=soon(job, now))
-            case _:
-                return Decision(action=DeleteSlice(one.name), wake_in=soon(job, now))
+    held = next((s for s in job.slices if s.gone_at is None), None)
+    if held:
+        return absence.leaving(job, held, seen, now)
     return Decision(endings.arrive(job, seen.circuits, now), wake_in=0)
 
 

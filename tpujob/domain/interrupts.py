@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpujob.domain import endings, stall, triage
+from tpujob.domain import absence, endings, stall, triage
 from tpujob.domain.condemned import LOST
-from tpujob.domain.lifecycle import event
 from tpujob.domain.looks import host_count, reports_of, serving
 from tpujob.domain.model import (
     Absent,
     Cause,
     Decision,
-    Event,
     EventKind,
     Job,
     Outcome,
@@ -28,8 +26,6 @@ from tpujob.domain.model import (
 )
 from tpujob.domain.spec import stored
 
-#: an absent slice is believed gone only when a second look, this many seconds later, agrees
-SECOND_LOOK = 60.0
 #: a report that is late by no more than this many seconds comes from a host that still lives
 LATE = 5.0
 
@@ -49,17 +45,14 @@ def interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
             reports = reports_of(seen)
             lost = _lost_slice(job, slice_seen, reports)
             return Decision(endings.end_attempt(job, lost, reports, now), wake_in=0)
-        case Absent():
-            gone = missing(job, now)
-            if not gone:
-                return Decision(note_missing(job, now), wake_in=15)
-            cause = Cause.PREEMPTED if slice and slice.pricing == "spot" else Cause.LOST_CONTACT
-            lost = triage.End(Outcome.INTERRUPTED, cause, None, gone)
+        case Absent() if slice:
+            if not absence.missing_twice(slice, now):
+                return absence.look_again(job, slice, now)
+            cause = Cause.PREEMPTED if slice.pricing == "spot" else Cause.LOST_CONTACT
+            lost = triage.End(Outcome.INTERRUPTED, cause, None, absence.vanished(slice))
             return Decision(endings.end_attempt(job, lost, reports_of(seen), now), wake_in=0)
-        case Present() if slice and slice.missing_since is not None:
-            return Decision(
-                event(job, _E.SLICE_FOUND, now, f"{slice.name} is there again"), wake_in=1
-            )
+        case Present() if slice and (found := absence.note_found(job, slice, now)):
+            return Decision(found, wake_in=1)
         case _:
             return None
 
@@ -91,26 +84,7 @@ def stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Deci
 def in_touch(job: Job, seen: Seen) -> bool:
     """Whether silence is the hosts' own: the cloud answers, and the storage has for a while. After an outage of it
     every report is old, and hosts get the time to write anew."""
-    return isinstance(serving(job, seen), Present) and seen.readable_for >= SECOND_LOOK
-
-
-def missing(job: Job, now: float) -> str:
-    """Why an absent slice is believed gone; empty: look again."""
-    since = job.slice.missing_since if job.slice else None
-    if since is None or now - since < SECOND_LOOK:
-        return ""
-    return f"{endings.slice_name(job)} is gone, deleted outside tpujob or lost"
-
-
-def note_missing(job: Job, now: float) -> Event | None:
-    if job.slice and job.slice.missing_since is not None:
-        return None
-    return event(
-        job,
-        _E.SLICE_MISSING,
-        now,
-        f"{endings.slice_name(job)} is not to be seen; looking again in a minute",
-    )
+    return isinstance(serving(job, seen), Present) and seen.readable_for >= absence.SECOND_LOOK
 
 
 def _lost_slice(job: Job, lost: Present, reports: Sequence[Report]) -> triage.End:

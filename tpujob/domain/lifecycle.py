@@ -44,8 +44,8 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.HELD): _S.HOLDING for s in (_S.PROVISIONING, *_WITH_PROGRAM)},
     (_S.HOLDING, _E.PROGRAM_STOPPED): _S.HOLDING,
     (_S.HOLDING, _E.RESUMED): _S.PREPARING,
-    **{(s, _E.SLICE_MISSING): s for s in (*_WITH_PROGRAM, _S.HOLDING)},
-    **{(s, _E.SLICE_FOUND): s for s in (*_WITH_PROGRAM, _S.HOLDING)},
+    **{(s, _E.SLICE_MISSING): s for s in _LIVE},
+    **{(s, _E.SLICE_FOUND): s for s in _LIVE},
     **{(s, _E.RELEASE_STARTED): _S.RELEASING for s in (_S.PROVISIONING, _S.HOLDING)},
     **{(s, _E.DELETE_ASKED): s for s in _LIVE},  # outside of RELEASING: of a condemned slice
     **{(s, _E.SLICE_GONE): s for s in _LIVE},
@@ -218,11 +218,11 @@ def _resumed(job: Job, happened: Event, data: _Data) -> Job:
 
 
 def _slice_missing(job: Job, happened: Event, data: _Data) -> Job:
-    return _change_slice(job, missing_since=happened.at)
+    return _change_slice(job, data.get("slice", ""), missing_since=happened.at)
 
 
 def _slice_found(job: Job, happened: Event, data: _Data) -> Job:
-    return _change_slice(job, missing_since=None)
+    return _change_slice(job, data.get("slice", ""), missing_since=None)
 
 
 def _release_started(job: Job, happened: Event, data: _Data) -> Job:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpujob.domain.model import Absent, Job, Present, Report, Seen, SliceSeen, Unknown
+from tpujob.domain.model import Absent, Job, Present, Report, Seen, Slice, SliceSeen, Unknown
+
+
+def look_at(one: Slice, seen: Seen) -> SliceSeen:
+    return seen.slices.get(one.name, Unknown("not looked at"))
 
 
 def serving(job: Job, seen: Seen) -> SliceSeen:
-    return seen.slices.get(job.slice.name, Unknown("not looked at")) if job.slice else Absent()
+    return look_at(job.slice, seen) if job.slice else Absent()
 
 
 def reports_of(seen: Seen) -> tuple[Report, ...]:

@@ -105,9 +105,9 @@ class Slice:
     role: Role = Role.SERVING
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
-    missing_since: float | None = None  #: first seen absent although nobody deleted it
+    missing_since: float | None = None  #: first seen absent although nobody saw it being deleted
     delete_reason: str = ""  #: stored before the first delete
-    delete_asked_at: float | None = None
+    delete_asked_at: float | None = None  #: the first deletion that was accepted; it may yet fail
     gone_at: float | None = None  #: seen to be gone; billing ends here
     refused: Cause | None = None  #: the request came to nothing for this cause
     condemned_at: float | None = None
@@ -377,6 +377,7 @@ class Seen:
     readable_for: float = 0.0  #: seconds for which reports could be read without a break
     silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
     report_every: float = 15.0  #: seconds between two reports of a host
+    leaving: frozenset[str] = frozenset()  #: slices that were seen being deleted, by name
     circuits: Mapping[str, Circuit] = field(
         default_factory=dict[str, Circuit]
     )  #: by `capacity.key`
