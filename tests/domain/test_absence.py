@@ -1,0 +1,88 @@
+"""A slice that is not to be seen: when it is believed gone, and what is done until then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.domain.test_decide import NOW, job_in
+from tpujob.domain.absence import AGREES_FOR, SECOND_LOOK
+from tpujob.domain.decide import decide
+from tpujob.domain.lifecycle import apply
+from tpujob.domain.model import (
+    Absent,
+    DeleteSlice,
+    EventKind,
+    Job,
+    Present,
+    Seen,
+    SliceSeen,
+    SliceState,
+    State,
+    Unknown,
+)
+
+NAME = "tj-000001-1"
+K = EventKind
+
+
+def releasing(*, missing: float | None = None, ready: bool = True) -> Job:
+    """Its deletion was accepted; it was missed first so many seconds ago."""
+    job = job_in(State.RELEASING, asked=True)
+    since = None if missing is None else NOW - missing
+    one = replace(job.slices[0], missing_since=since, ready_at=NOW - 400 if ready else None)
+    return replace(job, slices=(one,))
+
+
+def step(job: Job, look: SliceSeen, *, watched: bool = False) -> tuple[EventKind | None, object]:
+    seen = Seen({NAME: look}, leaving=frozenset({NAME}) if watched else frozenset())
+    decision = decide(job, seen, NOW)
+    return decision.event.kind if decision.event else None, decision.action
+
+
+@pytest.mark.parametrize(
+    ("missing", "watched", "ready", "said"),
+    [
+        (None, False, True, K.SLICE_MISSING),  # the deletion may have failed, and the look missed it
+        (None, True, True, K.SLICE_GONE),
+        (None, False, False, K.SLICE_GONE),  # nothing ever ran on it
+        (SECOND_LOOK - 1, False, True, None),
+        (SECOND_LOOK, False, True, K.SLICE_GONE),
+        (AGREES_FOR, False, True, K.SLICE_GONE),
+        (AGREES_FOR + 1, False, True, K.SLICE_MISSING),  # too long ago to agree with
+    ],
+)
+def test_after_its_deletion(
+    missing: float | None, watched: bool, ready: bool, said: EventKind | None
+) -> None:
+    job = releasing(missing=missing, ready=ready)
+    assert step(job, Absent(), watched=watched) == (said, None)
+
+
+def test_one_that_is_there_again_is_deleted_again_and_its_absence_forgotten() -> None:
+    job = releasing(missing=30.0)
+    ready = Present(SliceState.READY)
+    assert step(job, ready) == (K.SLICE_FOUND, DeleteSlice(NAME))
+    event = decide(job, Seen({NAME: ready}), NOW).event
+    assert event is not None
+    assert apply(job, event).slices[0].missing_since is None
+
+
+@pytest.mark.parametrize("state", [State.PREPARING, State.RUNNING, State.HOLDING])
+def test_one_that_serves_is_lost_only_when_two_looks_agree(state: State) -> None:
+    job = job_in(state)
+    assert step(job, Absent())[0] is K.SLICE_MISSING
+
+    def missed(seconds: float) -> EventKind | None:
+        one = replace(job.slices[0], missing_since=NOW - seconds)
+        return step(replace(job, slices=(one,)), Absent())[0]
+
+    assert missed(SECOND_LOOK - 1) is None
+    assert missed(SECOND_LOOK) in (K.ATTEMPT_ENDED, K.RELEASE_STARTED)
+    assert missed(AGREES_FOR + 1) is K.SLICE_MISSING, "what was seen in between, nobody knows"
+
+
+def test_what_cannot_be_seen_is_asked_to_go_again() -> None:
+    assert step(releasing(), Unknown("503")) == (None, DeleteSlice(NAME))
+    assert step(releasing(), Present(SliceState.DELETING)) == (None, None)
