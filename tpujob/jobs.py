@@ -11,7 +11,8 @@ from tpujob import logs as log_reader
 from tpujob.comparison import compare
 from tpujob.domain import capacity
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import Circuit, EventKind, Job, Slice, State, Wish
+from tpujob.domain.model import EventKind, Job, Slice, State, Wish
+from tpujob.domain.seen import Circuit
 from tpujob.domain.site import EVERYWHERE, Site
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import Blobs, Clock, Hosts, Slices, Store

@@ -11,17 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from tpujob.domain import launch, triage
 from tpujob.domain.endings import best_progress
-from tpujob.domain.model import (
+from tpujob.domain.model import Job, Progress, State
+from tpujob.domain.seen import (
     Circuit,
-    Job,
     Present,
-    Progress,
     Report,
     Seen,
     Silence,
     SliceSeen,
     SliceState,
-    State,
     Unknown,
 )
 from tpujob.errors import NotFound, Refused, Transient

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Mapping
 
 from tpujob.domain import capacity
-from tpujob.domain.model import Circuit, Event, EventKind, Job
+from tpujob.domain.model import Event, EventKind, Job
+from tpujob.domain.seen import Circuit
 from tpujob.errors import Conflict
 from tpujob.ports import Store
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tpujob.domain.model import Event, HostPlan, Job, Slice, SliceSeen, Suspect
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Event, Job, Slice, Suspect
+from tpujob.domain.seen import SliceSeen
 
 
 class Clock(Protocol):

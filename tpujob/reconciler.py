@@ -12,27 +12,22 @@ from collections.abc import Callable, Iterable
 
 from tpujob.claims import as_slice, unclaimed
 from tpujob.domain import launch, nonfinite, suspects
-from tpujob.domain.decide import decide, follow_up
-from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import (
+from tpujob.domain.actions import (
     Action,
-    Cause,
     CreateSlice,
     DeleteSlice,
     Denied,
     Done,
-    Event,
-    EventKind,
-    Job,
     NotYet,
     Result,
-    Seen,
-    Slice,
     StartProgram,
     StopProgram,
-    Unknown,
 )
+from tpujob.domain.decide import decide, follow_up
+from tpujob.domain.lifecycle import apply
+from tpujob.domain.model import Cause, Event, EventKind, Job, Slice
 from tpujob.domain.retry import POLICIES
+from tpujob.domain.seen import Seen, Unknown
 from tpujob.domain.spec import stored
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
 from tpujob.observer import LOOK, Live, Observer

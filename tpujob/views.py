@@ -5,18 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tpujob.domain import accelerators, cost, stall, suspects
-from tpujob.domain.model import (
-    Attempt,
-    Code,
-    Event,
-    Job,
-    Progress,
-    Report,
-    Slice,
-    State,
-    Suspect,
-    Verdict,
-)
+from tpujob.domain.model import Attempt, Code, Event, Job, Progress, Slice, State, Suspect, Verdict
+from tpujob.domain.seen import Report
 from tpujob.domain.spec import stored
 from tpujob.errors import BadSpec
 from tpujob.ports import Owned

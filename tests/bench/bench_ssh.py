@@ -25,7 +25,8 @@ import psutil
 from tests.contracts.ssh_slices import slice_at
 from tests.emulator.farm_rig import FarmProcess
 from tpujob.adapters.ssh import SshHosts
-from tpujob.domain.model import HostPlan, Slice
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Slice
 
 SIZES = (1, 8, 64, 256)
 #: of the largest slice

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.contracts.tpu_slices import KEY, SLICE
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.gcs import GcsBlobs
-from tpujob.domain.model import Unknown
+from tpujob.domain.seen import Unknown
 from tpujob.errors import Refused, Transient
 
 LOGIN = "gcloud auth application-default login"

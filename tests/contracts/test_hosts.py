@@ -21,7 +21,8 @@ from tests.contracts.strange_server import StrangeServer
 from tests.emulator.farm_rig import FarmProcess, alive, until
 from tpujob.adapters.ssh import SshHosts, plan_name
 from tpujob.adapters.ssh_keys import FileKeys, host_label
-from tpujob.domain.model import HostPlan, Slice
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Slice
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 
 AGENT = Path(__file__).parent / "fake_agent.py"

@@ -34,7 +34,8 @@ from tpujob.adapters.ssh_keys import FileKeys, new_private_key
 from tpujob.adapters.ssh_known import Known
 from tpujob.adapters.ssh_reach import MAX_TUNNELS
 from tpujob.adapters.ssh_session import open_session
-from tpujob.domain.model import Endpoint, HostPlan, Slice
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Endpoint, Slice
 from tpujob.emulator.farm_client import FarmClient
 from tpujob.emulator.faults import CallFault
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
@@ -323,7 +324,7 @@ from pathlib import Path
 import psutil
 from tests.contracts.ssh_slices import slice_at
 from tpujob.adapters.ssh import SshHosts
-from tpujob.domain.model import HostPlan
+from tpujob.domain.actions import HostPlan
 
 keys, port, agent, name, addresses = json.load(sys.stdin)
 hosts, slice = SshHosts(Path(keys), port=port, agent=Path(agent)), slice_at(name, *addresses)

@@ -25,14 +25,8 @@ from tests.emulator.tpu_rig import (
 )
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu_errors import CALL_CODES
-from tpujob.domain.model import (
-    Absent,
-    Cause,
-    Present,
-    SliceSeen,
-    SliceState,
-    Unknown,
-)
+from tpujob.domain.model import Cause
+from tpujob.domain.seen import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.emulator import drills
 from tpujob.emulator.faults import CallFault
 from tpujob.emulator.serve import TpuServer

@@ -19,7 +19,7 @@ from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu_calls import Method
 from tpujob.adapters.cloud_tpu_throttle import CALLS_PER_MINUTE, LONGEST_PAUSE, Throttle
 from tpujob.domain import accelerators
-from tpujob.domain.model import SliceState, Unknown
+from tpujob.domain.seen import SliceState, Unknown
 from tpujob.emulator import drills
 from tpujob.emulator.faults import CallFault
 from tpujob.errors import Refused, Transient

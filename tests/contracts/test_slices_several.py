@@ -24,7 +24,8 @@ from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
 from tpujob.adapters.cloud_tpu_request import Options, node_ids, slice_of
 from tpujob.adapters.cloud_tpu_tables import NODE_STATES, QUEUED_STATES
-from tpujob.domain.model import Absent, Endpoint, Present, SliceState, Unknown
+from tpujob.domain.model import Endpoint
+from tpujob.domain.seen import Absent, Present, SliceState, Unknown
 from tpujob.emulator import drills
 from tpujob.emulator import nodes as world_nodes
 from tpujob.emulator.records import NodeState

@@ -13,7 +13,8 @@ from tpujob.adapters.cloud_tpu_errors import CALL_CODES, Scope, explained, of_ca
 from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
 from tpujob.adapters.cloud_tpu_messages import node_seen, queued_seen
 from tpujob.adapters.cloud_tpu_tables import INITIATORS, NODE_HEALTH, NODE_STATES, QUEUED_STATES
-from tpujob.domain.model import Cause, Endpoint, Present, SliceState, Unknown
+from tpujob.domain.model import Cause, Endpoint
+from tpujob.domain.seen import Present, SliceState, Unknown
 
 HERE = (Endpoint(0, "10.0.0.1"),)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.emulator.tpu_rig import ZONE, Cloud, until
-from tpujob.domain.model import Absent, Present, Slice, SliceSeen, SliceState
+from tpujob.domain.model import Slice
+from tpujob.domain.seen import Absent, Present, SliceSeen, SliceState
 from tpujob.emulator import drills
 from tpujob.emulator.faults import CallFault
 from tpujob.ports import Slices

@@ -8,20 +8,11 @@ import pytest
 
 from tests.domain.test_decide import NOW, job_in
 from tpujob.domain.absence import AGREES_FOR, SECOND_LOOK
+from tpujob.domain.actions import DeleteSlice
 from tpujob.domain.decide import decide
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import (
-    Absent,
-    DeleteSlice,
-    EventKind,
-    Job,
-    Present,
-    Seen,
-    SliceSeen,
-    SliceState,
-    State,
-    Unknown,
-)
+from tpujob.domain.model import EventKind, Job, State
+from tpujob.domain.seen import Absent, Present, Seen, SliceSeen, SliceState, Unknown
 
 NAME = "tj-000001-1"
 K = EventKind
@@ -44,7 +35,12 @@ def step(job: Job, look: SliceSeen, *, watched: bool = False) -> tuple[EventKind
 @pytest.mark.parametrize(
     ("missing", "watched", "ready", "said"),
     [
-        (None, False, True, K.SLICE_MISSING),  # the deletion may have failed, and the look missed it
+        (
+            None,
+            False,
+            True,
+            K.SLICE_MISSING,
+        ),  # the deletion may have failed, and the look missed it
         (None, True, True, K.SLICE_GONE),
         (None, False, False, K.SLICE_GONE),  # nothing ever ran on it
         (SECOND_LOOK - 1, False, True, None),

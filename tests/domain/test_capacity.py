@@ -9,8 +9,9 @@ import pytest
 from tests.domain.test_decide import NOW, job_in
 from tpujob.domain import capacity
 from tpujob.domain.capacity import PROBE
-from tpujob.domain.model import Cause, Circuit, Job, Slice, State
+from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.placement import Option
+from tpujob.domain.seen import Circuit
 from tpujob.domain.spec import dump, parse
 
 B = Option("v6e-8", "us-east5-b", "spot", "rt", 1.0)

@@ -7,35 +7,31 @@ from itertools import product
 
 import pytest
 
-from tpujob.domain.decide import decide, follow_up
-from tpujob.domain.lifecycle import TABLE, IllegalEvent, apply, event
-from tpujob.domain.model import (
-    Absent,
-    Attempt,
-    Cause,
+from tpujob.domain.actions import (
     CreateSlice,
     DeleteSlice,
     Denied,
     Done,
+    NotYet,
+    StartProgram,
+    StopProgram,
+    WipeJob,
+)
+from tpujob.domain.decide import decide, follow_up
+from tpujob.domain.lifecycle import TABLE, IllegalEvent, apply, event
+from tpujob.domain.model import (
+    Attempt,
+    Cause,
     Endpoint,
     EventKind,
     Job,
-    NotYet,
     Outcome,
-    Present,
     Progress,
-    Report,
-    Seen,
     Slice,
-    SliceSeen,
-    SliceState,
-    StartProgram,
     State,
-    StopProgram,
-    Unknown,
-    WipeJob,
     Wish,
 )
+from tpujob.domain.seen import Absent, Present, Report, Seen, SliceSeen, SliceState, Unknown
 from tpujob.domain.spec import dump, parse
 
 NOW = 10_000.0

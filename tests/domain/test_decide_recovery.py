@@ -11,31 +11,20 @@ import pytest
 
 from tests.domain.test_decide import ENDPOINTS, NOW, SLICES, job_in, report
 from tpujob.domain import capacity, invariants
+from tpujob.domain.actions import CreateSlice, DeleteSlice, Done, StartProgram, StopProgram
 from tpujob.domain.decide import decide, follow_up
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import (
+from tpujob.domain.model import Cause, Job, Outcome, Role, Slice, State, Verdict, Wish
+from tpujob.domain.seen import (
     Absent,
-    Cause,
     Circuit,
-    CreateSlice,
-    DeleteSlice,
-    Done,
-    Job,
-    Outcome,
     Present,
     Report,
-    Role,
     Seen,
     Silence,
-    Slice,
     SliceSeen,
     SliceState,
-    StartProgram,
-    State,
-    StopProgram,
     Unknown,
-    Verdict,
-    Wish,
 )
 
 AGES = (10.0, 3600.0)

@@ -6,16 +6,7 @@ from dataclasses import replace
 
 from tests.domain.test_decide import NOW, job_in
 from tpujob.domain import nonfinite, suspects
-from tpujob.domain.model import (
-    Attempt,
-    Cause,
-    Job,
-    Outcome,
-    Progress,
-    State,
-    Suspect,
-    Verdict,
-)
+from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, State, Suspect, Verdict
 
 
 def attempt(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpujob.domain import stall
-from tpujob.domain.model import Cause, Outcome, Progress, Report, Silence
+from tpujob.domain.model import Cause, Outcome, Progress
+from tpujob.domain.seen import Report, Silence
 
 STALL = 900.0
 

@@ -9,7 +9,8 @@ import pytest
 from tpujob.agent import evidence as agent
 from tpujob.domain import triage
 from tpujob.domain.launch import read_evidence
-from tpujob.domain.model import Cause, Outcome, Report
+from tpujob.domain.model import Cause, Outcome
+from tpujob.domain.seen import Report
 
 ERROR = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
 ECHO = "UNAVAILABLE: PollForError: the following tasks are unhealthy (stopped sending heartbeats)"

@@ -14,7 +14,8 @@ from typing import Any
 
 from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, service
 from tpujob.domain import invariants
-from tpujob.domain.model import Job, Outcome, SliceState, State
+from tpujob.domain.model import Job, Outcome, State
+from tpujob.domain.seen import SliceState
 from tpujob.loop import RESYNC, SWEEP_EVERY
 from tpujob.ports import Lease, Store
 from tpujob.reconciler import Reconciler

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.flows.conftest import Stage
-from tpujob.domain.model import Cause, Job, Outcome, Role, SliceState, State
+from tpujob.domain.model import Cause, Job, Outcome, Role, State
+from tpujob.domain.seen import SliceState
 
 DEVICE = {
     "step": 41,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 
 from tests.flows.conftest import Stage
-from tpujob.domain.model import Cause, SliceState, State
+from tpujob.domain.model import Cause, State
+from tpujob.domain.seen import SliceState
 
 ZONES = ["us-east5-b", "us-east5-a", "us-east5-c"]
 V6E = {"type": "v6e-8", "zones": ZONES}

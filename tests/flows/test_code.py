@@ -12,7 +12,8 @@ import pytest
 
 from tests.flows.conftest import Stage
 from tpujob.bundle import pack
-from tpujob.domain.model import SliceState, State
+from tpujob.domain.model import State
+from tpujob.domain.seen import SliceState
 from tpujob.errors import NotFound
 from tpujob.shapes import JobView
 

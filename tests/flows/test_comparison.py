@@ -19,7 +19,9 @@ from tests.emulator import tpu_rig
 from tests.flows.conftest import Stage
 from tests.flows.world import HostsOfCloud, Machine
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
-from tpujob.domain.model import HostPlan, Present, Slice, SliceSeen, SliceState, State
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Slice, State
+from tpujob.domain.seen import Present, SliceSeen, SliceState
 from tpujob.emulator import drills
 from tpujob.emulator.faults import CallFault, Faults
 from tpujob.errors import Transient

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.flows.conftest import SPEC, Stage
-from tpujob.domain.model import Cause, Outcome, SliceState, State, Wish
+from tpujob.domain.model import Cause, Outcome, State, Wish
+from tpujob.domain.seen import SliceState
 from tpujob.errors import BadRequest
 from tpujob.loop import RESYNC, Loop
 

@@ -11,16 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tpujob.domain import launch
-from tpujob.domain.model import (
-    Absent,
-    Endpoint,
-    HostPlan,
-    Present,
-    Slice,
-    SliceSeen,
-    SliceState,
-    Unknown,
-)
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Endpoint, Slice
+from tpujob.domain.seen import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.errors import Conflict, NotFound, Refused, Transient
 from tpujob.jobs import Jobs
 from tpujob.ports import Blob, Owned, Store

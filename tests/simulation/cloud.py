@@ -8,16 +8,9 @@ from collections.abc import Sequence
 from tests.simulation.machines import Machine
 from tests.simulation.mishaps import Mishaps
 from tests.simulation.world import World
-from tpujob.domain.model import (
-    Absent,
-    Cause,
-    Present,
-    Slice,
-    SliceSeen,
-    SliceState,
-    Unknown,
-)
+from tpujob.domain.model import Cause, Slice
 from tpujob.domain.placement import region_of
+from tpujob.domain.seen import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.errors import Refused, Transient
 from tpujob.ports import Owned
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from tests.simulation.machines import Machine
 from tests.simulation.sim import Violation
 from tests.simulation.world import World
-from tpujob.domain.model import HostPlan, Slice
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Slice
 from tpujob.errors import Refused, Transient
 
 

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field
 
 from tests.simulation.programs import BEAT, Program, Run
-from tpujob.domain.model import Endpoint, SliceState
+from tpujob.domain.model import Endpoint
+from tpujob.domain.seen import SliceState
 from tpujob.domain.stall import QUIET
 
 

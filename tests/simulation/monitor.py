@@ -13,21 +13,8 @@ from tests.simulation.programs import Program
 from tests.simulation.sim import Sim, Violation
 from tests.simulation.world import World
 from tpujob.domain import invariants
-from tpujob.domain.model import (
-    Cause,
-    Event,
-    EventKind,
-    Job,
-    Outcome,
-    Present,
-    Role,
-    Slice,
-    SliceSeen,
-    SliceState,
-    State,
-    Unknown,
-    Wish,
-)
+from tpujob.domain.model import Cause, Event, EventKind, Job, Outcome, Role, Slice, State, Wish
+from tpujob.domain.seen import Present, SliceSeen, SliceState, Unknown
 from tpujob.domain.spec import parse
 from tpujob.ports import Lease, Store
 from tpujob.reconciler import GRACE

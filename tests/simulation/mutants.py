@@ -18,17 +18,9 @@ from tpujob import reconciler as reconciler_module
 from tpujob.adapters import sqlite
 from tpujob.domain import absence, endings, launch, lifecycle, stall, triage
 from tpujob.domain import decide as decide_module
-from tpujob.domain.model import (
-    Absent,
-    DeleteSlice,
-    Done,
-    EventKind,
-    Outcome,
-    Present,
-    SliceState,
-    State,
-    Unknown,
-)
+from tpujob.domain.actions import DeleteSlice, Done
+from tpujob.domain.model import EventKind, Outcome, State
+from tpujob.domain.seen import Absent, Present, SliceState, Unknown
 from tpujob.errors import Transient
 from tpujob.ports import Owned
 from tpujob.reconciler import Reconciler
@@ -197,7 +189,8 @@ def lost_reply_is_a_failure() -> Patch:
 
     def make(real: Any) -> Any:
         def follow_up(job: Any, action: Any, result: Any, now: float) -> Any:
-            from tpujob.domain.model import Cause, Denied, NotYet, StartProgram
+            from tpujob.domain.actions import Denied, NotYet, StartProgram
+            from tpujob.domain.model import Cause
 
             if isinstance(action, StartProgram) and isinstance(result, NotYet):
                 result = Denied(Cause.LOST_CONTACT, result.error)

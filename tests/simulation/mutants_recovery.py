@@ -10,7 +10,7 @@ from unittest import mock
 
 from tests.simulation.patches import Patch, replaced
 from tpujob.domain import capacity, condemned, decide, lifecycle, nonfinite, stall, suspects
-from tpujob.domain.model import Silence
+from tpujob.domain.seen import Silence
 
 
 def condemned_slice_is_never_deleted() -> Patch:

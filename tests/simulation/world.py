@@ -12,7 +12,8 @@ from tests.simulation.effects import HOUR, Effects, Outage
 from tests.simulation.machines import Machine
 from tests.simulation.programs import Checkpoint, Program, Run
 from tests.simulation.sim import Sim
-from tpujob.domain.model import HostPlan, Slice
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Slice
 from tpujob.domain.placement import region_of
 
 if TYPE_CHECKING:

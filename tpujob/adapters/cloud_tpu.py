@@ -34,7 +34,8 @@ from tpujob.adapters.cloud_tpu_request import (
     slice_of,
 )
 from tpujob.adapters.cloud_tpu_throttle import Throttle
-from tpujob.domain.model import Absent, Cause, Present, Slice, SliceSeen, Unknown
+from tpujob.domain.model import Cause, Slice
+from tpujob.domain.seen import Absent, Present, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Owned
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from tpujob.adapters.cloud_tpu_errors import explained, of_state
 from tpujob.adapters.cloud_tpu_tables import INITIATORS, NODE_HEALTH, NODE_STATES, QUEUED_STATES
-from tpujob.domain.model import Endpoint, Present, SliceState, Unknown
+from tpujob.domain.model import Endpoint
+from tpujob.domain.seen import Present, SliceState, Unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tpujob.domain.model import SliceState
+from tpujob.domain.seen import SliceState
 
 #: Node.State. None: it says nothing that can be acted on.
 NODE_STATES: Mapping[str, SliceState | None] = MappingProxyType(

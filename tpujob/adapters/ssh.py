@@ -22,7 +22,8 @@ from tpujob.adapters.ssh_fleet import Bounds, Crew, Fleet, Outcomes
 from tpujob.adapters.ssh_keys import FileKeys, KeyStore, host_label, public_line, write_pins
 from tpujob.adapters.ssh_known import Known
 from tpujob.adapters.ssh_reach import MAX_TUNNELS, Reach, Tunnel, address
-from tpujob.domain.model import Cause, Endpoint, HostPlan, Slice
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Cause, Endpoint, Slice
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Guest
 from tpujob.shapes import HostAccess

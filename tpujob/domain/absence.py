@@ -6,20 +6,11 @@ slice is gone when a second look agrees, or when its deletion was watched before
 
 from __future__ import annotations
 
+from tpujob.domain.actions import Decision, DeleteSlice
 from tpujob.domain.lifecycle import event
 from tpujob.domain.looks import look_at, soon
-from tpujob.domain.model import (
-    Absent,
-    Decision,
-    DeleteSlice,
-    Event,
-    EventKind,
-    Job,
-    Present,
-    Seen,
-    Slice,
-    SliceState,
-)
+from tpujob.domain.model import Event, EventKind, Job, Slice
+from tpujob.domain.seen import Absent, Present, Seen, SliceState
 
 #: an absent slice is believed gone only when a second look, this many seconds later, agrees
 SECOND_LOOK = 60.0

@@ -5,24 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tpujob.domain import capacity, endings
+from tpujob.domain.actions import CreateSlice, Decision, StartProgram
 from tpujob.domain.condemned import still_running
 from tpujob.domain.lifecycle import event
 from tpujob.domain.looks import endpoints_of, serving, soon
-from tpujob.domain.model import (
-    Absent,
-    Cause,
-    CreateSlice,
-    Decision,
-    Event,
-    EventKind,
-    Job,
-    Present,
-    Seen,
-    SliceState,
-    StartProgram,
-    State,
-    Wish,
-)
+from tpujob.domain.model import Cause, Event, EventKind, Job, State, Wish
+from tpujob.domain.seen import Absent, Present, Seen, SliceState
 from tpujob.domain.spec import stored
 
 #: a request that the cloud has taken up, but not made a slice of, is given up after this many seconds

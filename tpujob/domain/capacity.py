@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from tpujob.domain import accelerators, retry
-from tpujob.domain.model import Cause, Circuit, Job, Slice, State
+from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.placement import Option, options
+from tpujob.domain.seen import Circuit
 from tpujob.domain.spec import stored
 
 #: refusals that time can mend; after any other the offer is closed to the job

@@ -7,20 +7,10 @@ gone: so it goes as soon as another slice is there, or will not be there soon.
 from __future__ import annotations
 
 from tpujob.domain import absence
+from tpujob.domain.actions import Decision, StopProgram
 from tpujob.domain.looks import look_at
-from tpujob.domain.model import (
-    Absent,
-    Decision,
-    Job,
-    Present,
-    Seen,
-    Slice,
-    SliceSeen,
-    SliceState,
-    State,
-    StopProgram,
-    Wish,
-)
+from tpujob.domain.model import Job, Slice, State, Wish
+from tpujob.domain.seen import Absent, Present, Seen, SliceSeen, SliceState
 from tpujob.domain.spec import stored
 
 #: seconds that a condemned slice is kept, at most; while another one only waits in the cloud's queue, less

@@ -10,35 +10,24 @@ from dataclasses import asdict
 
 from tpujob.domain import absence, endings, triage
 from tpujob.domain.acquire import provisioning, queued
-from tpujob.domain.condemned import LOST, STOP_PATIENCE, give_back, is_condemned, still_running
-from tpujob.domain.interrupts import ended, in_touch, interrupted, stalled
-from tpujob.domain.lifecycle import event
-from tpujob.domain.looks import host_count, reports_of, serving, soon
-from tpujob.domain.model import (
-    Absent,
+from tpujob.domain.actions import (
     Action,
-    Cause,
     CreateSlice,
     Decision,
     DeleteSlice,
     Denied,
     Done,
-    Event,
-    EventKind,
-    Job,
-    Outcome,
-    Present,
-    Progress,
-    Report,
     Result,
-    Seen,
     StartProgram,
-    State,
     StopProgram,
-    Unknown,
     WipeJob,
-    Wish,
 )
+from tpujob.domain.condemned import LOST, STOP_PATIENCE, give_back, is_condemned, still_running
+from tpujob.domain.interrupts import ended, in_touch, interrupted, stalled
+from tpujob.domain.lifecycle import event
+from tpujob.domain.looks import host_count, reports_of, serving, soon
+from tpujob.domain.model import Cause, Event, EventKind, Job, Outcome, Progress, State, Wish
+from tpujob.domain.seen import Absent, Present, Report, Seen, Unknown
 from tpujob.domain.spec import stored
 
 #: hosts that never reported their agent: the slice is given back after this many seconds

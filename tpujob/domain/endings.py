@@ -7,20 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from tpujob.domain import capacity, nonfinite, retry
+from tpujob.domain.actions import Decision, DeleteSlice
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import (
-    Cause,
-    Decision,
-    DeleteSlice,
-    Event,
-    EventKind,
-    Job,
-    Outcome,
-    Progress,
-    Report,
-    State,
-    Wish,
-)
+from tpujob.domain.model import Cause, Event, EventKind, Job, Outcome, Progress, State, Wish
+from tpujob.domain.seen import Report
 from tpujob.domain.spec import stored
 from tpujob.domain.triage import End
 

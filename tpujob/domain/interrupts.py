@@ -8,22 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpujob.domain import absence, endings, stall, triage
+from tpujob.domain.actions import Decision, StopProgram
 from tpujob.domain.condemned import LOST
 from tpujob.domain.looks import host_count, reports_of, serving
-from tpujob.domain.model import (
-    Absent,
-    Cause,
-    Decision,
-    EventKind,
-    Job,
-    Outcome,
-    Present,
-    Report,
-    Seen,
-    SliceState,
-    StopProgram,
-    Wish,
-)
+from tpujob.domain.model import Cause, EventKind, Job, Outcome, Wish
+from tpujob.domain.seen import Absent, Present, Report, Seen, SliceState
 from tpujob.domain.spec import stored
 
 #: a report that is late by no more than this many seconds comes from a host that still lives

@@ -13,18 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from tpujob.domain import accelerators, stall
+from tpujob.domain.actions import HostPlan
 from tpujob.domain.environment import environment_document, mount_document
-from tpujob.domain.model import (
-    Attempt,
-    Cause,
-    Endpoint,
-    HostPlan,
-    Job,
-    Json,
-    Progress,
-    Report,
-    Verdict,
-)
+from tpujob.domain.model import Attempt, Cause, Endpoint, Job, Json, Progress, Verdict
+from tpujob.domain.seen import Report
 from tpujob.domain.spec import JobSpec, stored
 from workloads.contract import Context
 

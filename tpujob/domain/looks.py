@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpujob.domain.model import Absent, Job, Present, Report, Seen, Slice, SliceSeen, Unknown
+from tpujob.domain.model import Job, Slice
+from tpujob.domain.seen import Absent, Present, Report, Seen, SliceSeen, Unknown
 
 
 def look_at(one: Slice, seen: Seen) -> SliceSeen:

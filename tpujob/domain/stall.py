@@ -11,7 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tpujob.domain.model import Cause, Outcome, Report, Silence
+from tpujob.domain.model import Cause, Outcome
+from tpujob.domain.seen import Report, Silence
 from tpujob.domain.triage import WIDTH, End
 
 #: phases of a host that the others wait for, and rightly so

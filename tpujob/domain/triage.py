@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tpujob.domain.model import Cause, Outcome, Report, Verdict
+from tpujob.domain.model import Cause, Outcome, Verdict
+from tpujob.domain.seen import Report
 from workloads.contract import Exit
 
 #: how long the other hosts get to end by themselves after the first one ended badly, in seconds

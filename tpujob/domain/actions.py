@@ -1,0 +1,78 @@
+"""What is decided and done: an event to store, an action upon the world, and what came of it. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpujob.domain.model import Cause, Event, Json
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSlice:
+    """Ask for the job's serving slice. Safe to repeat: an existing one of ours is adopted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSlice:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartProgram:
+    """Make every host of the serving slice look like the newest attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopProgram:
+    """Stop the program on every host of a slice; the devices are free afterwards."""
+
+    name: str = ""  #: of a condemned slice; empty: the serving one
+
+
+@dataclass(frozen=True, slots=True)
+class WipeJob:
+    """Remove what the bucket holds of the job (not its checkpoints, unless asked), then its record."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """What one host is to run: a JSON document for the agent (`launch.py` writes it)."""
+
+    host: int
+    document: Mapping[str, Json]
+
+
+Action = CreateSlice | DeleteSlice | StartProgram | StopProgram | WipeJob
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An action took effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """An action did not take effect, or nobody knows; it is repeated."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A remote service said no."""
+
+    cause: Cause
+    error: str
+
+
+Result = Done | NotYet | Denied
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """At most one event and one action. The event is stored before the action is done."""
+
+    event: Event | None = None
+    action: Action | None = None
+    wake_in: float = 10.0  #: seconds until the next look

@@ -1,0 +1,103 @@
+"""What was seen of the world, in our words. Data only: what follows from it is decided elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tpujob.domain.model import Cause, Endpoint, Progress, Verdict
+
+
+class SliceState(StrEnum):
+    """What a cloud says of a slice, in our words; each adapter has the table from its own."""
+
+    WAITING = "waiting"  #: in the cloud's queue
+    CREATING = "creating"
+    READY = "ready"
+    REPAIRING = "repairing"  #: restarts or maintenance: waited out
+    PREEMPTED = "preempted"
+    FAILED = "failed"  #: the request ended in an error
+    STOPPED = "stopped"  #: stopped or suspended by a person
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    state: SliceState
+    endpoints: tuple[Endpoint, ...] = ()
+    detail: str = ""  #: the cloud's own words
+    cause: Cause | None = None  #: for FAILED: what the error means
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A look and a list agree that it is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Could not be seen. Nothing is concluded from it."""
+
+    error: str
+
+
+SliceSeen = Present | Absent | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the agent on a host says about its attempt, and how old that is by the storage's clock."""
+
+    host: int
+    attempt: int
+    phase: str  #: fetching, setup, clearing, preflight, running, stopping, exited
+    age: float  #: seconds since it was written
+    exit_code: int | None = None  #: set when phase is `exited`; negative: killed by that signal
+    error: str = ""  #: what the agent could not do, in one line
+    error_cause: Cause | None = None
+    notice: str = ""  #: `preempted` or `maintenance`, from the metadata server
+    saved_in: float | None = None  #: seconds from the notice to the commit of a newer checkpoint
+    progress: Progress = field(default_factory=Progress)
+    idle: float | None = None  #: seconds without a sign of progress, by the host's own clock
+    looks: int = 0  #: how often the agent looked in that time
+    verdict: Verdict | None = None
+    physical: str = ""  #: the machine below the host; empty: not known
+    #: of what the program runs with, by name: python, jax, jaxlib, libtpu
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: lines that the agent kept of a bad end or of a stall; read only when they are needed
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """How long a host has not answered over SSH."""
+
+    seconds: float
+    probes: int  #: how often it was asked in that time
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """An offer that was refused: nobody asks for it before `until`, then one job at a time."""
+
+    cause: Cause  #: STOCKOUT or QUOTA
+    refusals: int  #: in a row
+    since: float  #: of the first of them
+    until: float
+    opened_at: float = 0.0  #: of the last of them
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What could be observed of a job just now."""
+
+    slices: Mapping[str, SliceSeen] = field(default_factory=dict[str, SliceSeen])  #: by slice name
+    reports: tuple[Report, ...] | Unknown = ()  #: of the newest attempt only
+    readable_for: float = 0.0  #: seconds for which reports could be read without a break
+    silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
+    report_every: float = 15.0  #: seconds between two reports of a host
+    leaving: frozenset[str] = frozenset()  #: slices that were seen being deleted, by name
+    circuits: Mapping[str, Circuit] = field(
+        default_factory=dict[str, Circuit]
+    )  #: by `capacity.key`
