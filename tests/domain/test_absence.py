@@ -11,7 +11,7 @@ from tpujob.domain.absence import AGREES_FOR, SECOND_LOOK
 from tpujob.domain.actions import DeleteSlice
 from tpujob.domain.decide import decide
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import EventKind, Job, State
+from tpujob.domain.model import EventKind, Job, Role, State
 from tpujob.domain.seen import Absent, Present, Seen, SliceSeen, SliceState, Unknown
 
 NAME = "tj-000001-1"
@@ -82,3 +82,16 @@ def test_one_that_serves_is_lost_only_when_two_looks_agree(state: State) -> None
 def test_what_cannot_be_seen_is_asked_to_go_again() -> None:
     assert step(releasing(), Unknown("503")) == (None, DeleteSlice(NAME))
     assert step(releasing(), Present(SliceState.DELETING)) == (None, None)
+
+
+def test_of_two_slices_none_is_billed_while_the_other_ones_deletion_takes_its_time() -> None:
+    job = releasing()
+    other = replace(job.slices[0], name="tj-000001-2", k=2, delete_asked_at=None)
+    job = replace(job, slices=(replace(job.slices[0], role=Role.CONDEMNED), other))
+    going, there = Present(SliceState.DELETING), Present(SliceState.READY)
+    seen = Seen({NAME: going, other.name: there})
+    assert decide(job, seen, NOW).action == DeleteSlice(other.name)
+    gone = Seen({NAME: Absent(), other.name: there}, leaving=frozenset({NAME}))
+    event = decide(job, gone, NOW).event
+    assert event is not None
+    assert event.data["slice"] == NAME, "and what is gone is billed no longer"
