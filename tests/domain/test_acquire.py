@@ -1,0 +1,191 @@
+"""How a job without a slice gets one: what is asked for, how long it is waited for, and what ends the wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.domain.test_capacity import V6E, A, B, request
+from tests.domain.test_decide import ENDPOINTS, NOW, job_in
+from tpujob.domain.acquire import CREATE_DEADLINE, QUEUE_PATIENCE, QUEUED_LONG
+from tpujob.domain.actions import CreateSlice, Decision, DeleteSlice, StartProgram
+from tpujob.domain.decide import decide
+from tpujob.domain.lifecycle import apply
+from tpujob.domain.model import Cause, EventKind, Job, Role, State, Wish
+from tpujob.domain.seen import Absent, Circuit, Present, Seen, SliceSeen, SliceState, Unknown
+
+NAME = "tj-000001-1"
+READY = Present(SliceState.READY, ENDPOINTS)
+
+
+def asking(waited: float = 5.0, **changes: Any) -> Job:
+    """A job whose request was made so many seconds ago."""
+    return replace(job_in(State.PROVISIONING), state_since=NOW - waited, **changes)
+
+
+def decided(job: Job, look: SliceSeen = READY, **seen: Any) -> Decision:
+    return decide(job, Seen({NAME: look}, **seen), NOW)
+
+
+def after(job: Job, decision: Decision) -> Job:
+    assert decision.event is not None
+    return apply(job, decision.event)
+
+
+def with_wait(job: Job, seconds: int) -> Job:
+    spec = {**job.spec, "recovery": {**job.spec["recovery"], "wait": f"{seconds}s"}}
+    return replace(job, spec=spec)
+
+
+# Queued --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_asks_for_the_best_offer_that_nothing_is_known_against() -> None:
+    job = replace(job_in(State.QUEUED), spec=V6E, wake=NOW)
+    first = decided(job)
+    assert first.action == CreateSlice()
+    asked = after(job, first).slices[-1]
+    assert (asked.name, asked.k, asked.zone, asked.pricing) == (NAME, 1, "us-east5-b", "spot")
+    circuit = Circuit(Cause.STOCKOUT, 1, NOW - 5, NOW + 15, NOW - 5)
+    second = decided(job, circuits={"us-east5-b/v6e-8/spot": circuit})
+    assert after(job, second).slices[-1].zone == "us-east5-a"
+    closed = {f"us-east5-{zone}/v6e-8/spot": circuit for zone in "ab"}
+    assert decided(job, circuits=closed) == Decision(wake_in=15), "it waits for the first to open"
+
+
+def test_a_name_is_never_used_twice_and_says_whose_store_it_is() -> None:
+    tried = replace(
+        job_in(State.QUEUED), spec=V6E, slices=(request(B, Cause.STOCKOUT, NOW - 60, 7),)
+    )
+    assert after(tried, decided(tried)).slices[-1].name == "tj-000001-8"
+    apart = replace(tried, bucket="gs://lab-data/ada")
+    assert after(apart, decided(apart)).slices[-1].name == "tj-000001-8-ada"
+
+
+def test_nothing_is_asked_for_before_its_time() -> None:
+    assert decided(replace(job_in(State.QUEUED), wake=NOW + 7)) == Decision(wake_in=7)
+    assert decided(replace(job_in(State.QUEUED), wake=NOW)).action == CreateSlice()
+
+
+def test_a_job_that_waited_too_long_ends_for_what_it_was_refused_for() -> None:
+    job = replace(job_in(State.QUEUED), spec=V6E, state_since=NOW - 60)
+    assert decided(with_wait(job, 60)).action == CreateSlice(), "not longer than it may"
+    ended = after(job, decided(with_wait(job, 59)))
+    assert (ended.state, ended.cause) == (State.FAILED, Cause.STOCKOUT)
+    assert ended.message == "no slice in 1 min, which `recovery.wait` allows"
+    quota = replace(job, slices=(request(A, Cause.QUOTA, NOW - 9000),))
+    ended = after(quota, decided(with_wait(quota, 8000)))
+    assert ended.cause is Cause.QUOTA
+    assert ended.message == "no slice in 2.2 h, which `recovery.wait` allows"
+
+
+@pytest.mark.parametrize("wish", [Wish.CANCEL, Wish.RELEASE, Wish.CLEAN])
+def test_a_job_that_is_not_wanted_ends_once_it_owns_nothing(wish: Wish) -> None:
+    job = job_in(State.QUEUED, wish=wish)
+    ended = after(job, decided(job))
+    assert (ended.state, ended.cause) == (State.CANCELLED, Cause.CANCELLED)
+    served = request(B, None, NOW - 500, ready=True)
+    bad = replace(served, role=Role.CONDEMNED, delete_reason="wrong numbers", gone_at=None)
+    owning = decided(replace(job, slices=(bad,)), Unknown("503"))
+    assert (owning.event, owning.action) == (None, DeleteSlice(NAME))
+
+
+# Provisioning --------------------------------------------------------------------------------------------------------
+
+
+def test_a_slice_that_is_ready_gets_its_first_attempt() -> None:
+    job = asking()
+    found = decided(job)
+    assert found.action == StartProgram()
+    ready = after(job, found)
+    assert (ready.state, ready.message) == (
+        State.PREPARING,
+        "tj-000001-1 is ready with 2 hosts; attempt 1 is being started",
+    )
+    assert ready.slice is not None
+    assert ready.slice.endpoints == ENDPOINTS
+
+
+def test_a_slice_that_comes_at_the_last_moment_is_taken() -> None:
+    job = with_wait(asking(waited=7200), 60)
+    assert after(job, decided(job)).state is State.PREPARING
+    late = decided(job, Present(SliceState.WAITING))
+    assert late.action == DeleteSlice(NAME)
+    ended = after(job, late)
+    assert (ended.then, ended.cause) == (State.FAILED, Cause.STOCKOUT)
+
+
+def test_a_slice_that_is_cancelled_just_as_it_is_ready_is_held_and_else_given_back() -> None:
+    job = asking(wish=Wish.CANCEL)
+    held = after(job, decided(job))
+    assert (held.state, held.stopped, held.attempts) == (State.HOLDING, True, ())
+    for other, look in ((job, Present(SliceState.CREATING)), (asking(wish=Wish.RELEASE), READY)):
+        gone = decided(other, look)
+        assert gone.action == DeleteSlice(NAME)
+        assert (after(other, gone).then, after(other, gone).cause) == (
+            State.CANCELLED,
+            Cause.CANCELLED,
+        )
+
+
+@pytest.mark.parametrize(
+    ("look", "then", "cause", "said"),
+    [
+        (Present(SliceState.FAILED), State.QUEUED, Cause.STOCKOUT, "no slice in us-central2-b"),
+        (Present(SliceState.FAILED, (), "full", Cause.QUOTA), State.QUEUED, Cause.QUOTA, "full"),
+        (Present(SliceState.PREEMPTED), State.QUEUED, Cause.PREEMPTED, "before it was ready"),
+        (Present(SliceState.STOPPED), State.CANCELLED, Cause.CANCELLED, "outside tpujob"),
+    ],
+)
+def test_a_request_that_came_to_nothing_leads_on(
+    look: Present, then: State, cause: Cause, said: str
+) -> None:
+    left = after(asking(), decided(asking(), look))
+    assert (left.state, left.then, left.cause) == (State.RELEASING, then, cause)
+    assert said in left.message
+
+
+def test_a_request_that_the_cloud_lost_is_made_again_under_the_same_name() -> None:
+    again = decided(asking(), Absent())
+    assert (again.event, again.action) == (None, CreateSlice())
+    assert decided(asking(), Unknown("503")).action is None
+
+
+def test_a_slice_that_the_cloud_never_finishes_is_given_up() -> None:
+    making = Present(SliceState.CREATING)
+    assert decided(asking(CREATE_DEADLINE), making).event is None
+    job = asking(CREATE_DEADLINE + 1)
+    given_up = after(job, decided(job, making))
+    assert (given_up.then, given_up.cause) == (State.QUEUED, Cause.STOCKOUT)
+    assert (
+        given_up.message
+        == "no slice in us-central2-b, STOCKOUT: the cloud has been at it for 60 min"
+    )
+    assert given_up.slices[-1].refused is Cause.STOCKOUT, "so that others do not ask at once"
+
+
+def test_waiting_in_the_clouds_queue_is_said_once() -> None:
+    waits = Present(SliceState.WAITING)
+    assert decided(asking(QUEUED_LONG - 1), waits).event is None
+    job = asking(QUEUED_LONG)
+    said = decided(job, waits)
+    assert said.event is not None
+    assert said.event.kind is EventKind.SLICE_WAITING
+    assert decided(apply(job, said.event), waits).event is None
+
+
+def test_a_place_in_the_queue_is_left_only_for_an_offer_that_may_be_had() -> None:
+    def job(waited: float) -> Job:
+        given = asking(waited, spec=V6E)
+        here = replace(given.slices[0], type="v6e-8", zone="us-east5-b")
+        return replace(given, slices=(here,), message="waiting for capacity")
+
+    waits = Present(SliceState.WAITING)
+    assert decided(job(QUEUE_PATIENCE - 1), waits).event is None
+    left = after(job(QUEUE_PATIENCE), decided(job(QUEUE_PATIENCE), waits))
+    assert left.then is State.QUEUED
+    assert "has waited 30 min in the cloud's queue" in left.message
+    full = {"us-east5-a/v6e-8/spot": Circuit(Cause.STOCKOUT, 1, NOW - 5, NOW + 15, NOW - 5)}
+    assert decided(job(QUEUE_PATIENCE), waits, circuits=full).event is None
