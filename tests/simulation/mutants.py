@@ -22,6 +22,7 @@ from tpujob.domain.actions import DeleteSlice, Done
 from tpujob.domain.model import EventKind, Outcome, State
 from tpujob.domain.seen import Absent, Present, SliceState, Unknown
 from tpujob.errors import Transient
+from tpujob.loop import Loop
 from tpujob.ports import Owned
 from tpujob.reconciler import Reconciler
 
@@ -352,6 +353,11 @@ def start_is_not_safe_to_repeat() -> Patch:
     return replaced(Hosts, "_start", make)
 
 
+def a_new_backend_looks_after_nobody() -> Patch:
+    """Only after those that it was asked for: what a backend that died left behind stays behind."""
+    return mock.patch.object(Loop, "_resync", return_value=None)
+
+
 def secrets_are_told() -> Patch:
     def make(real: Any) -> Any:
         def event(job: Any, kind: Any, at: float, text: str, **data: Any) -> Any:
@@ -374,6 +380,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         no_deadline, retries_without_backoff, success_on_one_host, ready_is_trusted,
         impatient_with_silence, slice_number_is_reused, preempted_and_waiting_slices_look_ready,
         holds_are_for_ever, start_is_not_safe_to_repeat, secrets_are_told,
+        a_new_backend_looks_after_nobody,
     )
 } | MORE  # fmt: skip
 

@@ -199,6 +199,21 @@ def _bad_machine(play: Play) -> None:
     play.world.bad.add(play.world.free["us-east5-a"][1])
 
 
+def _bad_machines(play: Play) -> None:
+    """One below each of the first two slices."""
+    play.world.bad.update(play.world.free["us-east5-a"][1:4:2])
+
+
+def _all_bad(play: Play) -> None:
+    play.world.bad.update(*play.world.free.values())
+
+
+def _dies_unseen(play: Play, machine: Machine) -> None:
+    """Without a word, while the cloud cannot be asked."""
+    _dead_ready(play, machine)
+    play.world.cloud_outage.until = play.sim.now + 400
+
+
 def _suspected(play: Play) -> None:
     first = play.world.free["us-east5-a"][0]
     given = {"zone": "us-east5-a", "weight": 2.0, "reason": "known", "op_id": "x", "at": EPOCH}
@@ -231,8 +246,11 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("preempted while it is prepared", at(_S.PREPARING, _preempted)),
         Scenario("preempted before it is ready", at(_S.PROVISIONING, _preempted)),
         Scenario("dead, and called ready", at(_S.RUNNING, _dead_ready)),
+        Scenario("two slices in a row are bad", _bad_machines, work=Work(120, contract=True)),
+        Scenario("dead, and the cloud is away", at(_S.RUNNING, _dies_unseen)),
         Scenario("a machine makes wrong numbers", _bad_machine, work=Work(120, contract=True)),
         Scenario("the same, and nobody replays it", _bad_machine, work=Work(120, contract=False)),
+        Scenario("every machine is bad", _all_bad, ends=_FAILED, work=Work(120, contract=True)),
         Scenario("the maths breaks", nothing, ends=_FAILED, work=Work(30, contract=False, maths=8)),
         Scenario("a suspected machine is refused", _suspected),
         Scenario(
