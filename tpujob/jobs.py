@@ -255,7 +255,7 @@ class Jobs:
         """By id, or by a name that is unique among live jobs, or else among all."""
         if re.fullmatch(r"[0-9]{1,6}", job):
             return self._store.get(job.zfill(6))
-        found = self._store.list(name=job)
+        found = self._store.list(name=job) if job else []  # no name would be any name
         live = [j for j in found if not j.state.final]
         named = live or found
         if len(named) == 1:

@@ -1,0 +1,163 @@
+"""What a person asks of one job: which one is meant, what is refused and why, and who wrote in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.flows.conftest import SPEC, Stage
+from tests.flows.world import service
+from tpujob.domain.model import Job, State, Wish
+from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
+from tpujob.ports import Store
+
+# Which job -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_named_by_its_id_with_or_without_zeros_or_by_its_name(stage: Stage) -> None:
+    first, second = stage.create(), stage.create(name="other")
+    for asked in (first, "1", "0001", "digits"):
+        assert stage.api.get(asked)["id"] == first
+    assert stage.api.get("other")["id"] == second
+
+
+def test_a_name_means_the_live_job_and_the_ended_one_where_none_lives(stage: Stage) -> None:
+    first, second = stage.create(), stage.create()
+    with pytest.raises(BadRequest, match=r"^2 jobs are called 'digits': 000002, 000001$") as refused:
+        stage.api.cancel("digits")
+    assert refused.value.hint == "Use the id."
+    assert stage.job(first).wish is stage.job(second).wish is Wish.RUN
+    stage.api.delete(first)
+    stage.until(first, State.CANCELLED)
+    assert stage.api.get("digits")["id"] == second
+    stage.api.delete(second)
+    stage.until(second, State.CANCELLED)
+    with pytest.raises(BadRequest, match=r"^2 jobs"):
+        stage.api.get("digits")
+
+
+@pytest.mark.parametrize("asked", ["nobody", "9", "1234567", "", "000001-1"])
+def test_a_job_that_is_not_there_is_said_to_be_missing(stage: Stage, asked: str) -> None:
+    stage.create()
+    with pytest.raises(NotFound, match="no job"):
+        stage.api.get(asked)
+
+
+def test_a_list_is_of_live_jobs_unless_all_are_asked_for(stage: Stage) -> None:
+    first, second = stage.create(), stage.create()
+    stage.api.delete(first)
+    stage.until(first, State.CANCELLED)
+    assert [j["id"] for j in stage.api.list()] == [second]
+    assert [j["id"] for j in stage.api.list(all=True)] == [second, first]
+    assert stage.api.list(user="eve", all=True) == []
+    (short,) = stage.api.list()
+    assert (short["spec"], short["slices"], short["waiting"]) == ({}, [], ""), "a line of a table"
+
+
+# What is refused -----------------------------------------------------------------------------------------------------
+
+
+def test_what_has_succeeded_or_is_being_cleaned_cannot_be_resumed(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, 0, 0)
+    stage.until(job_id, State.SUCCEEDED)
+    with pytest.raises(IllegalInState, match="job 000001 has succeeded; there is nothing"):
+        stage.api.resume(job_id)
+    other = stage.create()
+    stage.running(other)
+    stage.api.clean(other)
+    with pytest.raises(IllegalInState, match="job 000002 is being cleaned"):
+        stage.api.resume(other)
+    assert stage.job(other).wish is Wish.CLEAN
+
+
+def test_a_wish_that_is_fulfilled_already_is_not_written_again(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+
+    def written(asked: Any) -> int:
+        before = stage.job(job_id).version
+        asked()
+        return stage.job(job_id).version - before
+
+    assert written(lambda: stage.api.resume(job_id)) == 0
+    assert written(lambda: stage.api.cancel(job_id)) == 1
+    assert written(lambda: stage.api.cancel(job_id)) == 0
+    assert written(lambda: stage.api.cancel(job_id, release=True)) == 1, "it asks for more"
+    assert written(lambda: stage.api.cancel(job_id)) == 0, "and that is not taken back"
+    assert written(lambda: stage.api.delete(job_id)) == 0
+    assert written(lambda: stage.api.clean(job_id)) == 1
+    assert written(lambda: stage.api.clean(job_id)) == 0
+    assert written(lambda: stage.api.delete(job_id)) == 0
+    assert written(lambda: stage.api.clean(job_id, checkpoints=True)) == 1
+    assert stage.job(job_id).wipe_checkpoints
+
+
+def test_a_host_is_reached_only_where_there_is_one(stage: Stage) -> None:
+    job_id = stage.create()
+    with pytest.raises(IllegalInState, match="job 000001 is queued: it has no host") as refused:
+        stage.api.access(job_id)
+    assert "`tpujob logs 000001`" in refused.value.hint
+    stage.running(job_id)
+    assert stage.api.access(job_id)["address"] == "10.0.1.0"
+    assert stage.api.access(job_id, host=1)["address"] == "10.0.1.1"
+    for host in (2, -1):
+        with pytest.raises(NotFound, match=f"has hosts 0 to 1, no host {host}"):
+            stage.api.access(job_id, host=host)
+    stage.faults.broken.add("delete")
+    stage.finish(job_id, 0, 0)
+    stage.until(job_id, State.RELEASING)
+    with pytest.raises(IllegalInState, match="is releasing"):
+        stage.api.access(job_id)
+
+
+def test_bundles_of_another_bucket_make_no_job(stage: Stage) -> None:
+    with pytest.raises(BadRequest, match=r"bundles must lie in gs://[^ ]+/bundles/"):
+        stage.api.create(SPEC, user="ada", bundles=["gs://of-somebody-else/bundles/x.tar.gz"])
+    assert stage.store.list() == []
+
+
+# Who wrote in between ------------------------------------------------------------------------------------------------
+
+
+class Busy:
+    """The store, where others move the job on between a look at it and a commit, so many times."""
+
+    def __init__(self, stage: Stage, times: int) -> None:
+        self._stage, self._times = stage, times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage.store, name)
+
+    def get(self, job_id: str) -> Job:
+        found = self._stage.store.get(job_id)
+        if self._times > 0:
+            self._times -= 1
+            op = f"busy-{self._times}"
+            self._stage.store.commit(
+                found, None, expected_version=found.version, op_id=op, lease=None
+            )
+        return found
+
+
+def busy(stage: Stage, times: int) -> Any:
+    store: Store = Busy(stage, times)  # type: ignore[assignment]
+    return service(stage.reconciler, store)
+
+
+def test_a_wish_is_written_though_the_backend_writes_at_the_same_time(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    assert busy(stage, 7).cancel(job_id)["wish"] == "cancel"
+    assert stage.kinds(job_id).count("cancel_requested") == 1
+    stage.until(job_id, State.HOLDING)
+
+
+def test_a_job_that_never_stands_still_is_said_so(stage: Stage) -> None:
+    job_id = stage.create()
+    with pytest.raises(Conflict, match="changing too fast") as refused:
+        busy(stage, 8).cancel(job_id)
+    assert refused.value.hint == "Try again in a moment."
+    assert stage.job(job_id).wish is Wish.RUN
