@@ -5,6 +5,7 @@ What it goes through is in `daemon.py`; the other attempts that this host knows 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -24,7 +25,7 @@ from tpujob.agent.wake import Wake
 SAID = (
     "job", "attempt", "phase", "exit_code", "error", "cause", "notice", "physical", "saved_in", "verdict", "versions",
 )  # fmt: skip
-#: those that a daemon hears; SIGCHLD and SIGUSR1 only wake it, the last two are no reason to end
+#: those that a daemon hears; SIGCHLD only wakes it, the last two are no reason to end
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 
@@ -41,6 +42,7 @@ class Attempt:
         self.state["versions"] = {}
         self.grace: Optional[float] = None  #: set when `stop` has been called
         self.warned = False  #: SIGTERM came, or a notice
+        self._called = False  #: `stop` has knocked
         self.host_lock: Optional[int] = None
         self.place = Bare()  #: what set-up, the check and the program run in
         self.keeping: Optional[threading.Thread] = None  #: while the environment goes to the bucket
@@ -68,11 +70,17 @@ class Attempt:
     # What it tells
 
     def save(self) -> None:
+        """Raises OSError."""
         write_json(os.path.join(self.folder, "state.json"), self.state)
+
+    def save_if_possible(self) -> None:
+        """A full disk ends no program, and does not keep its end from being told."""
+        with contextlib.suppress(OSError):
+            self.save()
 
     def phase(self, phase: str, said: bool = True) -> None:
         self.state["phase"] = phase
-        self.save()
+        self.save_if_possible()
         if said:
             self.reporter.update({"phase": phase})
 
@@ -94,8 +102,9 @@ class Attempt:
         """Take in what was said to this daemon, and by the program."""
         if self.grace is None:
             asked = read_json(os.path.join(self.folder, "stop.json"))
-            if asked:
-                self.grace, self.state["stopped"] = float(asked["grace"]), True
+            if asked or self._called:  # on a full disk `stop` cannot leave word
+                grace = asked.get("grace", self.plan["grace"])
+                self.grace, self.state["stopped"] = float(grace), True
         urgent = self.progress.look()
         self._hear_notice()
         if self.supervision is not None:
@@ -145,3 +154,5 @@ class Attempt:
     def _on_signal(self, number: int, _frame: object) -> None:
         if number == signal.SIGTERM:
             self.warned = True
+        elif number == signal.SIGUSR1:
+            self._called = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import signal
@@ -39,7 +40,8 @@ def ask_others(grace: float, besides: str = "") -> List[Record]:
     """Ask every other daemon to stop its program, and wait for none. Returns their records; safe to repeat."""
     asked = [s for s in other_states(besides) if s["live"] and s["phase"] != "exited"]
     for state in asked:
-        write_json(os.path.join(state["folder"], "stop.json"), {"grace": grace})
+        with contextlib.suppress(OSError):  # a full disk: the signal alone says it
+            write_json(os.path.join(state["folder"], "stop.json"), {"grace": grace})
         send({state["pid"]}, signal.SIGUSR1)
     return asked
 

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Dict
 
-from tpujob.agent.base import ROOT, Record, read_json, write_json
+from tpujob.agent.base import ROOT, Record, read_json, remove_file, write_json
 
 KEPT = os.path.join(ROOT, "preflight.json")
 FRESH = 3600.0  #: seconds for which a check of the devices holds
@@ -46,4 +46,7 @@ def doubt() -> None:
     """What was found no longer holds: an attempt has ended in a way that the devices may be to blame for."""
     kept = read_json(KEPT)
     if kept.get("passed"):
-        write_json(KEPT, dict(kept, passed=False))
+        try:
+            write_json(KEPT, dict(kept, passed=False))
+        except OSError:  # to remove it takes no room
+            remove_file(KEPT)

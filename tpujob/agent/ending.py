@@ -42,7 +42,7 @@ def finish(attempt: Attempt, code: Optional[int]) -> None:
     if code != 0:
         attempt.notices.ask()
     attempt.listen()
-    attempt.save()
+    attempt.save_if_possible()
     if _doubtful(attempt, code):
         doubt()
     if attempt.state["error"]:
@@ -73,7 +73,8 @@ def _let_go(attempt: Attempt) -> None:
     if attempt.host_lock is None:
         return
     if not attempt.state["notice"]:
-        unmount_all(attempt.log.note)
+        with contextlib.suppress(OSError):  # a full disk: the next attempt finds what is gone
+            unmount_all(attempt.log.note)
     os.close(attempt.host_lock)
 
 
