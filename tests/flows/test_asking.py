@@ -24,7 +24,9 @@ def test_a_job_is_named_by_its_id_with_or_without_zeros_or_by_its_name(stage: St
 
 def test_a_name_means_the_live_job_and_the_ended_one_where_none_lives(stage: Stage) -> None:
     first, second = stage.create(), stage.create()
-    with pytest.raises(BadRequest, match=r"^2 jobs are called 'digits': 000002, 000001$") as refused:
+    with pytest.raises(
+        BadRequest, match=r"^2 jobs are called 'digits': 000002, 000001$"
+    ) as refused:
         stage.api.cancel("digits")
     assert refused.value.hint == "Use the id."
     assert stage.job(first).wish is stage.job(second).wish is Wish.RUN

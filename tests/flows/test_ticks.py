@@ -1,0 +1,167 @@
+"""One tick, and what may come between its look, its commit and its deed: slow calls, refusals, deaf hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.flows.conftest import Stage
+from tests.flows.test_upkeep import leftover
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.condemned import STOP_PATIENCE
+from tpujob.domain.model import Cause, Slice, State
+from tpujob.errors import HostKeyChanged, Refused
+from tpujob.ports import Lease
+from tpujob.reconciler import LEASE, MARGIN, PATIENCE
+
+
+def test_every_call_ends_before_its_lease_does(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another backend may lead by then; the record says what is to be done, and the next look at it does it."""
+    granted: list[Lease] = []
+    left: list[float] = []
+    lease, commit, create = stage.store.lease, stage.store.commit, stage.cloud.create
+
+    def noted(*given: Any, **more: Any) -> Lease | None:
+        found = lease(*given, **more)
+        granted.extend([found] if found else [])
+        return found
+
+    def slow(*given: Any, **more: Any) -> Any:
+        stored = commit(*given, **more)
+        stage.clock.sleep(LEASE - MARGIN)
+        return stored
+
+    def timed(slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
+        left.append(granted[-1].until - stage.clock.now() - timeout)
+        assert timeout > 0
+        create(slice, job_id=job_id, public_key=public_key, timeout=timeout)
+
+    monkeypatch.setattr(stage.store, "lease", noted)
+    monkeypatch.setattr(stage.store, "commit", slow)
+    monkeypatch.setattr(stage.cloud, "create", timed)
+    job_id = stage.create()
+    stage.until(job_id, lambda j: bool(stage.cloud.created))
+    assert len(granted) == 2, "the lease of the commit was not long enough for the call"
+    assert left == [MARGIN]
+
+
+def test_a_program_that_is_about_to_report_is_not_started_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[float] = []
+    start = stage.hosts.start
+
+    def counted(slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
+        started.append(stage.clock.now())
+        start(slice, plans, timeout=timeout)
+
+    monkeypatch.setattr(stage.hosts, "start", counted)
+    monkeypatch.setattr(stage.bucket, "report", lambda *given, **said: None)
+    job_id = stage.create()
+    stage.until(job_id, lambda j: len(started) == 3)
+    first, second, third = started
+    assert PATIENCE <= second - first <= 2 * PATIENCE
+    assert PATIENCE <= third - second <= 2 * PATIENCE
+    assert stage.hosts.starts == [(1, 0), (1, 1)], "and starting it again changes nothing"
+
+
+def test_a_host_with_another_key_gets_nothing_and_the_job_another_slice(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = stage.hosts.start
+
+    def met(slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
+        if slice.k == 1:
+            raise HostKeyChanged("host 1 of tj-000001-1 shows another key than before")
+        start(slice, plans, timeout=timeout)
+
+    monkeypatch.setattr(stage.hosts, "start", met)
+    job_id = stage.create()
+    job = stage.running(job_id, attempt=2)
+    assert job.attempts[0].cause is Cause.BAD_HOST
+    assert "shows another key" in job.attempts[0].message
+    assert [a.slice for a in job.attempts] == ["tj-000001-1", "tj-000001-2"]
+
+
+def test_a_slice_is_not_taken_from_a_program_that_cannot_be_told_to_stop_before_its_time(
+    stage: Stage,
+) -> None:
+    job_id = stage.create(stop_grace="30s")
+    stage.running(job_id)
+    stage.faults.broken.add("stop")
+    stage.api.cancel(job_id)
+    since = stage.until(job_id, State.HOLDING).state_since
+    stage.api.delete(job_id)
+    asked = stage.until(job_id, State.RELEASING).slices[0].delete_asked_at
+    assert asked is not None
+    assert STOP_PATIENCE + 30 <= asked - since < STOP_PATIENCE + 30 + 10
+    stage.until(job_id, State.CANCELLED)
+    assert stage.cloud.machines == {}
+
+
+def test_what_a_program_saved_while_it_was_stopped_is_in_the_record(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    for host in (0, 1):
+        stage.report(job_id, host, step=40, checkpoint=30)
+    stage.api.cancel(job_id)
+    stage.until(job_id, lambda j: j.state is State.HOLDING and j.stopped)
+    stage.report(job_id, 0, phase="exited", exit_code=75, step=42, checkpoint=42)
+    stage.step(job_id)
+    assert stage.api.get(job_id)["attempts"][0]["step"] != 42, "host 1 has not ended yet"
+    stage.report(job_id, 1, phase="exited", exit_code=75, step=42, checkpoint=42)
+    job = stage.until(job_id, lambda j: bool(j.attempts[0].progress.checkpoint == 42))
+    assert (job.state, job.attempts[0].progress.step) == (State.HOLDING, 42)
+    assert stage.kinds(job_id).count("progressed") == 1, "and that is said once"
+
+
+def test_cleaning_that_takes_long_goes_on_until_all_is_gone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = stage.create()
+    job = stage.running(job_id)
+    for step in range(10):
+        stage.bucket.put(f"{job.workdir}/checkpoints/{step}", b"x", timeout=1)
+    stage.bucket.put(f"{job.workdir}0/kept", b"of another job", timeout=1)
+    delete = stage.bucket.delete
+
+    def slow(path: str, *, timeout: float) -> None:
+        stage.clock.sleep(20)
+        delete(path, timeout=timeout)
+
+    monkeypatch.setattr(stage.bucket, "delete", slow)
+    stage.api.clean(job_id, checkpoints=True)
+    stage.until(job_id, State.CANCELLED)
+    before, now = len(stage.bucket.objects), stage.clock.now()
+    stage.reconciler.tick(job_id)
+    assert stage.clock.now() - now <= LEASE + 20, "nothing is done once the lease has run out"
+    assert 1 < len(stage.bucket.objects) < before
+    assert stage.job(job_id).id == job_id, "the record goes last"
+    while stage.store.list():
+        assert stage.clock.now() - now < 1000
+        stage.step(job_id)
+    assert list(stage.bucket.objects) == [f"{job.workdir}0/kept"]
+
+
+def test_an_orphan_that_cannot_be_deleted_keeps_no_other_from_being_swept(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for k in (1, 2, 3):
+        leftover(stage, f"tj-000077-{k}", "us-central2-b", job_id="000077")
+    delete = stage.cloud.delete
+
+    def refuse(slice: Slice, *, timeout: float) -> None:
+        if slice.name == "tj-000077-2":
+            raise Refused("deleting it: Permission denied", cause="PERMISSION")
+        delete(slice, timeout=timeout)
+
+    monkeypatch.setattr(stage.cloud, "delete", refuse)
+    stage.hosts.keys |= {"tj-000077-1", "tj-000077-2"}
+    swept = stage.reconciler.sweep(["us-central2-b"])
+    assert [o.name for o in swept] == ["tj-000077-1", "tj-000077-3"]
+    assert list(stage.cloud.machines) == ["tj-000077-2"]
+    assert stage.hosts.kept() == ["tj-000077-2"], "its keys stay as long as it is there"
