@@ -28,12 +28,15 @@ class Metadata:
         self._base = "http://%s/computeMetadata/v1/instance/" % host
 
     def get(self, path: str) -> Optional[str]:
-        """None: no answer."""
+        """Empty: it knows nothing of that name. None: no answer."""
         headers = {"Metadata-Flavor": "Google"}
         request = urllib.request.Request(self._base + path, headers=headers)  # noqa: S310
         try:
             with DIRECT.open(request, timeout=2) as response:
                 return response.read(65536).decode("utf-8", "replace").strip()
+        except urllib.error.HTTPError as error:
+            error.close()
+            return "" if error.code == 404 else None
         except (OSError, ValueError, http.client.HTTPException):
             return None
 
@@ -70,6 +73,7 @@ class Storage:
         self._opener = DIRECT if emulated else urllib.request.build_opener()
         self._metadata = None if emulated else metadata
         self._token, self._token_until = "", 0.0
+        self._refused = ""  #: the newest token that the storage did not take
         self._lock = threading.Lock()
         self.skew: Optional[float] = (
             None  #: seconds that this host's clock is ahead of the storage's
@@ -137,6 +141,8 @@ class Storage:
             try:
                 for piece in iter(lambda: response.read(PIECE), b""):
                     take(piece)
+                if response.length:  # what was announced and did not come
+                    raise StorageError("reading %s: the answer was cut off" % path)
             except (OSError, http.client.HTTPException) as error:
                 raise StorageError("reading %s: %s" % (path, error)) from error
 
@@ -166,9 +172,10 @@ class Storage:
             said = ""
             with contextlib.suppress(OSError, http.client.HTTPException), error:
                 said = error.read(300).decode("utf-8", "replace")
-            if error.code == 401:
-                self._token_until = 0.0
-            raise StorageError("HTTP %d: %s" % (error.code, said), error.code) from error
+            hope = error.code == 401 and self._drop(token)
+            raise StorageError(
+                "HTTP %d: %s" % (error.code, said), 0 if hope else error.code
+            ) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise StorageError("no answer from the storage: %s" % error) from error
 
@@ -177,18 +184,31 @@ class Storage:
             self.skew = time.time() - parsedate_to_datetime(date or "").timestamp()
 
     def _bearer(self) -> str:
-        """Empty for an emulator, and when the metadata server has none."""
+        """Empty for an emulator, and on a host without an account. Raises StorageError when the metadata server is
+        silent: without a token the storage would say no, as if for good."""
         if self._metadata is None:
             return ""
         with self._lock:
             if time.monotonic() >= self._token_until:
+                answer = self._metadata.get("service-accounts/default/token")
+                if answer is None and not self._token:
+                    raise StorageError("no token for the storage: the metadata server is silent")
+                if answer is None:
+                    return self._token  # asked for a minute before it runs out
                 try:
-                    said = json.loads(self._metadata.get("service-accounts/default/token") or "{}")
+                    said = json.loads(answer or "{}")
                     self._token = said["access_token"]
                     self._token_until = time.monotonic() + float(said["expires_in"]) - 60
                 except (ValueError, KeyError, TypeError):
                     self._token = ""
             return self._token
+
+    def _drop(self, token: str) -> bool:
+        """That token was not taken. Whether another may be: not when it was asked for again since, and is the same."""
+        with self._lock:
+            hope = token not in ("", self._refused)
+            self._refused, self._token, self._token_until = token, "", 0.0
+            return hope
 
 
 def _bucket_and_name(path: str) -> Tuple[str, str]:

@@ -1,0 +1,140 @@
+"""How the agent speaks to the storage where it must show who it is, and what it makes of half an answer."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.agent.host import MetadataServer
+from tpujob.agent.storage import DIRECT, Metadata, Storage, StorageError
+
+TOKEN = "service-accounts/default/token"
+
+
+class Guarded:
+    """A storage that gives `data` to whoever shows the token `good`."""
+
+    def __init__(self) -> None:
+        self.shown: list[str | None] = []
+        shown = self.shown
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                shown.append(self.headers.get("Authorization"))
+                self.send_response(200 if shown[-1] == "Bearer good" else 401)
+                self.send_header("Content-Length", "4")
+                self.end_headers()
+                self.wfile.write(b"data")
+
+            def log_message(self, *args: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def guarded() -> Iterator[Guarded]:
+    server = Guarded()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
+    server = MetadataServer()
+    monkeypatch.setenv("GCE_METADATA_HOST", server.address)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def storage(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """As on Google Cloud, at another address."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    made = Storage(Metadata())
+    monkeypatch.setattr(made, "_base", guarded.url)
+    monkeypatch.setattr(made, "_opener", DIRECT)
+    return made
+
+
+def token(name: str, seconds: int = 3600) -> str:
+    return json.dumps({"access_token": name, "expires_in": seconds})
+
+
+def read(storage: Storage) -> bytes:
+    pieces: list[bytes] = []
+    storage.read("gs://shed/a", pieces.append)
+    return b"".join(pieces)
+
+
+def refused(storage: Storage) -> StorageError:
+    with pytest.raises(StorageError) as told:
+        read(storage)
+    return told.value
+
+
+def test_nothing_is_asked_without_a_token_while_the_metadata_server_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+    guarded: Guarded,
+    metadata: MetadataServer,
+    storage: Storage,
+) -> None:
+    metadata.facts[TOKEN] = token("good")
+    with monkeypatch.context() as away:
+        away.setattr(storage._metadata, "_base", "http://127.0.0.1:9/")
+        error = refused(storage)
+    assert (error.lasts, guarded.shown) == (False, []), "a moment's silence was taken for a no"
+    assert read(storage) == b"data"
+
+
+def test_a_token_is_used_to_its_end_while_the_metadata_server_is_silent(
+    monkeypatch: pytest.MonkeyPatch, metadata: MetadataServer, storage: Storage
+) -> None:
+    metadata.facts[TOKEN] = token("good", seconds=50)  # it is time to ask for the next one
+    assert read(storage) == b"data"
+    monkeypatch.setattr(storage._metadata, "_base", "http://127.0.0.1:9/")
+    assert read(storage) == b"data"
+
+
+def test_a_host_without_an_account_is_refused_for_good(
+    guarded: Guarded, metadata: MetadataServer, storage: Storage
+) -> None:
+    assert metadata.facts.get(TOKEN) is None
+    assert refused(storage).lasts
+    assert guarded.shown == [None]
+
+
+def test_a_token_that_is_refused_is_asked_for_once_more(
+    metadata: MetadataServer, storage: Storage
+) -> None:
+    metadata.facts[TOKEN] = token("old")
+    assert not refused(storage).lasts
+    metadata.facts[TOKEN] = token("good")
+    assert read(storage) == b"data"
+    metadata.facts[TOKEN] = token("bad")
+    storage._token_until = 0.0
+    assert [refused(storage).lasts for _ in range(2)] == [False, True]
+
+
+def test_an_answer_that_is_cut_off_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut() -> None:
+        client, _ = listener.accept()
+        with client:
+            client.recv(1 << 16)
+            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x" * 500)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=cut, daemon=True).start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+        assert "cut off" in str(refused(Storage(Metadata())))
