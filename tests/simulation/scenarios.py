@@ -30,6 +30,8 @@ class Scenario:
     name: str
     script: Script
     ends: State = State.SUCCEEDED
+    #: how it may end besides, where a kill or a pause delays a user's word
+    late: State | None = None
     backends: int = 1
     work: Work = field(default_factory=Work)
     stall: str = "5m"
@@ -57,7 +59,8 @@ def tell(
     play = Play(seed, profile, script)
     try:
         _to_the_end(play)
-        allowed = {scenario.ends} if cancel_at is None else {scenario.ends, State.CANCELLED}
+        allowed = {scenario.ends, scenario.late if strike_at else None}
+        allowed |= set() if cancel_at is None else {State.CANCELLED}
         job = play.monitor.jobs[JOB]
         if job.state not in allowed:
             raise Violation("L1", JOB, f"{scenario.name} ended as {job.state}: {job.message}")
@@ -234,7 +237,7 @@ def _orphan(play: Play, machine: Machine) -> None:
     play.plant("foreign", ours=False, age=4000.0)
 
 
-_CANCELLED, _FAILED = State.CANCELLED, State.FAILED
+_SUCCEEDED, _CANCELLED, _FAILED = State.SUCCEEDED, State.CANCELLED, State.FAILED
 _S = State
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -271,17 +274,22 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("crashes once", at(_S.RUNNING, _crashes)),
         Scenario("a host dies", at(_S.RUNNING, lambda p, m: Mishaps(p.world).kill_host(m))),
         Scenario(
-            "cancelled early", user(_S.PROVISIONING, lambda a: a.cancel(JOB)), ends=_CANCELLED
+            "cancelled early",
+            user(_S.PROVISIONING, lambda a: a.cancel(JOB)),
+            ends=_CANCELLED,
+            late=_SUCCEEDED,
         ),
         Scenario(
             "cancelled while it is prepared",
             user(_S.PREPARING, lambda a: a.cancel(JOB)),
             ends=_CANCELLED,
+            late=_SUCCEEDED,
         ),
         Scenario(
             "cancelled while running",
             user(_S.RUNNING, lambda a: a.cancel(JOB)),
             ends=_CANCELLED,
+            late=_SUCCEEDED,
         ),
         Scenario(
             "held, and resumed",
@@ -289,9 +297,13 @@ SCENARIOS: Mapping[str, Scenario] = {
                 user(_S.RUNNING, lambda a: a.cancel(JOB)),
                 user(_S.HOLDING, lambda a: a.resume(JOB)),
             ),
+            late=_CANCELLED,
         ),
         Scenario(
-            "deleted while running", user(_S.RUNNING, lambda a: a.delete(JOB)), ends=_CANCELLED
+            "deleted while running",
+            user(_S.RUNNING, lambda a: a.delete(JOB)),
+            ends=_CANCELLED,
+            late=_SUCCEEDED,
         ),
         Scenario("two backends", at(_S.RUNNING, _preempted, then=70.0), backends=2),
         Scenario("the store is away", at(_S.RUNNING, _store_away)),
