@@ -96,6 +96,14 @@ PLANTED: dict[str, tuple[str, Job]] = {
         "I6",
         replace(job_in(State.QUEUED), attempts=(Attempt(1, "s", NOW),)),
     ),
+    "an earlier attempt without an end": (
+        "I6",
+        replace(
+            job_in(State.QUEUED),
+            attempts=(Attempt(1, "s", NOW), Attempt(2, "s", NOW, outcome=Outcome.FAILED)),
+        ),
+    ),
+    "live with an end": ("I6", replace(job_in(State.QUEUED), finished_at=NOW)),
     "final without a time": ("I6", replace(job_in(State.FAILED), finished_at=None)),
     "a budget overspent": ("I8", replace(job_in(State.QUEUED), spent={"preemptions": 101})),
     "a common budget overspent": ("I8", replace(job_in(State.QUEUED), spent={"memory": 2})),
@@ -150,6 +158,8 @@ def test_a_version_and_the_past_are_not_written_over() -> None:
     assert step(job, attempts=()) == ["an attempt was taken out of the record"]
     other = replace(job.attempts[0], outcome=Outcome.SUCCEEDED)
     assert step(job, attempts=(other,)) == ["the outcome of attempt 1 was overwritten"]
+    moved = replace(job.attempts[0], slice="t")
+    assert step(job, attempts=(moved,)) == ["attempt 1 on s became attempt 1 on t"]
 
 
 # Histories -----------------------------------------------------------------------------------------------------------

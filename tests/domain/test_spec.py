@@ -267,10 +267,50 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
             "recovery.on_bad_host: keep is no way to treat it; allowed: swap, release",
         ),
         (with_line("recovery: {wait: 12}"), "recovery.wait: must be a time with its unit"),
+        (with_line("recovery: {wait: 91d}"), "recovery.wait: must be at most 90d, not 91d"),
+        (
+            with_line("preflight: 'no'"),
+            "job.yaml:6: preflight: must be true or false, not the text 'no'",
+        ),
+        (
+            MINIMAL.replace("v4-16", f"[{', '.join(['v4-16'] * 51)}]"),
+            "tpu.type: must list at most 50, not 51",
+        ),
+        (
+            with_line("  env: {" + ", ".join(f"A{i}: x" for i in range(101)) + "}"),
+            "run.env: must have at most 100 entries, not 101",
+        ),
+        *(
+            (MINIMAL.replace("command: echo hello", f"workload: mlp\n  args: {{a: {value}}}"), says)
+            for value, says in (
+                (".inf", "run.args.a: must be a finite number, not inf"),
+                ("[1]", "run.args.a: must be text, a number, true or false, not a list"),
+            )
+        ),
     ],
 )
 def test_a_wrong_value_is_told_where_it_is_and_what_is_allowed(text: str, says: str) -> None:
     assert says in refusal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "of_one"),
+    [
+        (MINIMAL.replace("hello\ntpu", "a" * 40 + "\ntpu"), "name"),
+        (MINIMAL.replace("type: v4-16", "type: v4-16\n  slices: 64"), "tpu"),
+        (MINIMAL.replace("echo hello", "x" * 16_384), "run"),
+        (MINIMAL.replace("v4-16", f"[v4-8{', v4-16' * 49}]"), "tpu"),
+        (with_line("  env: {" + ", ".join(f"A{i}: x" for i in range(100)) + "}"), "run"),
+        (
+            with_line("recovery: {failures: 1000, preemptions: 10000, wait: 90d, stall: 7d}"),
+            "recovery",
+        ),
+        (with_line("hold: 7d"), "hold"),
+        (with_line("stop_grace: 10m"), "stop_grace"),
+    ],
+)
+def test_what_is_just_allowed_is_allowed(text: str, of_one: str) -> None:
+    assert dump(load(text, "job.yaml"))[of_one] != dump(load(MINIMAL, "job.yaml"))[of_one]
 
 
 def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
@@ -305,6 +345,10 @@ def test_what_a_client_sends_is_checked_the_same_way() -> None:
         "tpu.zone: no such key; did you mean zones? "
         "Allowed in tpu: cross_region, pricing, runtime_version, slices, type, zones"
     )
+    for number in (2**63, -(2**63)):
+        program = {"workload": "mlp", "args": {"seed": number}}
+        with pytest.raises(BadSpec, match=r"run\.args\.seed: must fit in 64 bits"):
+            parse({"name": "a", "tpu": {"type": "v4-8"}, "run": program})
 
 
 #: Words of pydantic and Python that say nothing to the writer of a job file.

@@ -92,6 +92,17 @@ mounts:
         ("env: {uv: x, python: 3.11}", "env.python: must be text, not the number 3.11"),
         ("env: {docker: x, python: '3.11'}", "python goes with uv or pip; docker has it in"),
         ("env: {uv: x, args: [a]}", "env: args go with docker"),
+        ("env: {docker: x, args: 3}", "env.args: must be a list of texts, not the number 3"),
+        (f"env: {{docker: x, args: [{'a, ' * 51}]}}", "env.args: must list at most 50, not 51"),
+        (f"mounts: [{'{}, ' * 51}]", "mounts: must list at most 50, not 51"),
+        (
+            "mounts: [{bucket: gs://lab, to: ~/d, only_dir: a/../b}]",
+            "mounts[0].only_dir: must be a folder of the bucket, not 'a/../b'",
+        ),
+        (
+            "mounts: [{bucket: gs://lab, to: ~/d, read_only: 1}]",
+            "mounts[0].read_only: must be true or false, not the number 1",
+        ),
         ("mounts: 3", "mounts: must be a list of mounts"),
         ("mounts: [{}]", "mounts[0].bucket: is missing, and required"),
         ("mounts: [{bucket: gs://x/y, to: ~/d}]", "mounts[0].bucket: must be a bucket such as"),
@@ -124,6 +135,13 @@ def test_a_person_reads_in_the_plan_what_a_job_runs_in_and_what_may_surprise() -
     tag, shared = environment.warnings(spec)
     assert tag.startswith("lab/train:1 is a tag, not a digest: a later attempt may get another")
     assert shared == "gs://out may be written to by every host at ~/o"
+    kept = "mounts: [{bucket: gs://lab, to: ~/i, only_dir: c4, cache: {size: 1536MiB, ttl: 90m}}]"
+    assert environment.mount_words(load(PLAIN + kept, "job.yaml")) == [
+        "gs://lab/c4 at ~/i, read only, 1.5 GiB kept on disk for 1h30m"
+    ]
+    bundled = PLAIN.replace("command: x", "workload: mlp") + f"env: {{docker: '{DIGEST}'}}"
+    (needs,) = environment.warnings(load(bundled, "job.yaml"))
+    assert "needs python3 and the packages of the bundled program" in needs
     pinned = load(PLAIN + f"env: {{docker: '{DIGEST}'}}", "job.yaml")
     assert environment.warnings(pinned) == []
 

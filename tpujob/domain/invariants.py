@@ -44,7 +44,8 @@ def of_step(before: Job, after: Job) -> list[Broken]:
         if old.outcome is not None and (old.outcome, old.cause) != (new.outcome, new.cause):
             found.append(("I6", f"the outcome of attempt {old.number} was overwritten"))
         if (old.number, old.slice) != (new.number, new.slice):
-            found.append(("I6", f"attempt {old.number} became attempt {new.number}"))
+            became = f"attempt {new.number} on {new.slice}"
+            found.append(("I6", f"attempt {old.number} on {old.slice} became {became}"))
     found += _slices_kept(before.slices, after.slices)
     return [Broken(rule, after.id, text) for rule, text in found]
 

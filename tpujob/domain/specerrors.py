@@ -74,6 +74,8 @@ def _problem(found: ErrorDetails, allowed: Allowed, of: str) -> Problem:
         return Problem(
             path, f"must be a mapping with keys of {keys}; not {describe(found['input'])}"
         )
+    if found["type"] == "bool_type":
+        return Problem(path, f"must be true or false, not {describe(found['input'])}")
     return Problem(path, f"{describe(found['input'])} is not allowed here")
 
 
