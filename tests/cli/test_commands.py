@@ -52,6 +52,15 @@ def test_dry_run_submits_nothing(tpujob: Tpujob, api: ScriptedJobs, job_file: Pa
     assert api.named("create") == []
 
 
+def test_dry_run_misses_a_folder_that_is_not_there(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    job_file.write_text(job_file.read_text() + "code: ./nowhere\n")
+    said = tpujob("create", str(job_file), "--dry-run", code=65)
+    assert f"{job_file}: code: {job_file.parent / 'nowhere'} is not a folder" in said.err
+    assert api.calls == []
+
+
 def test_create_ships_the_folder_of_the_code(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
@@ -109,6 +118,14 @@ def test_a_bad_file_is_explained_and_nothing_is_submitted(
     assert api.calls == []
 
 
+def test_what_the_backend_says_of_a_file_names_it(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    api.raises = errors.BadSpec("tpu.zones: us-central2-b has no v5p-16", hint="elsewhere")
+    said = tpujob("create", str(job_file), code=65)
+    assert said.err == f"tpujob: {job_file}: {api.raises.message}\n  elsewhere\n"
+
+
 def test_a_missing_file_is_explained(tpujob: Tpujob) -> None:
     said = tpujob("create", "nowhere.yaml", code=65)
     assert "nowhere.yaml" in said.err
@@ -156,6 +173,16 @@ def test_an_empty_list_leads_to_the_first_job(tpujob: Tpujob, api: ScriptedJobs)
     assert "tpujob create configs/quickstart.yaml" in tpujob("list").out
     api.jobs["000043"] = job_view("000043", state="failed")
     assert "--all" in tpujob("list").out
+
+
+def test_a_list_of_one_users_jobs_does_not_say_that_there_are_no_others(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    api.jobs["000043"] = job_view("000043", user="eve", state="failed")
+    live = "No job of eve is going on. `tpujob list --all --user eve` also shows those"
+    assert live in tpujob("list", "--user", "eve").out
+    assert tpujob("list", "--user", "bob").out == "There is no job of bob.\n"
+    assert tpujob("list", "--all", "--user", "bob").out == "There is no job of bob.\n"
 
 
 @pytest.mark.parametrize("ref", ["42", "000042", "digits"])
@@ -264,6 +291,15 @@ def test_steering_commands_do_what_they_say(tpujob: Tpujob, api: ScriptedJobs) -
     assert api.named("clean") == [{"job": "42", "checkpoints": True}]
 
 
+def test_a_resumed_job_is_not_told_to_be_resumed(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.jobs["000042"] = job_view(state="holding", wish="cancel", hold_until=AT)
+    said = tpujob("resume", "42").out
+    assert "tpujob resume" not in said
+    assert "tpujob show 000042" in said
+    assert "tpujob logs 000042 -f" in said
+    assert tpujob("resume", "42", "--json").json["id"] == "000042"
+
+
 def test_resume_of_a_job_that_is_done_says_why_not(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs["000042"] = job_view(state="succeeded")
     said = tpujob("resume", "42", code=4)
@@ -341,6 +377,10 @@ def test_help_names_every_command_and_every_exit_code(tpujob: Tpujob) -> None:
         assert f"\n  {command} " in text
     for code, meaning in EXIT_CODES.items():
         assert any(line.split()[:1] == [str(code)] and meaning in line for line in text.split("\n"))
+
+
+def test_without_a_command_it_is_as_with_help(tpujob: Tpujob) -> None:
+    assert tpujob(code=2).err == tpujob("--help").out
 
 
 def test_the_table_of_exit_codes_has_every_error() -> None:

@@ -28,7 +28,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
         ("Software", plan["runtime_version"]),
         ("Cost", rate(plan["usd_per_hour"])),
         ("Bucket", plan["bucket"]),
-        ("Program", plan["command"]),
+        *_program(plan["command"]),
         *([("Runs in", plan["environment"])] if plan["environment"] else []),
         *(("Mount", mount) for mount in plan["mounts"]),
         *(("Warning", warning) for warning in plan["warnings"]),
@@ -38,6 +38,12 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
     for label, text in facts:
         out += labelled(label, text, columns, color)
     return "\n".join(out)
+
+
+def _program(command: str) -> list[tuple[str, str]]:
+    """Each line by itself: joined, they would read as one command."""
+    lines = [line for line in command.splitlines() if line.strip()]
+    return [("" if n else "Program", line) for n, line in enumerate(lines)]
 
 
 def created_text(job: JobView, columns: int, list_price: float | None, *, color: bool) -> str:
@@ -85,10 +91,7 @@ NEXT = {
     "logs -f": "its output, as it comes",
     "logs": "its output",
     "cancel": "stop the program, keep the slice a while",
-    "resume": "go on from the last checkpoint",
-    "delete": "stop it and give the slice back",
     "clean": "remove its logs and its record",
-    "wait": "until it has ended",
 }
 
 

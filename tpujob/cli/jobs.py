@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +57,7 @@ def create(
     on = screen()
     say_where()
     api = connect()
-    plan = api.plan(_dump(spec))
+    plan = _plan(api, spec, file)
     if dry_run:
         say_json(plan) if as_json else say(plan_page(plan, on.columns, color=on.color))
         return 0
@@ -69,6 +69,16 @@ def create(
     if as_json:
         say_json(job)
     return 0
+
+
+def _plan(api: JobsApi, spec: JobSpec, file: Path) -> PlanView:
+    """What the job would get. Raises BadSpec that names the file, which the backend has never seen."""
+    from tpujob.errors import BadSpec
+
+    try:
+        return api.plan(_dump(spec))
+    except BadSpec as error:
+        raise BadSpec(f"{file}: {error.message}", hint=error.hint) from error
 
 
 def _submit(
@@ -122,8 +132,8 @@ def list_jobs(
         say_json(jobs)
         return 0
     on = screen()
-    none_at_all = not jobs and (all_jobs or not api.list(all=True))
-    say(job_table(jobs, on.columns, time.time(), color=on.color, all=none_at_all))
+    none_at_all = not jobs and (all_jobs or not api.list(user=user, all=True))
+    say(job_table(jobs, on.columns, time.time(), color=on.color, all=none_at_all, user=user))
     return 0
 
 
@@ -196,7 +206,7 @@ def cancel(
 
 def resume(job: JobRef, as_json: Json = False) -> int:
     """Go on from the last checkpoint, on the held slice or on another."""
-    return _steered(connect().resume(job), as_json)
+    return _steered(connect().resume(job), as_json, then=("show", "logs -f"))
 
 
 def delete(job: JobRef, yes: Yes = False, as_json: Json = False) -> int:
@@ -240,12 +250,10 @@ def _asked(
     return found["id"]
 
 
-def _steered(job: JobView, as_json: bool) -> int:
+def _steered(job: JobView, as_json: bool, *, then: Sequence[str] = ()) -> int:
     _say_job(job, as_json)
-    follow_up = {"holding": ("resume", "delete"), "queued": ("show",), "running": ("show",)}
-    commands = follow_up.get(job["state"], ())
-    if commands and job["wish"] == "run" and not as_json:
-        say("\n".join(next_commands(job["id"], commands)))
+    if then and not as_json:
+        say("\n".join(next_commands(job["id"], then)))
     return 0
 
 
@@ -280,20 +288,27 @@ def _read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
     from tpujob.domain import spec
 
     read = spec.read(file)
-    _env_file_is_there(read, file)
+    _code_is_there(read, file)
     asked = spec.dump(read)
     asked["tpu"]["cross_region"] |= cross_region
     return spec.parse({**asked, "name": name or read.name})
 
 
-def _env_file_is_there(spec: JobSpec, file: Path) -> None:
-    """Before anything is paid for. Raises BadSpec."""
+def _code_is_there(spec: JobSpec, file: Path) -> None:
+    """The folder that is to be shipped, and the file of its environment. Raises BadSpec."""
     from tpujob.domain.specenv import FROM_FILE
     from tpujob.errors import BadSpec
 
-    if spec.env is None or spec.env.kind not in FROM_FILE or spec.code is None:
+    if spec.code is None:
         return
     folder = file.parent / spec.code
+    if not folder.is_dir():
+        raise BadSpec(
+            f"{file}: code: {folder} is not a folder",
+            hint="Write the path of a folder, as it is seen from the job file.",
+        )
+    if spec.env is None or spec.env.kind not in FROM_FILE:
+        return
     if not (folder / spec.env.source).is_file():
         raise BadSpec(
             f"{file}: env.{spec.env.kind}: there is no file {spec.env.source} in {folder}",

@@ -18,7 +18,6 @@ No jobs. Make the first one:
   tpujob create configs/quickstart.yaml
 See one run from start to end, preemption included:
   tpujob demo"""
-NO_LIVE_JOBS = "No job is going on. `tpujob list --all` also shows those that have ended."
 
 #: narrow terminals cost first what is long by chance, then what the id tells as well
 _JOB_COLUMNS = (
@@ -35,11 +34,17 @@ _JOB_COLUMNS = (
 
 
 def job_table(
-    jobs: Sequence[JobView], columns: int, now: float, *, color: bool = False, all: bool = True
+    jobs: Sequence[JobView],
+    columns: int,
+    now: float,
+    *,
+    color: bool = False,
+    all: bool = True,
+    user: str = "",
 ) -> str:
-    """`tpujob list`. Several jobs, one line each; the way to a first job when there are none."""
+    """`tpujob list`. Several jobs, one line each; what an empty list means, and the way to a first job."""
     if not jobs:
-        return NO_JOBS if all else NO_LIVE_JOBS
+        return _none(all=all, user=clean(user))
     rows = [
         (
             clean(job["id"]),
@@ -57,6 +62,15 @@ def job_table(
     out = [table(_JOB_COLUMNS, rows, columns, color=color)]
     out += [line for job in jobs if job["condemned"] for line in _condemned(job, columns)]
     return "\n".join(out)
+
+
+def _none(*, all: bool, user: str) -> str:
+    whose, option = (f" of {user}", f" --user {user}") if user else ("", "")
+    if all:
+        return f"There is no job{whose}." if user else NO_JOBS
+    return (
+        f"No job{whose} is going on. `tpujob list --all{option}` also shows those that have ended."
+    )
 
 
 def _condemned(job: JobView, columns: int) -> list[str]:

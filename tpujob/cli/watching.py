@@ -26,26 +26,28 @@ def watch_list(user: str, all_jobs: bool, *, as_json: bool) -> int:
         for _ in steady.follow(None, timeout=EVERY):
             jobs = steady.ask(lambda api: api.list(user=user, all=all_jobs))
             if on.tty and not as_json:
-                _redraw(jobs, screen(), all_jobs)
+                _redraw(jobs, screen(), all_jobs, user)
             elif as_json:
                 if str(jobs) != shown:
                     say_json_line(jobs)
                 shown = str(jobs)
             else:
-                shown = _again(jobs, on, all_jobs, shown)
+                shown = _again(jobs, on, all_jobs, user, shown)
     return 0
 
 
-def _again(jobs: list[JobView], on: Screen, all_jobs: bool, shown: str) -> str:
+def _again(jobs: list[JobView], on: Screen, all_jobs: bool, user: str, shown: str) -> str:
     """Print the table when more than ages has changed."""
     facts = str([(j["id"], j["state"], j["step"], j["host0_ip"], j["zone"]) for j in jobs])
     if facts != shown:
-        say(job_table(jobs, on.columns, time.time(), all=all_jobs) + "\n", flush=True)
+        table = job_table(jobs, on.columns, time.time(), all=all_jobs, user=user)
+        say(table + "\n", flush=True)
     return facts
 
 
-def _redraw(jobs: list[JobView], on: Screen, all_jobs: bool) -> None:
-    lines = job_table(jobs, on.columns, time.time(), color=on.color, all=all_jobs).splitlines()
+def _redraw(jobs: list[JobView], on: Screen, all_jobs: bool, user: str) -> None:
+    table = job_table(jobs, on.columns, time.time(), color=on.color, all=all_jobs, user=user)
+    lines = table.splitlines()
     room = max(2, on.rows - 1)
     if len(lines) > room:
         lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more"]
