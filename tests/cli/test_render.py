@@ -181,7 +181,7 @@ Slices
 Attempts
   1  interrupted PREEMPTED after 1m00s on tj-000042-1, to step 300
      tj-000042-1 was preempted
-  2  going on after 2m10s on tj-000042-2, step 300 to 480
+  2  going on for 2m10s on tj-000042-2, step 300 to 480
 
 Last events
   03:04:05  queued        ada asked for digits on spot v4-16
@@ -228,6 +228,12 @@ Created job 000042  digits
   tpujob cancel 000042   stop the program, keep the slice a while
 """,
     )
+
+
+def test_a_program_of_several_lines_is_shown_line_by_line() -> None:
+    plan = {**ScriptedJobs().plan({"name": "x"}), "command": "cd code\n\npython3 train.py\n"}
+    shown = answers.plan_page(cast(PlanView, plan), 80)
+    assert shown.endswith("  Program   cd code\n            python3 train.py")
 
 
 def test_the_summary_of_the_demo() -> None:
@@ -281,6 +287,13 @@ def test_every_state_says_what_happens_next(state: State, wish: str) -> None:
     said = words.what_next(job_view(state=state.value, wish=wish, hold_until=AT))
     assert said
     assert "unknown" not in said
+
+
+def test_a_job_that_asks_for_something_impossible_is_not_said_to_succeed_when_resumed() -> None:
+    said = words.what_next(job_view(state="failed", outcome="failed", cause="BAD_SPEC"))
+    assert "tpujob create" in said
+    assert "tpujob resume" not in said
+    assert "tpujob resume" in words.what_next(job_view(state="failed", cause="CRASH"))
 
 
 @pytest.mark.parametrize("state", ["queued", "provisioning", "releasing"])

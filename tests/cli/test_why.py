@@ -127,6 +127,30 @@ Job 000042  digits  preparing since 03:04:05, 15m00s
     )
 
 
+TOLD = [
+    *(f"host 1: {line}" for line in ("Traceback", "  File a", "    x()", "  File b", "    y()")),
+    "host 1: ValueError: no such file",
+    "host 0: ended too: exit code 76",
+]
+
+
+@pytest.mark.parametrize(
+    ("cause", "told", "left_out"),
+    [("CRASH", "ValueError", "Traceback"), ("HANG", "Traceback", "ValueError")],
+)
+def test_where_there_is_no_room_for_all_evidence_the_line_that_says_most_is_shown(
+    cause: str, told: str, left_out: str
+) -> None:
+    crashed = cast("AttemptView", CRASHED | {"cause": cause, "evidence": TOLD})
+    shown = why_page(job_view(attempts=[crashed], spec=SPEC), [], 80, NOW)
+    assert told in shown
+    assert left_out not in shown
+    assert "`tpujob show` has it all" in shown
+    whole = job_page(job_view(attempts=[crashed]), [], 80, NOW)
+    assert told in whole
+    assert left_out in whole
+
+
 def test_a_running_job_that_makes_no_step_while_the_cloud_does_not_answer() -> None:
     job = job_view(
         message="attempt 1 runs on 2 hosts; 503 the service is unavailable",
@@ -242,7 +266,10 @@ def test_a_verdict_says_what_it_knows(verdict: dict[str, Any], said: str) -> Non
 
 @pytest.mark.parametrize(
     ("stall_s", "said"),
-    [(1800.0, "no step yet, 15m00s after it started; stall at 30m00s"), (None, "after it started")],
+    [
+        (1800.0, "no step yet, 15m00s after it started; 30m00s without progress is a hang"),
+        (None, "no step yet, 15m00s after it started"),
+    ],
 )
 def test_a_first_step_that_does_not_come(stall_s: float | None, said: str) -> None:
     page = why_page(job_view(step=None, stall_s=stall_s, spec=SPEC), [], 80, NOW)

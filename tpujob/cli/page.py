@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from tpujob.cli import words
@@ -113,7 +114,8 @@ def _attempt(attempt: AttemptView, columns: int, now: float, color: bool) -> lis
     took = span((ended if ended is not None else now) - began) if began is not None else "?"
     end = words.end_of(attempt)
     steps = words.steps_of(attempt)
-    head = f"  {attempt['number']}  {end} after {took} on {attempt['slice']}{steps}"
+    lasted = "after" if ended is not None else "for"
+    head = f"  {attempt['number']}  {end} {lasted} {took} on {attempt['slice']}{steps}"
     out = [clip(clean(head), columns)]
     if attempt["message"] and attempt["outcome"] != "succeeded":
         out += [
@@ -129,12 +131,23 @@ def proof(
 ) -> list[str]:
     """The lines that prove an attempt's cause, wrapped; `most` lines of them, and a word on what was left out."""
     room = max(20, columns - indent - 2)
-    wrapped = [wrap(clean(line), room) for line in attempt["evidence"]]
-    lines = [
-        ("| " if first else "  ") + clip(part, room)
-        for parts in wrapped
-        for first, part in zip((True, *[False] * len(parts)), parts, strict=False)
-    ]
+    lines = [line for said in attempt["evidence"] for line in _quoted(said, room)]
     if len(lines) > most:
-        lines[most - 1 :] = ["  … `tpujob show` has it all"]
+        first = _telling(attempt, room, most - 1)
+        lines = [*lines[first : first + most - 1], "  … `tpujob show` has it all"]
     return [" " * indent + paint(line, "dim", color) for line in lines]
+
+
+def _quoted(said: str, room: int) -> list[str]:
+    parts = wrap(clean(said), room)
+    return [f"{'| ' if n == 0 else '  '}{clip(part, room)}" for n, part in enumerate(parts)]
+
+
+def _telling(attempt: AttemptView, room: int, most: int) -> int:
+    """Which line to begin with where not all of them have room. The host that failed first comes first: the last of
+    its output says most, but of a stack, which proves a hang, the innermost frame, its first."""
+    if attempt["cause"] == "HANG":
+        return 0
+    host = attempt["evidence"][0].partition(":")[0]
+    own = takewhile(lambda said: said.startswith(f"{host}:"), attempt["evidence"])
+    return max(0, sum(len(_quoted(said, room)) for said in own) - most)

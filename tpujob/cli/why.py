@@ -78,14 +78,16 @@ def _told(job: JobView) -> str:
 
 def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
     age = elapsed(job["progress_at"], now)
-    stall = f"; stall at {span(job['stall_s'])}" if job["stall_s"] else ""
-    if job["step"] is None:
+    limit = span(job["stall_s"]) if job["stall_s"] else ""
+    if job["step"] is None:  # many programs never tell one: what they print is progress, too
         after = "" if age is None else f", {span(age)} after it started"
-        return [("Progress", f"the program has told no step yet{after}{stall}")]
+        hang = f"; {limit} without progress is a hang" if limit else ""
+        return [("Progress", f"the program has told no step yet{after}{hang}")]
     line = ("Progress", progress_line(job, bar=10))
     if age is None:
         return [line]
     if age > STILL:
+        stall = f"; stall at {limit}" if limit else ""
         return [line, ("Stuck", f"no new step for {span(age)}{stall}")]
     return [line, ("Moving", f"newest step {span(age)} ago")]
 

@@ -95,6 +95,8 @@ def _after_end(job: JobView) -> str:
         return "its logs and its record are being removed"
     if job["state"] == "succeeded":
         return f"nothing: it is done. `tpujob logs {ref}` has its output"
+    if job["cause"] == "BAD_SPEC":  # a spec never changes, so the same would come of it
+        return "nothing by itself: correct the job file and `tpujob create` it again"
     return f"nothing by itself: `tpujob resume {ref}` goes on from the last checkpoint"
 
 
