@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 from tpujob import __version__
 from tpujob.cli.errors import NOBODY_READS, exit_code_table, show_error
@@ -55,11 +56,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+class _InOrder(TyperGroup):
+    """Lists the commands as they were declared; left alone, groups come last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx
+        return [name for name in COMMANDS if name in self.commands]
+
+
 def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> typer.Typer:
     """The command line with these commands; as an `outline`, without their options. Declaring all of it costs more CPU
     time than most commands take."""
     app = typer.Typer(
         name="tpujob",
+        cls=_InOrder,
         help="Keeps training jobs alive on Cloud TPUs until they are done.",
         epilog=f"\b\nExit codes:\n{exit_code_table()}",
         no_args_is_help=True,
