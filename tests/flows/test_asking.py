@@ -163,3 +163,17 @@ def test_a_job_that_never_stands_still_is_said_so(stage: Stage) -> None:
         busy(stage, 8).cancel(job_id)
     assert refused.value.hint == "Try again in a moment."
     assert stage.job(job_id).wish is Wish.RUN
+
+
+def test_a_resume_that_comes_while_the_slice_is_given_back_is_carried_out(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.faults.broken.add("delete")
+    stage.api.cancel(job_id, release=True)
+    stage.until(job_id, State.RELEASING)
+    stage.api.resume(job_id)
+    stage.faults.broken.clear()
+    job = stage.running(job_id, attempt=2)
+    assert stage.cloud.created == ["tj-000001-1", "tj-000001-2"]
+    assert "cancelled" not in stage.kinds(job_id), "it never ended"
+    assert job.spent == {}

@@ -1,0 +1,212 @@
+"""How things end: where an attempt, a request and a hold lead, what is kept of them, and in which words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.domain.test_capacity import V6E, A, B, request
+from tests.domain.test_decide import NOW, job_in, report
+from tpujob.domain import endings
+from tpujob.domain.lifecycle import apply
+from tpujob.domain.model import Cause, EventKind, Job, Outcome, Progress, State, Wish
+from tpujob.domain.seen import Circuit, Report
+from tpujob.domain.triage import End
+
+BROKE = End(Outcome.FAILED, Cause.CRASH, 1, "host 1: exit code 1")
+BAD = End(Outcome.INTERRUPTED, Cause.BAD_HOST, 1, "host 1: a device made it")
+ALIVE = (report(0), report(1))
+TOLD = (report(0, notice="preempted"), report(1))
+
+
+def at(step: int | None, **more: Any) -> Progress:
+    return Progress(step=step, **more)
+
+
+# An attempt ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("end", "reports", "kind"),
+    [
+        (BROKE, ALIVE, EventKind.ATTEMPT_RETRIED),
+        (BROKE, TOLD, EventKind.ATTEMPT_ENDED),
+        (BAD, ALIVE, EventKind.ATTEMPT_CONDEMNED),
+        (BAD, TOLD, EventKind.ATTEMPT_ENDED),
+        (BAD, (), EventKind.ATTEMPT_CONDEMNED),
+    ],
+    ids=["crash", "crash, told", "bad host", "bad host, told", "bad host, unheard"],
+)
+def test_a_slice_that_is_about_to_go_is_neither_used_again_nor_kept(
+    end: End, reports: tuple[Report, ...], kind: EventKind
+) -> None:
+    job = job_in(State.RUNNING)
+    happened = endings.end_attempt(job, end, reports, NOW)
+    assert happened.kind is kind
+    after = apply(job, happened)
+    assert after.attempts[0].cause is end.cause
+    assert sum(after.spent.values()) == 1, "one budget pays, whatever becomes of the slice"
+    if kind is EventKind.ATTEMPT_ENDED:
+        assert (after.state, after.then) == (State.RELEASING, State.QUEUED)
+
+
+def test_the_machines_below_the_hosts_are_kept_by_host_where_any_is_known() -> None:
+    job = job_in(State.RUNNING)
+    known = (report(1, physical="rack-b"),)
+    assert apply(job, endings.end_attempt(job, BAD, known, NOW)).attempts[0].physical == (
+        "",
+        "rack-b",
+    )
+    assert apply(job, endings.end_attempt(job, BAD, ALIVE, NOW)).attempts[0].physical == ()
+
+
+def test_how_far_an_attempt_had_come_is_what_its_hosts_said_last() -> None:
+    job = job_in(State.RUNNING)
+    job = replace(job, attempts=(replace(job.attempts[0], progress=at(5)),))
+    said = (report(0, progress=at(9)), report(1, progress=at(8)))
+    assert apply(job, endings.end_attempt(job, BROKE, said, NOW)).attempts[0].progress == at(8)
+    assert apply(job, endings.end_attempt(job, BROKE, (), NOW)).attempts[0].progress == at(5)
+
+
+def test_what_a_budget_has_left_is_said() -> None:
+    def said(**spent: int) -> str:
+        return endings.end_attempt(replace(job_in(State.RUNNING), spent=spent), BROKE, (), NOW).text
+
+    assert said().startswith(
+        "attempt 1 ended, CRASH: host 1: exit code 1; starting again on the same"
+    )
+    assert said().endswith("(2 more failures allowed)")
+    assert said(failures=2).endswith("(0 more failures allowed)")
+    assert said(failures=3).endswith("3 failures allowed by `recovery.failures`, all used")
+
+
+def test_a_job_is_as_far_as_the_host_that_is_furthest_behind() -> None:
+    first = at(9, steps=100, loss=0.5, phase="train", resumed_from=3, metrics={"mfu": 0.4})
+    second = at(7, steps=100, loss=0.7, phase="save", checkpoint=6)
+    told = (report(1, progress=second), report(0, progress=first), report(2, progress=at(None)))
+    assert endings.best_progress(told) == Progress(
+        step=7,
+        steps=100,
+        loss=0.7,
+        phase="train",
+        checkpoint=6,
+        resumed_from=3,
+        metrics={"mfu": 0.4},
+    )
+    assert endings.best_progress(()) == Progress()
+    silent = (report(0, progress=at(None, phase="compile", checkpoint=5)), report(1))
+    assert endings.best_progress(silent) == at(None, phase="compile", checkpoint=5)
+    alone = (report(0), report(1, progress=at(4, resumed_from=2, checkpoint=2)))
+    assert endings.best_progress(alone) == at(4, resumed_from=2, checkpoint=2)
+    two = (report(0, progress=at(8, checkpoint=8)), report(1, progress=at(8, checkpoint=4)))
+    assert endings.best_progress(two).checkpoint == 8, "one host often saves for all"
+
+
+# A request -----------------------------------------------------------------------------------------------------------
+
+
+def refused(cause: Cause, **changes: Any) -> Job:
+    """A job that asked in the first of two zones and came to nothing."""
+    here = replace(request(B, None, NOW - 60), gone_at=None)
+    job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(here,), **changes)
+    return apply(job, endings.give_up_slice(job, cause, "the cloud's own words", NOW))
+
+
+@pytest.mark.parametrize(
+    ("cause", "then", "remembered"),
+    [
+        (Cause.STOCKOUT, State.QUEUED, True),
+        (Cause.QUOTA, State.QUEUED, True),
+        (Cause.PERMISSION, State.QUEUED, True),
+        (Cause.BAD_SPEC, State.QUEUED, True),
+        (Cause.PREEMPTED, State.QUEUED, False),
+        (Cause.BUDGET, State.FAILED, False),
+    ],
+)
+def test_where_a_request_that_came_to_nothing_leads(
+    cause: Cause, then: State, remembered: bool
+) -> None:
+    job = refused(cause)
+    assert (job.state, job.then, job.cause) == (State.RELEASING, then, cause)
+    assert job.slices[0].refused is (cause if remembered else None)
+    assert job.message == f"no slice in us-east5-b, {cause}: the cloud's own words"
+    assert job.slices[0].delete_reason == job.message
+
+
+def test_what_no_zone_will_ever_give_ends_the_job() -> None:
+    elsewhere = request(A, Cause.PERMISSION, NOW - 90)
+    here = replace(request(B, None, NOW - 60, 2), gone_at=None)
+    job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(elsewhere, here))
+    assert apply(job, endings.give_up_slice(job, Cause.PERMISSION, "x", NOW)).then is State.FAILED
+
+
+# A hold --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("usd", "said"), [(1.5, " at $1.50/h"), (0.0, " at $0.00/h"), (None, "")])
+def test_a_held_slice_says_what_it_costs_where_that_is_known(usd: float | None, said: str) -> None:
+    job = job_in(State.HOLDING)
+    job = replace(job, slices=(replace(job.slices[0], usd_per_hour=usd),))
+    assert endings.held_text(job) == f"stopped; tj-000001-1 is held{said} until the hold runs out"
+
+
+def test_a_hold_keeps_how_far_the_program_had_come() -> None:
+    job = job_in(State.RUNNING)
+    reports = (report(0, progress=at(9)), report(1, progress=at(9)))
+    held = apply(job, endings.hold(job, NOW, reports))
+    assert (held.state, held.hold_until, held.stopped) == (State.HOLDING, NOW + 900, False)
+    assert (held.attempts[0].progress.step, held.attempts[0].cause) == (9, Cause.CANCELLED)
+    kept = replace(job.attempts[0], progress=at(5))
+    unheard = replace(job, attempts=(kept,))
+    assert apply(unheard, endings.hold(unheard, NOW, ())).attempts[0].progress.step == 5
+
+
+# The way out ---------------------------------------------------------------------------------------------------------
+
+
+def leaving(then: State, cause: Cause | None, wish: Wish = Wish.RUN, **changes: Any) -> Job:
+    job = job_in(State.RELEASING, then=then, wish=wish)
+    gone = replace(job.slices[0], delete_asked_at=NOW - 9, gone_at=NOW, delete_reason="why")
+    return replace(job, cause=cause, slices=(gone,), **changes)
+
+
+@pytest.mark.parametrize(
+    ("then", "wish", "state"),
+    [
+        (State.QUEUED, Wish.RUN, State.QUEUED),
+        (State.QUEUED, Wish.CANCEL, State.CANCELLED),
+        (State.CANCELLED, Wish.RELEASE, State.CANCELLED),
+        (State.CANCELLED, Wish.RUN, State.QUEUED),
+        (State.FAILED, Wish.RUN, State.FAILED),
+        (State.SUCCEEDED, Wish.CLEAN, State.SUCCEEDED),
+    ],
+)
+def test_a_released_job_arrives_where_it_was_going_unless_its_user_changed_it(
+    then: State, wish: Wish, state: State
+) -> None:
+    job = leaving(then, Cause.CANCELLED if then is State.CANCELLED else Cause.CRASH, wish)
+    arrived = apply(job, endings.arrive(job, {}, NOW))
+    assert arrived.state is state
+    if state in (State.FAILED, State.SUCCEEDED):
+        assert arrived.message == "why"
+
+
+@pytest.mark.parametrize(("spent", "plain"), [(1, 1.0), (3, 4.0), (9, 60.0)])
+def test_the_wait_doubles_with_each_that_was_spent(spent: int, plain: float) -> None:
+    job = leaving(State.QUEUED, Cause.PREEMPTED, spent={"preemptions": spent})
+    happened = endings.arrive(job, {}, NOW)
+    assert 0.75 * plain <= happened.data["delay"] <= 1.25 * plain
+    assert happened.text.endswith("s, then asking for another slice (after PREEMPTED)")
+    assert apply(job, happened).wake == NOW + happened.data["delay"]
+
+
+def test_after_a_refusal_the_wait_is_for_the_first_offer_to_open() -> None:
+    tried = request(B, Cause.STOCKOUT, NOW - 60)
+    job = replace(leaving(State.QUEUED, Cause.STOCKOUT), spec=V6E, slices=(tried,))
+    full = Circuit(Cause.STOCKOUT, 5, NOW - 900, NOW + 300, NOW)
+    b, a = "us-east5-b/v6e-8/spot", "us-east5-a/v6e-8/spot"
+    assert endings.arrive(job, {b: full}, NOW).data["delay"] == 1.0, "the other zone may be asked"
+    both = {b: full, a: replace(full, until=NOW + 40)}
+    assert endings.arrive(job, both, NOW).data["delay"] == 40.0
