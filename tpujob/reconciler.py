@@ -141,8 +141,8 @@ class Reconciler:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
             result = self._act(current, action, lease) if action else Done()
-            self._note(job.id, result)
             after = follow_up(current, action, result, self.clock.now()) if action else None
+            self._note(job.id, Done() if after else result)
             if after:
                 self._commit(current, after, lease)
             return happened is not None or after is not None
@@ -199,8 +199,9 @@ class Reconciler:
         return suspects.avoided(self.store.suspects(), self.clock.now())
 
     def _note(self, job_id: str, result: Result) -> None:
+        """What is in the way: an action that is repeated, also one that was refused and that nothing follows from."""
         live = self.live.setdefault(job_id, Live())
-        trouble = result.error if isinstance(result, NotYet) else ""
+        trouble = result.error if isinstance(result, NotYet | Denied) else ""
         live.meet(trouble, self.clock.now(), looking=False)
 
     # Act -------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from tests.domain.test_decide import NOW, job_in
 from tpujob.domain.absence import AGREES_FOR, SECOND_LOOK
-from tpujob.domain.actions import DeleteSlice
+from tpujob.domain.actions import DeleteSlice, StopProgram
 from tpujob.domain.decide import decide
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import EventKind, Job, Role, State
@@ -95,3 +95,13 @@ def test_of_two_slices_none_is_billed_while_the_other_ones_deletion_takes_its_ti
     event = decide(job, gone, NOW).event
     assert event is not None
     assert event.data["slice"] == NAME, "and what is gone is billed no longer"
+
+
+def test_a_deletion_that_fails_again_and_again_keeps_no_program_running() -> None:
+    condemned = {"role": Role.CONDEMNED, "condemned_at": NOW - 20, "delete_reason": "bad"}
+    fails = replace(releasing().slices[0], stopped=True, **condemned)
+    runs = replace(fails, name="tj-000001-2", k=2, stopped=False, delete_asked_at=None)
+    job = replace(job_in(State.QUEUED), slices=(fails, runs), wake=NOW + 60)
+    there = Present(SliceState.READY)
+    seen = Seen({NAME: there, runs.name: there})
+    assert decide(job, seen, NOW).action == StopProgram(runs.name)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.flows.conftest import SPEC, Stage
-from tpujob.domain.model import Cause, Outcome, State, Wish
+from tpujob.domain.model import Cause, Outcome, Slice, State, Wish
 from tpujob.domain.seen import SliceState
-from tpujob.errors import BadRequest
+from tpujob.errors import BadRequest, Refused
 from tpujob.loop import RESYNC, Loop
 
 
@@ -111,6 +111,25 @@ def test_a_slice_that_vanishes_is_believed_gone_only_at_a_second_look(stage: Sta
     del stage.cloud.machines[lost.name]
     job = stage.until(job_id, lambda j: len(j.attempts) == 2)
     assert job.attempts[0].cause is Cause.PREEMPTED
+
+
+def test_a_deletion_that_is_refused_is_told_and_asked_for_until_it_works(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    delete = stage.cloud.delete
+
+    def refuse(slice: Slice, *, timeout: float) -> None:
+        raise Refused("tpu.nodes.delete is not granted", cause="PERMISSION")
+
+    stage.cloud.delete = refuse
+    stage.finish(job_id, 0, 0)
+    stage.until(job_id, State.RELEASING)
+    for _ in range(5):
+        stage.step(job_id)
+    assert "tpu.nodes.delete is not granted" in stage.api.get(job_id)["message"]
+    stage.cloud.delete = delete
+    stage.until(job_id, State.SUCCEEDED)
+    assert stage.cloud.machines == {}
 
 
 def test_a_slice_that_dies_silently_during_set_up_is_given_back(stage: Stage) -> None:

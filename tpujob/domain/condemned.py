@@ -24,16 +24,22 @@ _NO_USE = LOST | {SliceState.DELETING}
 
 
 def give_back(job: Job, seen: Seen, now: float) -> Decision | None:
-    """What a condemned slice needs next: its program stopped, then its end, then a look that it is gone."""
-    for one in job.condemned:
-        look = look_at(one, seen)
-        if one.delete_asked_at is not None or _may_go(job, one, look, now):
-            step = absence.leaving(job, one, seen, now)
-            if step.event or step.action:
-                return step
-        elif not one.stopped:
-            return Decision(action=StopProgram(one.name), wake_in=2)
-    return None
+    """What a condemned slice needs next: its program stopped, then its end, then a look that it is gone. Of several,
+    what is known comes first, then programs to stop: a deletion that fails again and again keeps nothing else waiting.
+    """
+    steps = [_next(job, one, seen, now) for one in job.condemned]
+    due = [step for step in steps if step and (step.event or step.action)]
+    return min(due, key=_rank, default=None)
+
+
+def _next(job: Job, one: Slice, seen: Seen, now: float) -> Decision | None:
+    if one.delete_asked_at is not None or _may_go(job, one, look_at(one, seen), now):
+        return absence.leaving(job, one, seen, now)
+    return None if one.stopped else Decision(action=StopProgram(one.name), wake_in=2)
+
+
+def _rank(step: Decision) -> tuple[bool, bool]:
+    return not step.event, not isinstance(step.action, StopProgram)
 
 
 def _may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
