@@ -47,9 +47,19 @@ def gaps(numbers: list[int]) -> list[tuple[int, int]]:
     return [pair for pair in itertools.pairwise(numbers) if pair[1] != pair[0] + 1][:5]
 
 
-def test_of_a_very_long_log_head_and_tail_are_kept(host: Host) -> None:
+@pytest.mark.parametrize("storage", ["there", "away"])
+def test_of_a_very_long_log_head_and_tail_are_kept(host: Host, storage: str) -> None:
     count = 400_000
-    host.run(f"seq -f %040.0f {count}", log_bytes=4 * 1024 * 1024)
+    wait = "touch ~/up; until [ -e ~/go ]; do sleep 0.05; done"
+    host.start(f"{wait}; seq -f %040.0f {count}; touch ~/done", log_bytes=4 * 1024 * 1024)
+    until((host.home / "up").exists, "the start of the program")
+    if storage == "away":  # lines are dropped before any is shipped
+        host.bucket.away()
+    (host.home / "go").touch()
+    until((host.home / "done").exists, "the end of the program")
+    if storage == "away":
+        host.bucket.back()
+    host.ended(seconds=60)
     lines = host.bucket.log()
     marker = next(i for i, line in enumerate(lines) if line.startswith("[tpujob]"))
     dropped = int(lines[marker].split()[1])

@@ -225,7 +225,7 @@ class Log:
         """Ship one chunk: to the end of the newest segment while that is small, else as a new one."""
         data = chunk.content()
         with self._change:
-            if not self._marker and (self._dropped or not chunk.head):
+            if not self._marker and not chunk.head:
                 self._reserve_marker(float(data.partition(b" ")[0] or 0))
             grows = bool(self._newest) and len(self._newest) + len(data) <= SMALL_SEGMENT
             if not grows and self._number >= LAST_SEGMENT:
