@@ -17,8 +17,8 @@ def attempt(
     **more: object,
 ) -> Attempt:
     verdict = Verdict(step=step) if cause is Cause.NONFINITE else None
-    given = {"cause": cause, "physical": racks, "verdict": verdict, **more}
-    return Attempt(number, f"tj-000001-{number}", NOW, **given)  # pyright: ignore[reportArgumentType]
+    given = {"cause": cause, "physical": racks, "verdict": verdict, "slice": f"tj-000001-{number}"}
+    return Attempt(number=number, started_at=NOW, **{**given, **more})  # pyright: ignore[reportArgumentType]
 
 
 def job(*attempts: Attempt) -> Job:
@@ -45,6 +45,17 @@ def test_another_step_on_other_hardware_proves_nothing() -> None:
 def test_where_machines_are_not_known_another_slice_counts_as_other_hardware() -> None:
     now = job(attempt(1, step=40), attempt(2, cause=None))
     assert nonfinite.is_maths(now, Verdict(step=40), ())
+    for known in ((), ("a",)):
+        again = job(attempt(1, *known, step=40), attempt(2, cause=None, slice="tj-000001-1"))
+        assert nonfinite.is_maths(again, Verdict(step=40), ()) == "", "the same slice"
+
+
+def test_a_program_that_says_nothing_of_its_numbers_fails_alike_anywhere() -> None:
+    now = job(attempt(1, "a", verdict=None), attempt(2, cause=None))
+    assert "it was not finite, as in attempt 1 on other hardware" in nonfinite.is_maths(
+        now, None, ("b",)
+    )
+    assert nonfinite.is_maths(now, Verdict(step=40), ("b",)) == "", "this one says where"
 
 
 def test_a_replay_that_blames_model_or_data_ends_it_at_once() -> None:

@@ -33,13 +33,13 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
         return f"a replay of the step says that the {verdict.blame} made it"
     slice = job.attempt.slice if job.attempt else ""
     for earlier in _unexplained(job):
-        if earlier.number == _number(job) or not _elsewhere(earlier, slice, physical):
+        if not _elsewhere(earlier, slice, physical):
             continue
         step = earlier.verdict.step if earlier.verdict else None
         if step == (verdict.step if verdict else None):
-            at = "at" if step is None else f"at step {step}, as"
+            at = "" if step is None else f" at step {step}"
             return (
-                f"it was not finite {at} in attempt {earlier.number} on other hardware: "
+                f"it was not finite{at}, as in attempt {earlier.number} on other hardware: "
                 "the model or the data makes it"
             )
     return ""
@@ -53,11 +53,7 @@ def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
         return []
     found = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
     for earlier in _unexplained(job):
-        if (
-            _passed(newest, earlier.verdict)
-            and earlier is not newest
-            and _elsewhere(earlier, newest.slice, physical)
-        ):
+        if _passed(newest, earlier.verdict) and _elsewhere(earlier, newest.slice, physical):
             found.append(_one_of(job, earlier))
     return [a for a in found if a.physicals]
 
@@ -118,7 +114,3 @@ def _accusation(
 
 def _op(job: Job, attempt: Attempt) -> str:
     return f"{job.id}:{attempt.number}"
-
-
-def _number(job: Job) -> int:
-    return job.attempt.number if job.attempt else 0

@@ -1,0 +1,98 @@
+"""A slice that was swapped out as bad: stopped first, kept while that serves something, and then given back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.domain.test_decide import NOW, job_in
+from tests.domain.test_decide_recovery import with_condemned
+from tpujob.domain.actions import DeleteSlice, StopProgram
+from tpujob.domain.condemned import MOST, QUEUED, STOP_PATIENCE, give_back
+from tpujob.domain.model import Job, State, Wish
+from tpujob.domain.seen import Absent, Present, Seen, SliceSeen, SliceState, Unknown
+
+BAD, GRACE = "tj-000001-1", 30.0
+THERE = Present(SliceState.READY)
+
+
+def kept(
+    age: float = 10.0, state: State = State.PROVISIONING, *, stopped: bool = True, **changes: Any
+) -> Job:
+    """A job whose bad slice was swapped out so many seconds ago, and which asks for another one since."""
+    condemned = {"condemned_at": NOW - age, "stopped": stopped}
+    return replace(with_condemned(job_in(state), condemned), state_since=NOW - 5, **changes)
+
+
+def done_with(job: Job, look: SliceSeen = THERE) -> object:
+    decision = give_back(job, Seen({BAD: look, "tj-000001-2": Present(SliceState.CREATING)}), NOW)
+    return decision and decision.action
+
+
+def test_its_program_is_told_to_stop_until_it_has_stopped() -> None:
+    assert done_with(kept(stopped=False)) == StopProgram(BAD)
+    assert done_with(kept(stopped=False), Unknown("503")) == StopProgram(BAD)
+    assert done_with(kept()) is None
+    assert done_with(kept(state=State.QUEUED)) is None
+
+
+@pytest.mark.parametrize("state", [s for s in SliceState if s is not SliceState.DELETING])
+def test_one_without_a_program_has_no_use(state: SliceState) -> None:
+    lost = state in (SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPED)
+    assert done_with(kept(), Present(state)) == (DeleteSlice(BAD) if lost else None)
+
+
+def test_what_cannot_be_seen_is_kept_and_what_is_not_there_is_asked_to_go() -> None:
+    assert done_with(kept(), Unknown("503")) is None
+    assert done_with(kept(), Absent()) == DeleteSlice(BAD)
+    assert done_with(kept(), Present(SliceState.DELETING)) == DeleteSlice(BAD)
+
+
+def test_nobody_waits_for_ever_for_a_stop_that_is_not_confirmed() -> None:
+    assert done_with(kept(STOP_PATIENCE + GRACE, stopped=False)) == StopProgram(BAD)
+    assert done_with(kept(STOP_PATIENCE + GRACE + 1, stopped=False)) == DeleteSlice(BAD)
+
+
+def test_it_is_billed_for_a_quarter_of_an_hour_at_most() -> None:
+    assert done_with(kept(MOST)) is None
+    assert done_with(kept(MOST + 1)) == DeleteSlice(BAD)
+
+
+def test_it_is_not_kept_while_another_one_only_waits() -> None:
+    assert done_with(replace(kept(QUEUED + 9), state_since=NOW - QUEUED)) is None
+    assert done_with(replace(kept(QUEUED + 9), state_since=NOW - QUEUED - 1)) == DeleteSlice(BAD)
+    queued = replace(kept(QUEUED + 9, State.QUEUED), state_since=NOW - QUEUED - 1)
+    assert done_with(queued) is None, "it has not asked yet"
+
+
+@pytest.mark.parametrize("state", [State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING])
+def test_it_goes_as_soon_as_another_one_is_there(state: State) -> None:
+    assert done_with(kept(state=state)) == DeleteSlice(BAD)
+
+
+@pytest.mark.parametrize("wish", [Wish.CANCEL, Wish.RELEASE, Wish.CLEAN])
+def test_it_goes_when_the_job_is_not_wanted_any_more(wish: Wish) -> None:
+    assert done_with(kept(wish=wish)) == DeleteSlice(BAD)
+
+
+def test_once_it_was_asked_to_go_it_goes() -> None:
+    """Its deletion may have failed since, whatever the job does now."""
+    job = kept()
+    asked = replace(job, slices=(replace(job.slices[0], delete_asked_at=NOW - 5), job.slices[1]))
+    assert done_with(asked) == DeleteSlice(BAD)
+    assert done_with(asked, Present(SliceState.DELETING)) is None
+
+
+def test_of_several_only_the_last_is_kept() -> None:
+    job = kept()
+    older = replace(job.slices[0], name="tj-000001-0", k=0)
+    both = replace(job, slices=(older, *job.slices))
+    looks = Seen({"tj-000001-0": THERE, BAD: THERE, "tj-000001-2": Present(SliceState.CREATING)})
+    first = give_back(both, looks, NOW)
+    assert first is not None
+    assert first.action == DeleteSlice("tj-000001-0")
+    going = replace(older, delete_asked_at=NOW - 5)
+    leaving = replace(looks, slices={**looks.slices, "tj-000001-0": Present(SliceState.DELETING)})
+    assert give_back(replace(both, slices=(going, *job.slices)), leaving, NOW) is None
