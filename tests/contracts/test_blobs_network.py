@@ -61,6 +61,31 @@ def test_a_conditional_write_whose_rival_won_is_a_conflict_although_the_bytes_ar
             blobs.put(f"{BUCKET}/lock", b"same", if_generation=0, timeout=T)
 
 
+def test_a_conditional_write_that_somebody_undid_is_a_conflict(server: StorageServer) -> None:
+    with network(server) as (between, blobs), gcs(server.url) as rival:
+        lose = once("lose answer", b"POST")
+
+        def choose(request: bytes) -> str:
+            if request.startswith(b"GET"):  # it looks whose write has won
+                rival.delete(f"{BUCKET}/a", timeout=T)
+            return lose(request)
+
+        between.fault = choose
+        with pytest.raises(Conflict):
+            blobs.put(f"{BUCKET}/a", b"precious", if_generation=0, timeout=T)
+
+
+def test_an_upload_in_pieces_whose_session_is_gone_begins_anew(server: StorageServer) -> None:
+    with network(server) as (between, blobs):
+        data = b"precious" * (10 << 17)
+        between.fault = once("410", b"PUT")
+        assert blobs.put(f"{BUCKET}/a", data, if_generation=0, timeout=60).size == len(data)
+        between.fault = once("503", b"PUT")
+        with pytest.raises(Transient, match=r"write gs://contract-bucket/b: 503 PUT http") as told:
+            blobs.put(f"{BUCKET}/b", data, timeout=60)
+        assert "upload_id" not in str(told.value), "whoever reads it could go on with the upload"
+
+
 @pytest.mark.parametrize("fault", ["503", "cut", "lose answer"])
 def test_an_unconditional_write_is_not_repeated(server: StorageServer, fault: str) -> None:
     with network(server) as (between, blobs):
@@ -139,11 +164,16 @@ def test_every_error_of_the_vendor_becomes_one_of_ours() -> None:
         (api.BadRequest("x"), Refused),
         (api.TooManyRequests("x"), Transient),
         (api.from_http_status(408, "x"), Transient),
+        (api.from_http_status(410, "x"), Transient),
+        (api.from_http_status(413, "x"), Refused),
+        (api.from_http_status(418, "x"), Refused),
+        (api.from_http_status(520, "x"), Transient),
         (api.InternalServerError("x"), Transient),
         (api.ServiceUnavailable("x"), Transient),
         (auth.DefaultCredentialsError("x"), Refused),
         (auth.RefreshError("x"), Refused),
         (auth.RefreshError("x", retryable=True), Transient),
+        (auth.RefreshError(auth.TransportError("x")), Transient),
         (auth.TransportError("x"), Transient),
         (requests.ConnectionError("x"), Transient),
         (ConnectionResetError("x"), Transient),

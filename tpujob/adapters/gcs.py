@@ -51,6 +51,7 @@ class GcsBlobs:
             given[_WRITE_ID] = write_id
 
         def once(left: float, attempt: int) -> Blob:
+            from google.api_core.exceptions import NotFound as Missing
             from google.api_core.exceptions import PreconditionFailed
 
             blob = self._calls.client().bucket(bucket).blob(name)
@@ -65,11 +66,14 @@ class GcsBlobs:
                     checksum="crc32c",
                     retry=None,
                 )
-            except PreconditionFailed:
+            except PreconditionFailed as conflict:
                 if attempt == 0:
                     raise
                 # An earlier try may have been applied although its answer was lost.
-                blob.reload(timeout=left, retry=None)
+                try:
+                    blob.reload(timeout=left, retry=None)
+                except Missing:  # whatever won has been deleted since
+                    raise conflict from None
                 if (blob.metadata or {}).get(_WRITE_ID) != write_id:
                     raise
             return _blob(bucket, blob)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
 
@@ -43,12 +45,13 @@ def translate(error: Exception, doing: str) -> TpujobError | None:
     if isinstance(error, api.Unauthorized):
         return Refused(text, cause=Cause.PERMISSION, hint=_LOGIN)
     if isinstance(error, auth.GoogleAuthError) and not (
-        error.retryable or isinstance(error, auth.TransportError)
-    ):
+        error.retryable or any(isinstance(e, auth.TransportError) for e in (error, *error.args))
+    ):  # the metadata server's silence comes wrapped
         return Refused(text, cause=Cause.PERMISSION, hint=_LOGIN)
-    if isinstance(error, api.ServerError | api.TooManyRequests) or getattr(error, "code", 0) == 408:
+    status = (getattr(error, "code", None) or 0) if isinstance(error, api.GoogleAPICallError) else 0
+    if status in (408, 410, 429) or status >= 500:  # 410: an upload in pieces must begin anew
         return Transient(text)
-    if isinstance(error, api.ClientError):
+    if isinstance(error, api.GoogleAPICallError):
         return Refused(text, cause=Cause.BAD_SPEC)
     network = requests.RequestException | urllib3.exceptions.HTTPError | auth.GoogleAuthError
     if isinstance(error, network | storage.InvalidResponse | OSError):
@@ -68,4 +71,6 @@ def _unreachable(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    """Without the queries of URLs: whoever has the one of an upload in pieces may go on with it."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return re.sub(r"\?[^\s:'\"]*", "", line)[:300]
