@@ -8,7 +8,7 @@ import pytest
 
 from tests.domain.test_decide import NOW, job_in
 from tpujob.domain.absence import AGREES_FOR, SECOND_LOOK
-from tpujob.domain.actions import DeleteSlice, StopProgram
+from tpujob.domain.actions import CreateSlice, DeleteSlice, StopProgram
 from tpujob.domain.decide import decide
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import EventKind, Job, Role, State
@@ -105,3 +105,15 @@ def test_a_deletion_that_fails_again_and_again_keeps_no_program_running() -> Non
     there = Present(SliceState.READY)
     seen = Seen({NAME: there, runs.name: there})
     assert decide(job, seen, NOW).action == StopProgram(runs.name)
+
+
+def test_no_further_slice_is_asked_for_while_three_are_condemned_and_billed() -> None:
+    """Their deletions fail, or nobody sees what became of them."""
+    condemned = {"role": Role.CONDEMNED, "condemned_at": NOW - 20, "stopped": True}
+    bad = [replace(releasing().slices[0], name=f"tj-000001-{k}", k=k) for k in (1, 2, 3)]
+    three = tuple(replace(one, delete_reason="bad", **condemned) for one in bad)
+    job = replace(job_in(State.QUEUED), slices=three)
+    there = {one.name: Present(SliceState.READY) for one in three}
+    assert isinstance(decide(job, Seen(there), NOW).action, DeleteSlice)
+    one_goes = Seen(there, leaving=frozenset({NAME}))
+    assert decide(job, one_goes, NOW).action == CreateSlice()

@@ -143,8 +143,9 @@ class Bounds:
             return "preempted", TOLD
         run = machine.run_of(attempt.number)
         whole = run is not None and len(run.programs) == run.hosts
+        heard = whole and all(p.wrote >= 0 for p in run.programs.values())
         if machine.dead_at <= now or machine.lost:
-            return "dead", SILENT if whole else NEVER_BEGUN
+            return "dead", SILENT if heard else NEVER_BEGUN
         if run is None or not whole or (machine.blocked and machine.blocked[-1][1] > now - 60):
             return "", 0.0
         return self._of_run(job, run, now)

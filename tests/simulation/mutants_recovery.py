@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +16,13 @@ from tpujob.domain.seen import Silence
 
 def condemned_slice_is_never_deleted() -> Patch:
     return mock.patch.object(condemned, "_may_go", return_value=False)
+
+
+def condemned_slices_pile_up() -> Patch:
+    stack = contextlib.ExitStack()
+    stack.enter_context(condemned_slice_is_never_deleted())
+    stack.enter_context(mock.patch.object(condemned, "MOST_KEPT", 99))
+    return stack
 
 
 def nobody_waits_for_the_condemned_program() -> Patch:
@@ -126,7 +134,7 @@ def suspects_are_never_taken() -> Patch:
 MUTANTS: Mapping[str, Callable[[], Patch]] = {
     made.__name__: made
     for made in (
-        condemned_slice_is_never_deleted, nobody_waits_for_the_condemned_program,
+        condemned_slice_is_never_deleted, condemned_slices_pile_up, nobody_waits_for_the_condemned_program,
         wrong_numbers_are_resumed, silence_alone_is_death, hang_by_looks_alone,
         hang_by_the_clock_alone, hang_by_one_host, hang_while_others_are_prepared,
         no_grace_for_the_first_step, no_watchdog, nobody_is_left_behind, launches_take_for_ever,

@@ -42,7 +42,7 @@ BREAKS: dict[str, tuple[str, str | int]] = {
     "I7": ("idempotency_key_is_ignored", 6),
     "I8": ("retries_without_backoff", "stockout, then the next zone"),
     "I9": ("no_delete_at_all", "happy"),
-    "I10": ("condemned_slice_is_never_deleted", "every machine is bad"),
+    "I10": ("condemned_slices_pile_up", "every machine is bad"),
     "I11": ("secrets_are_told", "happy"),
     "I12": ("unknown_is_gone", "dead, and the cloud is away"),
     "L1": ("circuits_are_ignored", "stockout, then the next zone"),

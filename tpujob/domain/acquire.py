@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from tpujob.domain import capacity, endings
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram
-from tpujob.domain.condemned import still_running
+from tpujob.domain.condemned import still_running, too_many
 from tpujob.domain.lifecycle import event
 from tpujob.domain.looks import endpoints_of, serving, soon
 from tpujob.domain.model import Cause, Event, EventKind, Job, State, Wish
@@ -37,6 +37,8 @@ def queued(job: Job, seen: Seen, now: float) -> Decision:
     chosen = capacity.pick(offers, seen.circuits, now)
     if chosen is None:
         return Decision(wake_in=capacity.first_to_open(offers, seen.circuits)[1] - now)
+    if too_many(job, seen):
+        return Decision(wake_in=2)
     k = job.slices[-1].k + 1 if job.slices else 1
     request = {"name": _slice_name(job, k), "k": k, **asdict(chosen)}
     many = "a" if job.tpu_slices == 1 else job.tpu_slices

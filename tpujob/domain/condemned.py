@@ -15,6 +15,8 @@ from tpujob.domain.spec import stored
 
 #: seconds that a condemned slice is kept, at most; while another one only waits in the cloud's queue, less
 MOST, QUEUED = 15 * 60.0, 2 * 60.0
+#: condemned slices that are billed while another one is asked for, at most
+MOST_KEPT = 2
 #: a stop that nobody confirms is given up this many seconds after the program's grace, and the slice deleted
 STOP_PATIENCE = 90.0
 
@@ -25,9 +27,11 @@ _NO_USE = LOST | {SliceState.DELETING}
 
 def give_back(job: Job, seen: Seen, now: float) -> Decision | None:
     """What a condemned slice needs next: its program stopped, then its end, then a look that it is gone. Of several,
-    what is known comes first, then programs to stop: a deletion that fails again and again keeps nothing else waiting.
+    what is known comes first, then programs to stop, then deletions that nobody has asked for: one that fails again
+    and again keeps nothing else waiting.
     """
-    steps = [_next(job, one, seen, now) for one in job.condemned]
+    fresh_first = sorted(job.condemned, key=lambda one: one.delete_asked_at is not None)
+    steps = [_next(job, one, seen, now) for one in fresh_first]
     due = [step for step in steps if step and (step.event or step.action)]
     return min(due, key=_rank, default=None)
 
@@ -51,6 +55,11 @@ def _may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
     wanted = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is Wish.RUN
     queued = job.state is State.PROVISIONING and now - job.state_since > QUEUED
     return replaced or lost or unstoppable or not wanted or queued or age > MOST
+
+
+def too_many(job: Job, seen: Seen) -> bool:
+    """Whether another slice would be one too many to be billed for: those that are being deleted are not."""
+    return sum(one.name not in seen.leaving for one in job.condemned) > MOST_KEPT
 
 
 def still_running(job: Job) -> bool:
