@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -116,6 +118,25 @@ def test_files_are_for_their_owner_only(tmp_path: Path):
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in key.parent.iterdir()}
     assert modes == {"id_ed25519": 0o600, "known_hosts": 0o600}
     assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+
+
+def test_half_a_pin_that_a_full_disk_left_is_none(tmp_path: Path):
+    code = (
+        "import pathlib, resource, signal, sys; from tpujob.adapters.ssh_keys import FileKeys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (37, 37))\n"
+        "key = ('ssh-ed25519', 'AAAA')\n"
+        f"FileKeys(pathlib.Path(sys.argv[1])).pin({SLICE!r}, {{'h1': key, 'h2': key}})\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, check=False)
+    assert b"File too large" in said.stderr
+    keys = FileKeys(tmp_path)
+    assert (
+        tmp_path / SLICE / "known_hosts"
+    ).read_text() == "h1 ssh-ed25519 AAAA\nh2 ssh-ed25519 AA"
+    assert keys.pinned(SLICE) == {"h1": A}
+    keys.pin(SLICE, {"h3": B})
+    keys.pin(SLICE, {"h2": B})
+    assert FileKeys(tmp_path).pinned(SLICE) == {"h1": A, "h2": B, "h3": B}
 
 
 # Secret Manager ------------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class FileKeys:
 
     def pinned(self, slice: str) -> dict[str, HostKey]:
         try:
-            return read_pins(self._pins_path(slice).read_text(encoding="ascii"))
+            return read_pins(_whole_lines(self._pins_path(slice).read_text(encoding="ascii")))
         except FileNotFoundError:
             return {}
 
@@ -82,7 +82,9 @@ class FileKeys:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(fd, "r+", encoding="ascii") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # released with the file
-            file.write(write_pins(unpinned(read_pins(file.read()), keys)))
+            whole = _whole_lines(file.read())
+            file.truncate(len(whole))
+            file.write(write_pins(unpinned(read_pins(whole), keys)))
 
     def key_file(self, slice: str) -> str:
         return str(self._key_path(slice))
@@ -175,6 +177,11 @@ def read_pins(text: str) -> dict[str, HostKey]:
     """From the lines of a known_hosts file, those that we write."""
     fields = (line.split() for line in text.splitlines())
     return {f[0]: (f[1], f[2]) for f in fields if len(f) == 3}
+
+
+def _whole_lines(text: str) -> str:
+    """Without the half of a line that a full disk left at its end: half a key would be another key."""
+    return text[: text.rfind("\n") + 1]
 
 
 def write_pins(pins: Pins) -> str:
