@@ -1,0 +1,190 @@
+"""The figures that people see of a job, a leak and a machine, and when each of them is shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.domain.test_decide import NOW, job_in
+from tpujob.domain.model import Attempt, Job, Progress, Role, Slice, State, Suspect
+from tpujob.domain.suspects import HALF_LIFE
+from tpujob.ports import Owned
+from tpujob.views import job_view, leak_view, suspect_view
+
+AT = "1970-01-01T02:46:40.000Z"  #: NOW
+
+
+def with_slices(job: Job, *changes: dict[str, Any]) -> Job:
+    plain = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "rt", 2.5, NOW - 900)
+    slices = (replace(plain, name=f"tj-000001-{k}", k=k, **c) for k, c in enumerate(changes, 1))
+    return replace(job, slices=tuple(slices))
+
+
+READY = {"ready_at": NOW - 720}
+GONE = {"ready_at": NOW - 7200, "gone_at": NOW - 3600}
+
+# Money ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slices", "per_hour", "spent"),
+    [
+        ([], 0.0, 0.0),
+        ([{}], 0.0, 0.0),
+        ([READY], 2.5, 0.5),
+        ([GONE, READY], 2.5, 3.0),
+        ([{**READY, "role": Role.CONDEMNED}, READY], 5.0, 1.0),
+        ([GONE], 0.0, 2.5),
+        ([{**READY, "usd_per_hour": None}], None, None),
+        ([{**GONE, "usd_per_hour": None}, READY], 2.5, None),
+        ([{"usd_per_hour": None}, READY], 2.5, 0.5),
+    ],
+    ids=["none", "asked", "held", "second", "swapped", "gone", "no price", "had none", "free yet"],
+)
+def test_what_is_billed_now_and_what_was_spent(
+    slices: list[dict[str, Any]], per_hour: float | None, spent: float | None
+) -> None:
+    view = job_view(with_slices(job_in(State.RUNNING), *slices), now=NOW)
+    assert view["usd_per_hour"] == per_hour
+    assert view["usd_spent"] == (None if spent is None else pytest.approx(spent))
+    assert [s["usd"] is None for s in view["slices"]] == [
+        s.get("usd_per_hour", 0) is None and "ready_at" in s for s in slices
+    ]
+
+
+# What it has and where -----------------------------------------------------------------------------------------------
+
+
+def test_before_a_slice_is_asked_for_the_first_choice_is_shown() -> None:
+    spec = {**job_in(State.QUEUED).spec, "tpu": {"type": ["v6e-8", "v5p-8"], "pricing": "spot"}}
+    tpu = {**spec["tpu"], "zones": ["us-east5-b", "us-east5-a"], "slices": 2}
+    view = job_view(replace(job_in(State.QUEUED), spec={**spec, "tpu": tpu}), now=NOW)
+    assert (view["type"], view["zone"], view["topology"]) == ("v6e-8", "us-east5-b", "2x4")
+    assert (view["tpu_slices"], view["chips"], view["hosts"]) == (2, 16, 2)
+    assert (view["host0_ip"], view["attempt"], view["slices"]) == ("", 0, [])
+    assert job_view(replace(job_in(State.QUEUED), spec=spec), now=NOW)["zone"] == ""
+
+
+def test_what_a_job_had_last_is_shown_when_it_is_gone_and_what_it_has_before_all() -> None:
+    other = {"type": "v4-8", "zone": "us-central2-x", "runtime_version": "rt2", "tpu_slices": 3}
+    ended = with_slices(job_in(State.QUEUED), GONE, {**GONE, **other})
+    view = job_view(ended, now=NOW)
+    assert (view["type"], view["zone"], view["runtime_version"]) == ("v4-8", "us-central2-x", "rt2")
+    assert (view["tpu_slices"], view["chips"], view["hosts"]) == (3, 12, 3)
+    swapping = with_slices(job_in(State.QUEUED), {**READY, "role": Role.CONDEMNED, **other}, {})
+    view = job_view(swapping, now=NOW)
+    assert (view["type"], view["condemned"]) == ("v4-16", ["tj-000001-1"])
+
+
+def test_the_first_host_is_known_once_there_is_one() -> None:
+    assert job_view(job_in(State.PROVISIONING), now=NOW)["host0_ip"] == ""
+    assert job_view(job_in(State.RUNNING), now=NOW)["host0_ip"] == "10.0.0.1"
+
+
+# How far it is -------------------------------------------------------------------------------------------------------
+
+STORED = Progress(step=5, phase="train", loss=0.5, checkpoint=4)
+LIVE = Progress(step=9, steps=100, phase="save", loss=0.25, checkpoint=8, metrics={"mfu": 0.4})
+
+
+def running(**changes: Any) -> Job:
+    job = job_in(State.RUNNING)
+    newest = replace(job.attempts[0], progress=STORED, running_at=NOW - 200, **changes)
+    return replace(job, attempts=(newest,))
+
+
+def test_what_is_read_just_now_comes_before_what_is_stored() -> None:
+    stored, live = job_view(running(), now=NOW), job_view(running(), now=NOW, progress=LIVE)
+    assert (stored["step"], stored["steps"], stored["loss"], stored["phase"]) == (
+        5,
+        None,
+        0.5,
+        "train",
+    )
+    assert (live["step"], live["steps"], live["loss"], live["phase"]) == (9, 100, 0.25, "save")
+    assert (stored["checkpoint"], live["checkpoint"], live["metrics"]) == (4, 8, {"mfu": 0.4})
+    assert [a["step"] for a in (*stored["attempts"], *live["attempts"])] == [5, 9]
+
+
+def test_an_attempt_that_has_ended_is_as_far_as_its_record_says() -> None:
+    job = running(ended_at=NOW - 5)
+    fresh = Attempt(2, "tj-000001-1", NOW - 3)
+    view = job_view(replace(job, attempts=(*job.attempts, fresh)), now=NOW, progress=LIVE)
+    assert [a["step"] for a in view["attempts"]] == [5, 9]
+    assert job_view(job, now=NOW, progress=LIVE)["attempts"][0]["step"] == 5
+
+
+def test_since_when_there_is_no_progress_is_told_of_what_runs() -> None:
+    def at(job: Job, moved: float | None = None) -> str | None:
+        return job_view(job, now=NOW, moved_at=moved)["progress_at"]
+
+    assert at(running()) == "1970-01-01T02:43:20.000Z", "since it runs"
+    assert at(running(progress_at=NOW)) == AT, "since it was stored"
+    assert at(running(progress_at=NOW - 60), NOW) == AT, "since the step was seen to change"
+    assert at(job_in(State.PREPARING), NOW) is None
+    assert at(replace(running(), state=State.HOLDING), NOW) is None
+
+
+def test_after_how_long_it_is_called_hung_is_told_of_what_runs() -> None:
+    def after(job: Job, **more: Any) -> float | None:
+        return job_view(job, now=NOW, **more)["stall_s"]
+
+    assert after(running()) == 900
+    assert after(running(), progress=Progress(phase="compile")) == 1800, "to the first step"
+    assert after(replace(running(), state=State.PREPARING)) is None
+    assert after(running(), full=False) is None
+    spec = {**running().spec, "recovery": {**running().spec["recovery"], "stall": "0s"}}
+    assert after(replace(running(), spec=spec)) is None, "it is not watched"
+
+
+# When and why --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "wake", "shown"),
+    [
+        (State.QUEUED, NOW, None),
+        (State.QUEUED, NOW + 20, "1970-01-01T02:47:00.000Z"),
+        (State.PREPARING, NOW + 20, "1970-01-01T02:47:00.000Z"),
+        (State.RUNNING, NOW + 20, None),
+    ],
+)
+def test_when_it_goes_on_is_told_of_what_waits(
+    state: State, wake: float, shown: str | None
+) -> None:
+    assert job_view(replace(job_in(state), wake=wake), now=NOW)["wake_at"] == shown
+
+
+def test_trouble_is_told_with_the_message_until_the_job_has_ended() -> None:
+    given: dict[str, Any] = {"now": NOW, "trouble": "503", "trouble_since": NOW, "waiting": "w"}
+    job = replace(job_in(State.RUNNING), message="step 5")
+    view = job_view(job, **given)
+    assert (view["message"], view["trouble"], view["trouble_since"]) == ("step 5; 503", "503", AT)
+    assert view["waiting"] == "w"
+    ended = job_view(replace(job, state=State.FAILED), **given)
+    assert (ended["message"], ended["trouble"], ended["trouble_since"]) == ("step 5", "", None)
+    calm = job_view(job, now=NOW, trouble_since=NOW)
+    assert (calm["message"], calm["trouble_since"]) == ("step 5", None), "it is over"
+
+
+def test_a_line_of_a_list_has_no_lists_in_it() -> None:
+    view = job_view(running(), now=NOW, full=False)
+    assert (view["slices"], view["attempts"], view["spec"]) == ([], [], {})
+    assert (view["step"], view["usd_per_hour"]) == (5, 1.0)
+
+
+# Leaks and machines --------------------------------------------------------------------------------------------------
+
+
+def test_a_leak_is_never_older_than_it_can_be() -> None:
+    leak = Owned("tj-000009-1", "us-central2-b", "000009", NOW - 90.1234)
+    assert leak_view(leak, now=NOW)["age_s"] == 90.123
+    assert leak_view(leak, now=NOW - 3600)["age_s"] == 0.0, "a clock that was set back"
+
+
+def test_a_machines_score_is_that_of_now() -> None:
+    view = suspect_view(Suspect("rack-01", "z", 0.8, NOW), now=NOW + HALF_LIFE)
+    assert (view["score"], view["refused"], view["updated_at"]) == (0.4, True, AT)
+    assert not suspect_view(Suspect("rack-01", "z", 0.79, NOW), now=NOW + HALF_LIFE)["refused"]
