@@ -7,33 +7,34 @@ Here is what is done to the cloud as a whole. `emulator_slices.py` has what is d
 from __future__ import annotations
 
 import json
-import shutil
 from typing import Annotated
 
 import typer
 
 from tpujob.cli import emulator_options as given
 from tpujob.cli import emulator_plans, emulator_slices
-from tpujob.cli.emulator_options import Duration, duration
-from tpujob.cli.output import say
+from tpujob.cli.emulator_options import Hang, Type, Zone, duration
+from tpujob.cli.options import Json
+from tpujob.cli.output import say, say_json, screen
 
 app = typer.Typer(
-    no_args_is_help=True, help="Make things go wrong on the local Cloud TPU, and see how it stands."
+    no_args_is_help=True, help="Make things go wrong on the local Cloud TPU, and look at it."
 )
 
 
 @app.command()
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show slices, hosts, stock and the faults in force."""
     found = given.client().status()
     if as_json:
-        say(json.dumps(found, indent=2))
+        say_json(found)
         return
     from tpujob.cli.emulator_page import status_page
 
-    say(status_page(found, shutil.get_terminal_size().columns))
+    on = screen()
+    say(status_page(found, on.columns, color=on.color))
 
 
 for command in emulator_slices.COMMANDS:
@@ -42,11 +43,13 @@ for command in emulator_slices.COMMANDS:
 
 @app.command()
 def stockout(
-    zone: str,
-    type: Annotated[str, typer.Argument(help="Such as v4; left out: every type.")] = "",
+    zone: Zone,
+    type: Annotated[
+        str, typer.Argument(metavar="TYPE", help="Such as v4; left out: every type.")
+    ] = "",
     lasts: Annotated[
         float | None,
-        typer.Option("--for", parser=duration, metavar="DURATION", help="Default: until --off."),
+        typer.Option("--for", parser=duration, metavar="DURATION", help="Left out: until --off."),
     ] = None,
     off: Annotated[bool, typer.Option("--off", help="There is capacity again.")] = False,
     fail: Annotated[
@@ -61,13 +64,16 @@ def stockout(
 
 @app.command()
 def quota(
-    zone: str,
-    type: Annotated[str, typer.Argument(help="Such as v4 or v4-16: the generation counts.")],
+    zone: Zone,
+    type: Type,
     limit: Annotated[
-        str, typer.Argument(help="In cores (v5e, v6e: chips), as in v4-16; none: no limit.")
+        str,
+        typer.Argument(
+            metavar="LIMIT", help="In cores (v5e, v6e: chips), as in v4-16; none: no limit."
+        ),
     ],
     pricing: Annotated[
-        str, typer.Option(help="spot, on-demand or reserved; left out: each of them.")
+        str, typer.Option(metavar="[spot|on-demand|reserved]", help="Left out: each of them.")
     ] = "",
 ) -> None:
     """Limit what may be held of a generation in a zone."""
@@ -79,32 +85,35 @@ def quota(
 
 @app.command()
 def api_error(
-    method: Annotated[str, typer.Argument(help="Such as CreateQueuedResource; *: any.")],
-    code: Annotated[str, typer.Argument(help="Such as UNAVAILABLE; OK: it only hangs.")],
-    count: Annotated[int, typer.Option(min=0, help="How many calls; 0: no more.")] = 1,
+    method: Annotated[
+        str, typer.Argument(metavar="METHOD", help="Such as CreateQueuedResource; *: any.")
+    ],
+    code: Annotated[
+        str, typer.Argument(metavar="CODE", help="Such as UNAVAILABLE; OK: it only hangs.")
+    ],
+    count: Annotated[int, typer.Option(min=0, metavar="N", help="Calls; 0: no more.")] = 1,
     after: Annotated[
         bool, typer.Option("--after", help="Fail after the call took effect, not before.")
     ] = False,
-    hang: Duration = 0.0,
+    hang: Hang = 0.0,
 ) -> None:
     """Let the next calls of the API fail, or hang."""
     when = "post" if after else "pre"
     given.client().api_error(method, code, count=count, when=when, delay_s=hang)
-    say(f"{method}: the next {count} calls answer {code.upper()}")
+    say(f"{method}: {_next(count, 'call')} {code.upper()}")
 
 
 @app.command()
 def storage_error(
-    count: Annotated[int, typer.Option(min=1, help="How many requests.")] = 1,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Requests.")] = 1,
     status: Annotated[
         int, typer.Option(help="503, 429, 403 or 404; 200: it only hangs.", metavar="CODE")
     ] = 503,
     method: Annotated[
-        str, typer.Option(help="GET, LIST, POST, PUT, PATCH or DELETE; *: any.")
+        str,
+        typer.Option(metavar="METHOD", help="GET, LIST, POST, PUT, PATCH or DELETE; *: any."),
     ] = "*",
-    hang: Annotated[
-        float, typer.Option(parser=duration, metavar="DURATION", help="Answer only after this.")
-    ] = 0.0,
+    hang: Hang = 0.0,
     path: Annotated[
         str, typer.Option(help="Only where bucket and name contain this text.", metavar="TEXT")
     ] = "",
@@ -118,17 +127,31 @@ def storage_error(
     given.client().storage_error(
         status, method=method, count=count, when=when, hang_s=hang, path=path, off=off
     )
-    answers = f"the next {count} requests ({method.upper()}) answer {status}"
+    of = "" if method == "*" else f" ({method.upper()})"
+    answers = f"{_next(count, 'request', of)} {status}"
     say(f"Cloud Storage: {'nothing is set to fail any more' if off else answers}")
+
+
+def _next(count: int, what: str, of: str = "") -> str:
+    if count == 0:
+        return f"no {what} is set to answer"
+    return f"the next {what}{of} answers" if count == 1 else f"the next {count} {what}s{of} answer"
 
 
 @app.command()
 def settings(
-    create: Annotated[float | None, typer.Option(parser=duration, metavar="DURATION")] = None,
-    delete: Annotated[float | None, typer.Option(parser=duration, metavar="DURATION")] = None,
-    list_lag: Annotated[float | None, typer.Option(parser=duration, metavar="DURATION")] = None,
+    create: Annotated[
+        float | None, typer.Option(parser=duration, metavar="DURATION", help="To make a slice.")
+    ] = None,
+    delete: Annotated[
+        float | None, typer.Option(parser=duration, metavar="DURATION", help="To delete one.")
+    ] = None,
+    list_lag: Annotated[
+        float | None,
+        typer.Option(parser=duration, metavar="DURATION", help="To show either in lists."),
+    ] = None,
 ) -> None:
-    """Show or change how long the cloud takes: to create, to delete, to show either in lists."""
+    """Show or change how long the cloud takes, in seconds."""
     wanted = {"create": create, "delete": delete, "list_lag": list_lag}
     all_of_it = given.client().settings(**{k: v for k, v in wanted.items() if v is not None})
     say(json.dumps(all_of_it))

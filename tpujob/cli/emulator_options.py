@@ -22,9 +22,18 @@ def duration(text: str) -> float:
 
 
 Target = Annotated[
-    str, typer.Argument(help="A job, or a slice's name; left out: the only ready slice.")
+    str, typer.Argument(metavar="[JOB|SLICE]", help="Left out: the only ready slice.")
 ]
-Duration = Annotated[float, typer.Option(parser=duration, metavar="DURATION")]
+Zone = Annotated[str, typer.Argument(metavar="ZONE", help="Such as us-central2-b.")]
+Type = Annotated[
+    str, typer.Argument(metavar="TYPE", help="Such as v4 or v4-16: the generation counts.")
+]
+Hang = Annotated[
+    float,
+    typer.Option(
+        parser=duration, metavar="DURATION", show_default=False, help="Answer only after this."
+    ),
+]
 OneHost = Annotated[int, typer.Option(min=0, metavar="K", help="Its number in the slice.")]
 AnyHost = Annotated[
     int | None,

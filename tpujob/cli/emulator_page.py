@@ -5,50 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tpujob.cli.lines import many
 from tpujob.cli.table import Column, table
 from tpujob.cli.text import age, clean, span
 
 _SLICES = (
-    Column("SLICE", (12,)),
-    Column("JOB"),
-    Column("TYPE"),
-    Column("ZONE", (8,)),
-    Column("PRICING"),
-    Column("NODE"),
-    Column("QUEUED", (9,)),
-    Column("AGE", right=True),
+    Column("Slice", (12,)),
+    Column("Job"),
+    Column("Type"),
+    Column("Zone", (8,)),
+    Column("Pricing"),
+    Column("Node"),
+    Column("Queued", (9,)),
+    Column("Age", right=True),
 )
 _HOSTS = (
-    Column("SLICE", (12,)),
-    Column("HOST", right=True),
-    Column("ADDRESS"),
-    Column("PHYSICAL", (14,)),
-    Column("CONDITION", (9,)),
+    Column("Slice", (12,)),
+    Column("Host", right=True),
+    Column("Address"),
+    Column("Physical", (14,)),
+    Column("Condition", (9,)),
 )
 _STOCK = (
-    Column("ZONE", (8,)),
-    Column("TYPE"),
-    Column("HOSTS", right=True),
-    Column("USED", right=True),
-    Column("BAD", (14,)),
+    Column("Zone", (8,)),
+    Column("Type"),
+    Column("Hosts", right=True),
+    Column("Used", right=True),
 )
 
 
-def status_page(found: Mapping[str, Any], columns: int) -> str:
+def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) -> str:
     """Slices and their hosts, the stock of the zones where something is, the faults in force and what comes next."""
     slices, faults = found["slices"], found["faults"]
     touched = {s["zone"] for s in slices} | {s["zone"] for s in faults["stockouts"]}
-    stock = [row for zone in found["zones"] for row in _stock_rows(zone, touched)]
+    stock = [row for z in found["zones"] if z["zone"] in touched for row in _stock_rows(z)]
     parts = [
-        table(_SLICES, [_slice_row(s) for s in slices], columns, color=False)
+        table(_SLICES, [_slice_row(s) for s in slices], columns, color=color)
         if slices
         else "no slices",
     ]
     hosts = [_host_row(s, h) for s in slices for h in s["hosts"]]
     if hosts:
-        parts.append(table(_HOSTS, hosts, columns, color=False))
+        parts.append(table(_HOSTS, hosts, columns, color=color))
     if stock:
-        parts.append(table(_STOCK, stock, columns, color=False))
+        parts.append(table(_STOCK, stock, columns, color=color))
     parts.append("\n".join(fault_lines(faults)) or "no faults are set")
     if found["script"]:
         parts.append("\n".join(plan_lines(found["script"])))
@@ -67,12 +67,14 @@ def fault_lines(faults: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     for c in faults["calls"]:
         hang = f" after {span(c['delay_s'])}" if c["delay_s"] else ""
         effect = "before it takes effect" if c["when"] == "pre" else "after it took effect"
-        lines.append(f"api-error   {c['method']} {c['code']}{hang} {effect}, {c['count']} times")
+        lines.append(
+            f"api-error   {c['method']} {c['code']}{hang} {effect}, {many(c['count'], 'time')}"
+        )
     for f in faults["storage"]:
         hang = f" after {span(f['hang_s'])}" if f["hang_s"] else ""
         effect = "before it takes effect" if f["when"] == "pre" else "after it took effect"
         where = f" {clean(f['path'])}" if f["path"] else ""
-        said = f"{f['method']}{where} {f['status']}{hang} {effect}, {f['count']} times"
+        said = f"{f['method']}{where} {f['status']}{hang} {effect}, {many(f['count'], 'time')}"
         lines.append(f"storage     {said}")
     for b in faults["bad_hosts"]:
         lines.append(f"bad host    {b['physical']} {clean(b['fault'])}")
@@ -108,11 +110,8 @@ def _host_row(s: Mapping[str, Any], h: Mapping[str, Any]) -> list[str]:
     return [clean(s["name"]), str(h["index"]), h["address"] or "-", h["physical"], condition]
 
 
-def _stock_rows(zone: Mapping[str, Any], touched: set[str]) -> list[list[str]]:
-    if zone["zone"] not in touched and not zone["bad"]:
-        return []
-    bad = " ".join(zone["bad"]) or "-"
+def _stock_rows(zone: Mapping[str, Any]) -> list[list[str]]:
     return [
-        [zone["zone"], generation, str(stock["hosts"]), str(stock["used"]), bad]
+        [zone["zone"], generation, str(stock["hosts"]), str(stock["used"])]
         for generation, stock in zone["stock"].items()
     ]

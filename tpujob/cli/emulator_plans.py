@@ -18,15 +18,19 @@ _OFF = Annotated[
 
 def chaos(
     seed: Annotated[
-        int | None, typer.Option(min=0, help="The same seed brings the same faults.")
+        int | None,
+        typer.Option(min=0, metavar="N", help="The same seed brings the same faults."),
     ] = None,
     rate: Annotated[
-        str, typer.Option(help="calm, normal, storm, or a multiple of normal such as 2.5.")
+        str,
+        typer.Option(
+            metavar="RATE", help="calm, normal, storm, or a multiple of normal such as 2.5."
+        ),
     ] = "normal",
     lasts: Annotated[
         float | None,
         typer.Option(
-            "--for", parser=given.duration, metavar="DURATION", help="Default: until --off."
+            "--for", parser=given.duration, metavar="DURATION", help="Left out: until --off."
         ),
     ] = None,
     only: Annotated[
@@ -53,7 +57,9 @@ def chaos(
 def schedule(
     file: Annotated[
         Path | None,
-        typer.Argument(help="YAML or JSON: a list of steps such as {at: 30s, do: preempt}."),
+        typer.Argument(
+            metavar="FILE", help="YAML or JSON: a list of steps such as {at: 30s, do: preempt}."
+        ),
     ] = None,
     off: _OFF = False,
 ) -> None:
@@ -81,7 +87,8 @@ def _rate(text: str) -> float:
         return float(text)
     except ValueError:
         known = ", ".join(PRESETS)
-        raise typer.BadParameter(f"{text!r} is neither {known} nor a number") from None
+        said = f"{text!r} is neither {known} nor a number"
+        raise typer.BadParameter(said, param_hint="--rate") from None
 
 
 def _read(file: Path) -> list[Any]:
@@ -91,7 +98,8 @@ def _read(file: Path) -> list[Any]:
     try:
         found = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506, makes only texts
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise typer.BadParameter(f"{file}: {error}", param_hint="FILE") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise typer.BadParameter(f"{file}: {why}", param_hint="FILE") from error
     steps = cast(list[Any], found if isinstance(found, list) else [found])
     for step in steps:
         if isinstance(step, dict) and "target" in step:

@@ -7,12 +7,20 @@ from typing import Annotated
 import typer
 
 from tpujob.cli import emulator_options as given
-from tpujob.cli.emulator_options import AnyHost, Duration, OneHost, Target
+from tpujob.cli.emulator_options import AnyHost, OneHost, Target, duration
 from tpujob.cli.output import say
 from tpujob.emulator import host_faults
 
 
-def preempt(target: Target = "", notice: Duration = 30.0) -> None:
+def preempt(
+    target: Target = "",
+    notice: Annotated[
+        float,
+        typer.Option(
+            parser=duration, metavar="DURATION", show_default=False, help="Left out: 30s."
+        ),
+    ] = 30.0,
+) -> None:
     """Preempt a slice.
 
     SIGTERM now, everything gone after the notice."""
@@ -22,14 +30,25 @@ def preempt(target: Target = "", notice: Duration = 30.0) -> None:
 
 def maintain(
     target: Target = "",
-    window: Duration = 60.0,
+    window: Annotated[
+        float,
+        typer.Option(
+            parser=duration,
+            metavar="DURATION",
+            show_default=False,
+            help="How long it takes; left out: 1m.",
+        ),
+    ] = 60.0,
     restart: Annotated[
         bool, typer.Option("--restart", help="The hosts are off for the window, then back.")
     ] = False,
     notice: Annotated[
         float,
         typer.Option(
-            parser=given.duration, metavar="DURATION", help="How long before a restart it is said."
+            parser=duration,
+            metavar="DURATION",
+            show_default=False,
+            help="How long before a restart it is said; left out: not at all.",
         ),
     ] = 0.0,
 ) -> None:
@@ -46,11 +65,13 @@ def maintain(
 def slow(
     target: Target = "",
     host: OneHost = 0,
-    factor: Annotated[float, typer.Option(min=1, help="1: as fast as before.")] = 10.0,
+    factor: Annotated[
+        float, typer.Option(min=1, metavar="TIMES", help="1: as fast as before.")
+    ] = 10.0,
     lasts: Annotated[
         float | None,
         typer.Option(
-            "--for", parser=given.duration, metavar="DURATION", help="Default: until --factor 1."
+            "--for", parser=duration, metavar="DURATION", help="Left out: until --factor 1."
         ),
     ] = None,
 ) -> None:
@@ -107,12 +128,15 @@ def suspend(target: Target = "") -> None:
 
 
 def break_host(
-    physical: Annotated[str, typer.Argument(help="Such as us-central2-b-h003; see status.")],
+    physical: Annotated[
+        str, typer.Argument(metavar="MACHINE", help="Such as us-central2-b-h003; see status.")
+    ],
     fault: Annotated[
         str,
         typer.Option(
+            metavar="FAULT",
             help="What a program that starts there gets as TPUJOB_FAULT: nan:step=20 (with device=0, transient=1, "
-            "where=device|data|model), hang:step=20, oom:step=20 or exit:step=20,code=1."
+            "where=device|data|model), hang:step=20, oom:step=20 or exit:step=20,code=1.",
         ),
     ] = host_faults.USUAL,
     mend: Annotated[bool, typer.Option("--mend", help="Make it good again.")] = False,
