@@ -379,6 +379,28 @@ def test_help_names_every_command_and_every_exit_code(tpujob: Tpujob) -> None:
         assert any(line.split()[:1] == [str(code)] and meaning in line for line in text.split("\n"))
 
 
+def test_every_help_is_whole_and_in_words() -> None:
+    """Summaries fit their list, every option is explained, and no type of Python is shown."""
+    from typer.core import TyperGroup
+    from typer.main import get_command
+
+    from tpujob.cli.app import build
+
+    def walk(path: str, command: Any) -> list[str]:
+        context = command.context_class(command, info_name=path, max_content_width=80)
+        usage, _, said = command.get_help(context).partition("\n")
+        assert usage.startswith(f"Usage: {path} ")
+        wrong = [f"{path}: {line}" for line in said.splitlines() if line.endswith("...")]
+        wrong += [f"{path}: {p.name} has no help" for p in command.params if not p.help]
+        wrong += [f"{path}: {word}" for word in ("<", "range") if word in said]
+        if isinstance(command, TyperGroup):
+            for name in command.list_commands(context):
+                wrong += walk(f"{path} {name}", command.get_command(context, name))
+        return wrong
+
+    assert walk("tpujob", get_command(build())) == []
+
+
 def test_without_a_command_it_is_as_with_help(tpujob: Tpujob) -> None:
     assert tpujob(code=2).err == tpujob("--help").out
 

@@ -24,7 +24,8 @@ PATIENCE = 60.0
 @app.command()
 def create(
     region: Annotated[
-        str, typer.Option(help="Where; left out: the region of the context's first zone.")
+        str,
+        typer.Option(metavar="REGION", help="Where; left out: that of the context's first zone."),
     ] = "",
     name: Annotated[
         str,
@@ -33,7 +34,8 @@ def create(
         ),
     ] = "",
     log_days: Annotated[
-        int, typer.Option(min=0, help="Remove logs of jobs after so many days; 0: never.")
+        int,
+        typer.Option(min=0, metavar="DAYS", help="Remove logs of jobs after so many; 0: never."),
     ] = 90,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Also set up a bucket that was made by other means.")

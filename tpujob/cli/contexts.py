@@ -24,11 +24,14 @@ def use(
         typer.Argument(metavar="[local|NAME|URL]", help="Left out: list the contexts."),
     ] = "",
     name: Annotated[
-        str, typer.Option(help="What to call a deployed backend; left out: after its host.")
+        str,
+        typer.Option(
+            metavar="NAME", help="What to call a deployed backend; left out: after its host."
+        ),
     ] = "",
     as_json: Json = False,
 ) -> int:
-    """Choose where jobs run: this machine, a context, or a deployed backend."""
+    """Choose where jobs run: here, a context, a deployed backend."""
     from tpujob import context, settings
 
     now = settings.load()
@@ -108,13 +111,15 @@ def _token(url: str) -> str:
 
 
 def init(
-    name: Annotated[str, typer.Option(help="What to call the context.")] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="What to call the context.")] = "",
     project: Annotated[
-        str, typer.Option(help="The project's id; left out: as gcloud has it.")
+        str, typer.Option(metavar="ID", help="The project's; left out: as gcloud has it.")
     ] = "",
     zone: Annotated[
         list[str] | None,
-        typer.Option(help="A zone with TPUs, the preferred first; repeat it for more."),
+        typer.Option(
+            metavar="ZONE", help="One with TPUs, the preferred first; repeat it for more."
+        ),
     ] = None,
     bucket: Annotated[
         list[str] | None,
@@ -123,16 +128,21 @@ def init(
             help="A bucket of yours, of the first zone's region unless it says; repeat it for more.",
         ),
     ] = None,
-    network: Annotated[str, typer.Option(help="Of the slices; left out: the default one.")] = "",
-    subnetwork: Annotated[str, typer.Option(help="Of the network.")] = "",
+    network: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the slices; left out: the default one.")
+    ] = "",
+    subnetwork: Annotated[str, typer.Option(metavar="NAME", help="Of the network.")] = "",
     service_account: Annotated[
-        str, typer.Option(help="Who programs are in the cloud, by e-mail address.")
+        str, typer.Option(metavar="EMAIL", help="Who programs are in the cloud.")
     ] = "",
     ssh: Annotated[
-        str, typer.Option(help="How hosts are reached: external, internal or iap.")
+        str, typer.Option(metavar="[external|internal|iap]", help="How hosts are reached.")
     ] = "external",
     store: Annotated[
-        str, typer.Option(help="Where jobs are kept: sqlite (this machine) or firestore.")
+        str,
+        typer.Option(
+            metavar="[sqlite|firestore]", help="What keeps the jobs: this machine, or Firestore."
+        ),
     ] = "sqlite",
     grant: Annotated[
         list[str] | None,
@@ -147,7 +157,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Write over a context.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Write a context: the project, zones and bucket where jobs run in Google Cloud."""
+    """Write a context: where in Google Cloud jobs run."""
     from tpujob import context, settings
 
     now = settings.load()

@@ -14,7 +14,7 @@ from tpujob.errors import Transient
 
 
 def doctor(as_json: Json = False) -> int:
-    """Check that jobs can run where they are to run, and say what to do about what is wrong."""
+    """Check that jobs can run, and say what to do where they cannot."""
     from tpujob import settings, wiring_checks
     from tpujob.domain.checkup.words import Verdict, worst
 
@@ -36,7 +36,7 @@ def quota(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how much of each TPU may be held in each zone, is held, and was granted."""
+    """Show limits, use and grants of each type of TPU, by zone."""
     from tpujob import settings, wiring_checks
 
     found = wiring_checks.quotas(settings.load(), everywhere=everywhere)

@@ -20,7 +20,7 @@ from tpujob.cli.answers import (
 from tpujob.cli.backend import Steady, connect, say_where
 from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt
 from tpujob.cli.listing import job_table
-from tpujob.cli.options import Host, JobRef, Json, Yes
+from tpujob.cli.options import JobRef, Json, Yes
 from tpujob.cli.output import Screen, note, say, say_json, screen
 from tpujob.cli.page import job_page
 
@@ -38,7 +38,9 @@ def create(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")
     ] = False,
-    name: Annotated[str, typer.Option(help="Instead of the name in the file.")] = "",
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Instead of the name in the file.")
+    ] = "",
     allow_cross_region: Annotated[
         bool,
         typer.Option(
@@ -117,7 +119,7 @@ def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool
 
 def list_jobs(
     all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Also those that ended.")] = False,
-    user: Annotated[str, typer.Option(help="Only this user's.")] = "",
+    user: Annotated[str, typer.Option(metavar="NAME", help="Only this user's.")] = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it, live.")] = False,
     as_json: Json = False,
 ) -> int:
@@ -163,7 +165,8 @@ def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> int:
 def wait(
     job: JobRef,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Give up after so long; 0: never.")
+        float,
+        typer.Option(min=0, metavar="SECONDS", show_default=False, help="Give up after so long."),
     ] = 0.0,
     as_json: Json = False,
 ) -> int:
@@ -271,10 +274,12 @@ def ssh(
         list[str] | None,
         typer.Argument(metavar="[-- COMMAND...]", help="Run this instead of a shell."),
     ] = None,
-    host: Host = None,
+    host: Annotated[
+        int, typer.Option("--host", min=0, metavar="K", help="Its number in the job.")
+    ] = 0,
 ) -> int:
     """Open a shell on a host of a job, or run a command there."""
-    access = connect().access(job, host=host or 0)
+    access = connect().access(job, host=host)
     from tpujob import settings, wiring_client
 
     return wiring_client.open_session(settings.load(), access, command or None)

@@ -12,7 +12,7 @@ from tpujob.cli import words
 from tpujob.cli.backend import Steady
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.lines import event_line, log_line
-from tpujob.cli.options import Host, JobRef, Json
+from tpujob.cli.options import JobRef, Json
 from tpujob.cli.output import flush, say, say_json_line, say_json_list, screen
 
 if TYPE_CHECKING:
@@ -27,9 +27,12 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the jo
 def logs(
     job: JobRef,
     follow: Follow = False,
-    host: Host = None,
+    host: Annotated[
+        int | None, typer.Option("--host", min=0, metavar="K", help="Only host K.")
+    ] = None,
     attempt: Annotated[
-        int | None, typer.Option("--attempt", min=1, metavar="N", help="Only attempt N.")
+        int | None,
+        typer.Option("--attempt", min=1, metavar="N", help="Only attempt N; left out: the newest."),
     ] = None,
     tail: Annotated[
         int | None, typer.Option("--tail", min=0, metavar="N", help="Only the last N lines.")

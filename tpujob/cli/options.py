@@ -42,4 +42,3 @@ JobRef = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Host = Annotated[int | None, typer.Option("--host", min=0, help="Only host K.", metavar="K")]

@@ -11,7 +11,9 @@ from tpujob.cli.output import say, say_json, screen
 
 
 def up(as_json: Json = False) -> int:
-    """Start what runs on this machine: the emulator, its hosts and the backend; of a context, its backend."""
+    """Start what runs on this machine.
+
+    The emulator, its hosts and the backend; of a context, its backend."""
     from tpujob import settings, wiring_client
 
     wiring_client.up(settings.load())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 hosts = typer.Typer(
     invoke_without_command=True,
-    help="Show the machines that are suspected of wrong numbers; pin and clear them.",
+    help="Show machines that are suspected of wrong numbers; pin them.",
 )
 
 Machine = Annotated[
@@ -31,7 +31,7 @@ Machine = Annotated[
 
 @hosts.callback()
 def show_hosts(context: typer.Context, as_json: Json = False) -> None:
-    """Show the machines that are suspected of wrong numbers; pin and clear them."""
+    """Show machines that are suspected of wrong numbers; pin them."""
     if context.invoked_subcommand:
         return
     found = connect().hosts()
@@ -110,7 +110,9 @@ def sweep(
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Delete what no job claims: slices and requests in every zone of the context, and keys of slices that are gone."""
+    """Delete what no job claims.
+
+    Slices and requests in every zone of the context, and keys of slices that are gone."""
     say_where()
     swept = connect().sweep(dry_run=dry_run)
     if as_json:
