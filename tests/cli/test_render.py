@@ -317,6 +317,21 @@ def test_log_lines_are_harmless_and_say_their_host() -> None:
     assert lines.log_line(hostile, prefix=True, color=True).startswith("\x1b[")
 
 
+def test_an_event_is_cut_on_a_page_of_many_and_whole_where_it_is_asked_for() -> None:
+    event = event_view(1, "releasing", "attempt 1 ended, PREEMPTED: the slice was preempted")
+    same(
+        lines.event_line(event, 60),
+        "  03:04:05  releasing     attempt 1 ended, PREEMPTED: the sli…",
+    )
+    same(
+        lines.event_lines(event, 60),
+        """
+  03:04:05  releasing     attempt 1 ended, PREEMPTED: the
+                        slice was preempted
+""",
+    )
+
+
 def test_the_live_panel_shows_what_matters() -> None:
     from rich.console import Console
 

@@ -25,11 +25,23 @@ LABEL = 10  #: columns of the labels of `show`
 
 
 def event_line(event: EventView, columns: int = 0, *, color: bool = False) -> str:
-    """One event on one line: its time of day, the state it caused, what happened."""
-    state = paint(pad(clean(event["state"]), 12), STATE_STYLE.get(event["state"], ""), color)
+    """One event on one line: its time of day, the state it caused, what happened. Cut, where there are columns."""
     text = clean(event["text"])
-    room = max(20, columns - 24) if columns else 0
-    return f"  {clock(event['at'])}  {state}  {clip(text, room) if room else text}"
+    return _beside(event, [clip(text, _room(columns)) if columns else text], color)
+
+
+def event_lines(event: EventView, columns: int, *, color: bool = False) -> str:
+    """As `event_line`, but what does not fit goes on below."""
+    return _beside(event, wrap(clean(event["text"]), _room(columns)), color)
+
+
+def _room(columns: int) -> int:
+    return max(20, columns - 24)
+
+
+def _beside(event: EventView, text: list[str], color: bool) -> str:
+    state = paint(pad(clean(event["state"]), 12), STATE_STYLE.get(event["state"], ""), color)
+    return f"\n{'':24}".join([f"  {clock(event['at'])}  {state}  {text[0]}", *text[1:]])
 
 
 def log_line(line: LogLine, *, prefix: bool, color: bool) -> str:

@@ -11,7 +11,7 @@ import typer
 from tpujob.cli import words
 from tpujob.cli.backend import Steady
 from tpujob.cli.errors import goes_on, on_interrupt
-from tpujob.cli.lines import event_line, log_line
+from tpujob.cli.lines import event_line, event_lines, log_line
 from tpujob.cli.options import JobRef, Json
 from tpujob.cli.output import flush, say, say_json_line, say_json_list, screen
 
@@ -106,7 +106,10 @@ def events(job: JobRef, follow: Follow = False, as_json: Json = False) -> int:
 def _say_events(found: list[EventView]) -> None:
     on = screen()
     for event in found:
-        say(event_line(event, on.columns if on.tty else 0, color=on.color))
+        if on.tty:
+            say(event_lines(event, on.columns, color=on.color))
+        else:
+            say(event_line(event))
     flush()
 
 
