@@ -95,6 +95,25 @@ def test_who_comes_past_the_step_on_other_hardware_accuses_the_machines_before()
     assert found.weight == suspects.ONE_OF_SEVERAL
 
 
+def test_the_machines_of_an_attempt_that_has_ended_are_those_of_its_record() -> None:
+    """Its reports are read no more; another slice may have been the same machines."""
+    passed = {"cause": None, "outcome": Outcome.SUCCEEDED}
+    before = attempt(1, "a", "b", step=40)
+    assert nonfinite.accusations(job(before, attempt(2, "b", "a", **passed)), ()) == []
+    (found,) = nonfinite.accusations(job(before, attempt(2, "c", "d", **passed)), ())
+    assert found.physicals == ("a", "b")
+
+
+def test_while_nobody_can_tell_which_machines_it_runs_on_it_proves_nothing() -> None:
+    before = attempt(1, "a", "b", step=40)
+    now = job(before, attempt(2, cause=None, progress=Progress(step=99)))
+    for unknown in ((), ("", "")):
+        assert nonfinite.accusations(now, unknown) == []
+        assert nonfinite.is_maths(now, Verdict(step=40), unknown) == ""
+    (found,) = nonfinite.accusations(now, ("", "c"))
+    assert found.physicals == ("a", "b")
+
+
 def test_without_steps_only_a_success_elsewhere_accuses() -> None:
     newest = attempt(2, cause=None, progress=Progress(step=99))
     assert nonfinite.accusations(job(attempt(1, "a"), newest), ("c",)) == []

@@ -112,6 +112,19 @@ def test_the_same_step_on_other_hardware_is_the_maths_and_ends_the_job(stage: St
     assert stage.cloud.machines == {}
 
 
+def test_clean_on_the_same_machines_accuses_nobody(stage: Stage) -> None:
+    """Given back at once, they were handed out again: another slice, and no other hardware."""
+    job_id = stage.create(recovery={"on_bad_host": "release"})
+    stage.running(job_id)
+    nan(stage, job_id, 300)
+    stage.running(job_id, attempt=2)
+    stage.finish(job_id, 0, 0)
+    job = stage.until(job_id, State.SUCCEEDED)
+    first, second = job.attempts
+    assert (first.slice != second.slice, first.physical) == (True, second.physical)
+    assert stage.store.suspects() == []
+
+
 def test_clean_on_other_hardware_means_the_node(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)

@@ -47,10 +47,11 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
 
 def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
     """What the record shows against machines, now that its newest attempt, on these machines, has come as far as it
-    says. Machines that nobody can name are not accused."""
+    says; none given: those that it ended on. Machines that nobody can name are not accused."""
     newest = job.attempt
     if newest is None:
         return []
+    physical = physical if any(physical) else newest.physical
     found = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
     for earlier in _unexplained(job):
         if _passed(newest, earlier.verdict) and _elsewhere(earlier, newest.slice, physical):
@@ -68,10 +69,10 @@ def _unexplained(job: Job) -> list[Attempt]:
 
 
 def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
-    """Whether none of its machines are among these. Where they are not known, another slice counts as other ones."""
-    known = [p for p in physical if p]
-    if earlier.physical and known:
-        return not set(earlier.physical) & set(known)
+    """Whether none of its machines are among these. Where neither are known, another slice counts as other ones."""
+    before, now = ({p for p in machines if p} for machines in (earlier.physical, physical))
+    if before or now:
+        return bool(before and now) and not before & now
     return earlier.slice != slice
 
 
