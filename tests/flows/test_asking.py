@@ -57,6 +57,20 @@ def test_a_list_is_of_live_jobs_unless_all_are_asked_for(stage: Stage) -> None:
     assert (short["spec"], short["slices"], short["waiting"]) == ({}, [], ""), "a line of a table"
 
 
+def test_events_are_told_in_order_and_from_where_somebody_has_read(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    told = stage.api.events("digits")
+    assert [(e["seq"], e["kind"], e["state"]) for e in told] == [
+        (1, "created", "queued"),
+        (2, "slice_requested", "provisioning"),
+        (3, "slice_ready", "preparing"),
+        (4, "attempt_running", "running"),
+    ]
+    assert told[0]["text"] == "ada asked for digits on spot v4-16"
+    assert stage.api.events(job_id, after=2) == told[2:]
+
+
 # What is refused -----------------------------------------------------------------------------------------------------
 
 

@@ -69,6 +69,20 @@ def test_a_program_that_is_about_to_report_is_not_started_again(
     assert stage.hosts.starts == [(1, 0), (1, 1)], "and starting it again changes nothing"
 
 
+def test_the_next_attempt_is_started_at_once(stage: Stage) -> None:
+    job_id = stage.create()
+    while not stage.hosts.starts:
+        stage.clock.sleep(1)
+        stage.reconciler.tick(job_id)
+    begun = stage.clock.now()
+    stage.api.cancel(job_id)
+    stage.reconciler.tick(job_id)
+    stage.api.resume(job_id)
+    stage.reconciler.tick(job_id)
+    assert stage.clock.now() - begun < PATIENCE, "the first was started a moment ago"
+    assert stage.hosts.starts == [(1, 0), (1, 1), (2, 0), (2, 1)]
+
+
 def test_a_host_with_another_key_gets_nothing_and_the_job_another_slice(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

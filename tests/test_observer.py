@@ -1,0 +1,161 @@
+"""What one look at a job tells, and what only several looks can: since when, how often, whether it moved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import Stage
+from tpujob.domain.model import Job, State
+from tpujob.domain.seen import Present, Seen, Silence, SliceState, Unknown
+from tpujob.observer import PROBE_AFTER, PROBE_EVERY, Live
+
+EVERY = 15.0  #: seconds between two reports
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path, hosts=3)
+
+
+@pytest.fixture
+def job(stage: Stage) -> Job:
+    return stage.running(stage.create())
+
+
+def look(stage: Stage, job: Job, *, after: float = 0.0) -> Seen:
+    stage.clock.sleep(after)
+    return stage.reconciler.observer.look(job)
+
+
+def live(stage: Stage, job: Job) -> Live:
+    return stage.reconciler.live[job.id]
+
+
+def heard(stage: Stage, job: Job, *hosts: int) -> None:
+    for host in hosts:
+        stage.report(job.id, host)
+
+
+# Hosts that fell silent ----------------------------------------------------------------------------------------------
+
+
+def test_hosts_are_asked_over_ssh_only_when_their_reports_stay_away(stage: Stage, job: Job) -> None:
+    stage.hosts.dead = {0, 1, 2}
+    heard(stage, job, 0, 1, 2)
+    assert look(stage, job, after=PROBE_AFTER * EVERY).silent == {}
+    assert stage.hosts.asked == 0
+    heard(stage, job, 0)
+    seen = look(stage, job, after=1)
+    assert seen.silent == {1: Silence(0.0, 1), 2: Silence(0.0, 1)}, "host 0 has just reported"
+    assert stage.hosts.asked == 1
+
+
+def test_they_are_asked_from_time_to_time_and_the_silence_grows(stage: Stage, job: Job) -> None:
+    stage.hosts.dead = {1}
+    pause = PROBE_EVERY * EVERY
+    heard(stage, job, 0, 2)
+    assert look(stage, job, after=100).silent[1] == Silence(0.0, 1)
+    assert look(stage, job, after=pause - 1).silent[1] == Silence(pause - 1, 1), (
+        "not asked again yet"
+    )
+    assert look(stage, job, after=1).silent[1] == Silence(pause, 2)
+    stage.hosts.dead = set()
+    assert look(stage, job, after=pause).silent == {}, "it answers"
+    stage.hosts.dead = {1}
+    assert look(stage, job, after=pause).silent[1] == Silence(0.0, 1), "and that counts from anew"
+
+
+def test_a_host_that_has_ended_or_reports_again_is_not_silent(stage: Stage, job: Job) -> None:
+    stage.hosts.dead = {0, 1, 2}
+    stage.report(job.id, 0, phase="exited", exit_code=0)
+    assert set(look(stage, job, after=100).silent) == {1, 2}
+    heard(stage, job, 1)
+    assert set(look(stage, job, after=1).silent) == {2}
+
+
+# Reports -------------------------------------------------------------------------------------------------------------
+
+
+def test_since_when_reports_can_be_read_counts_from_the_last_break(stage: Stage, job: Job) -> None:
+    since = look(stage, job).readable_for
+    assert look(stage, job, after=60).readable_for == since + 60
+    stage.faults.broken.add("blobs")
+    broken = look(stage, job)
+    assert isinstance(broken.reports, Unknown)
+    assert broken.readable_for == 0
+    assert broken.silent == {}
+    stage.faults.broken.clear()
+    assert look(stage, job, after=60).readable_for == 0
+    assert look(stage, job, after=5).readable_for == 5
+
+
+def test_when_the_step_moved_is_remembered_until_the_next_attempt(stage: Stage, job: Job) -> None:
+    look(stage, job)
+    assert live(stage, job).moved_at is None
+    for host in range(3):
+        stage.report(job.id, host, step=4)
+    look(stage, job, after=9)
+    moved = stage.clock.now()
+    assert (live(stage, job).moved_at, live(stage, job).progress.step) == (moved, 4)
+    look(stage, job, after=9)
+    assert live(stage, job).moved_at == moved, "it stands"
+    assert job.attempt is not None
+    again = replace(job, attempts=(*job.attempts, replace(job.attempt, number=2)))
+    stage.bucket.report(job.workdir, 2, 0, phase="running", step=9)
+    look(stage, again, after=9)
+    assert (live(stage, job).moved_at, live(stage, job).attempt) == (None, 2)
+
+
+def test_reports_are_read_only_where_they_say_something(stage: Stage, job: Job) -> None:
+    for state in State:
+        reads = state in (State.PREPARING, State.RUNNING, State.HOLDING)
+        assert bool(look(stage, replace(job, state=state)).reports) is reads, state
+
+
+# What is in the way --------------------------------------------------------------------------------------------------
+
+
+def test_trouble_with_looking_is_told_since_it_began_and_goes_with_it(
+    stage: Stage, job: Job
+) -> None:
+    look(stage, job)
+    assert live(stage, job).trouble == ""
+    stage.faults.broken.add("look")
+    look(stage, job, after=5)
+    began = stage.clock.now()
+    look(stage, job, after=5)
+    assert "503" in live(stage, job).trouble
+    assert live(stage, job).trouble_since == began
+    stage.faults.broken.clear()
+    look(stage, job)
+    assert live(stage, job).trouble == ""
+
+
+def test_trouble_with_doing_is_not_over_because_looking_works() -> None:
+    known = Live()
+    known.meet("no route to host", 10.0, looking=False)
+    known.meet("", 20.0, looking=True)
+    assert (known.trouble, known.trouble_since) == ("no route to host", 10.0)
+    known.meet("503", 30.0, looking=True)
+    assert (known.trouble, known.trouble_since) == ("503", 10.0), "there was trouble all the time"
+    known.meet("", 40.0, looking=False)
+    assert known.trouble == "503"
+    known.meet("", 50.0, looking=True)
+    assert known.trouble == ""
+    known.meet("503", 60.0, looking=True)
+    assert known.trouble_since == 60.0
+
+
+def test_a_deletion_that_was_seen_is_remembered_while_the_slice_is_out_of_sight() -> None:
+    known = Live()
+    known.watch_leaving({"a": Present(SliceState.DELETING), "b": Present(SliceState.READY)})
+    assert known.leaving == {"a"}
+    known.watch_leaving({"a": Unknown("503"), "b": Unknown("503")})
+    assert known.leaving == {"a"}
+    known.watch_leaving({"a": Present(SliceState.READY), "b": Present(SliceState.DELETING)})
+    assert known.leaving == {"b"}, "a was not deleted after all"
+    known.watch_leaving({})
+    assert known.leaving == set(), "b is no slice of the job any more"
