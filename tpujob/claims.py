@@ -26,7 +26,7 @@ def unused_keys(kept: Sequence[str], found: Sequence[Owned], store: Store) -> li
     held = {s.name for job in store.list(live=True) for s in job.slices if s.gone_at is None}
     unreadable = tuple(f"tj-{job_id}-" for job_id, _ in store.damaged())
     gone = [name for name in kept if name not in there | held]
-    return [name for name in gone if not unreadable or not name.startswith(unreadable)]
+    return [name for name in gone if not name.startswith(unreadable)]
 
 
 def as_slice(orphan: Owned) -> Slice:

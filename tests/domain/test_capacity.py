@@ -83,6 +83,16 @@ def test_many_jobs_refused_at_once_count_as_one_refusal() -> None:
     assert [c.refusals for c in circuits.values()] == [1]
 
 
+def test_each_pause_counts_from_the_refusal_that_began_it() -> None:
+    first = refuse({}, B, NOW)
+    opens = capacity.opens_at(B, first)
+    (second,) = refuse(first, B, opens + 5).values()
+    assert (second.refusals, second.since, second.opened_at) == (2, NOW, opens + 5)
+    late = request(B, Cause.STOCKOUT, opens + 4)  # asked for before the second refusal was known
+    (third,) = capacity.refused({"us-east5-b/v6e-8/spot": second}, late, FULL, opens + 6).values()
+    assert (third.refusals, third.opened_at) == (2, opens + 5)
+
+
 def test_a_late_answer_to_an_old_request_does_not_let_others_ask_beside_the_one_who_asks() -> None:
     circuits = refuse({}, B, NOW)
     opens = capacity.opens_at(B, circuits)
@@ -139,6 +149,12 @@ def test_a_new_backend_recalls_the_circuits_from_the_records() -> None:
     }
 
 
+def test_refusals_of_one_moment_are_recalled_too() -> None:
+    jobs = [replace(waiting_job(request(B, Cause.STOCKOUT, NOW)), id=f"{n:06}") for n in (1, 2)]
+    (found,) = capacity.recalled(jobs).values()
+    assert found.refusals == 1, "both were asked for before either was refused"
+
+
 def test_what_was_refused_before_the_last_slice_is_history() -> None:
     job = waiting_job(
         request(B, Cause.STOCKOUT, NOW - 900, 1),
@@ -167,11 +183,34 @@ def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> 
         "4th stockout in us-east5-b since 02:42 UTC, next try there in 6 min, us-east5-a next now"
     )
     assert capacity.waiting(waiting_job(), {}, NOW) == ""
+    later = replace(job, wake=NOW + 400)
+    assert capacity.waiting(later, circuits, NOW).endswith(
+        "there in 7 min, us-east5-a next in 7 min"
+    )
+    quota = waiting_job(request(A, Cause.QUOTA, NOW - 60), request(B, Cause.STOCKOUT, NOW - 30, 2))
+    assert capacity.waiting(quota, {}, NOW) == (
+        "1st stockout in us-east5-b since 02:46 UTC, next try there now"
+    )
+    here = replace(request(A, None, NOW, 5), gone_at=None)
+    asking = replace(job, state=State.PROVISIONING, slices=(*job.slices, here))
+    assert capacity.waiting(asking, circuits, NOW) == (
+        "4th stockout in us-east5-b since 02:42 UTC; asking in us-east5-a now"
+    )
 
 
 @pytest.mark.parametrize(
     ("n", "text"),
-    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (22, "22nd")],
+    [
+        (1, "1st"),
+        (2, "2nd"),
+        (3, "3rd"),
+        (4, "4th"),
+        (11, "11th"),
+        (12, "12th"),
+        (22, "22nd"),
+        (101, "101st"),
+        (111, "111th"),
+    ],
 )
 def test_ordinals(n: int, text: str) -> None:
     assert capacity.ordinal(n) == text

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from tests.flows.conftest import SPEC, Stage
-from tests.flows.world import service
+from tests.flows.world import NoLoop, service
+from tpujob.domain import launch
 from tpujob.domain.model import Job, State, Wish
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import Store
@@ -71,6 +73,50 @@ def test_events_are_told_in_order_and_from_where_somebody_has_read(stage: Stage)
     assert stage.api.events(job_id, after=2) == told[2:]
 
 
+def test_logs_are_of_the_job_host_and_attempt_that_were_asked_for(stage: Stage) -> None:
+    job = stage.running(stage.create())
+    for host in (0, 1):
+        text = "".join(f"{1000 + n}.000 line {n} of host {host}\n" for n in range(3))
+        path = launch.log_path(job.workdir, 1, host, 1)
+        stage.bucket.put(path, text.encode(), timeout=1)
+    assert len(stage.api.logs("digits")["lines"]) == 6
+    page = stage.api.logs("digits", host=1, attempt=1, tail=1)
+    assert [line["text"] for line in page["lines"]] == ["line 2 of host 1"]
+    rest = stage.api.logs(job.id, host=1, cursor=page["cursor"])
+    assert rest["lines"] == [], "all of it was read"
+
+
+# Who hears of it -----------------------------------------------------------------------------------------------------
+
+
+def test_the_loop_is_told_of_whatever_is_written(stage: Stage) -> None:
+    loop = NoLoop()
+    api = service(stage.reconciler, loop=loop)
+    job_id = api.create(SPEC, user="ada")["id"]
+    assert loop.poked == [job_id]
+    api.cancel(job_id)
+    api.cancel(job_id)
+    assert loop.poked == [job_id] * 2, "the second changed nothing"
+
+
+def test_a_follower_misses_nothing_between_two_looks(stage: Stage) -> None:
+    loop = NoLoop()
+    api, job_id = service(stage.reconciler, loop=loop), stage.create()
+    follower = api.follow("digits", timeout=60)
+    next(follower)
+    assert loop.attended == [], "nobody waits yet"
+    api.cancel(job_id)
+    began = time.monotonic()
+    next(follower)
+    assert time.monotonic() - began < 30, "it was changed before the wait began"
+    assert loop.attended == [(job_id, 65)], "it is looked after for as long as somebody waits"
+    of_all = api.follow(timeout=0.01)
+    next(of_all), next(of_all)
+    assert len(loop.attended) == 1, "nobody looks at one job"
+    with pytest.raises(NotFound):
+        next(api.follow("nobody"))
+
+
 # What is refused -----------------------------------------------------------------------------------------------------
 
 
@@ -109,6 +155,8 @@ def test_a_wish_that_is_fulfilled_already_is_not_written_again(stage: Stage) -> 
     assert written(lambda: stage.api.delete(job_id)) == 0
     assert written(lambda: stage.api.clean(job_id, checkpoints=True)) == 1
     assert stage.job(job_id).wipe_checkpoints
+    last = [e["text"] for e in stage.api.events(job_id) if e["kind"] == "clean_requested"]
+    assert last == ["clean requested", "clean requested, with its checkpoints"]
 
 
 def test_a_host_is_reached_only_where_there_is_one(stage: Stage) -> None:

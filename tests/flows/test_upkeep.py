@@ -13,6 +13,7 @@ from tests.contracts.stores import DAMAGE
 from tests.flows.conftest import Stage
 from tests.flows.world import Machine
 from tpujob.domain.model import Slice, State
+from tpujob.domain.seen import SliceState
 from tpujob.domain.suspects import THRESHOLD
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 from tpujob.ports import Owned
@@ -59,6 +60,14 @@ def test_a_zone_that_only_a_cleaned_job_used_is_still_looked_into(stage: Stage) 
     assert RARE in zones(stage.store)
     leftover(stage, "tj-000001-2", RARE)
     assert "tj-000001-2" in [leak["name"] for leak in stage.api.leaks()]
+
+
+def test_where_slices_may_be_is_the_site_and_wherever_one_was_ever_asked_for(stage: Stage) -> None:
+    assert {"us-central2-b", "europe-west4-b"} <= set(zones(stage.store)), (
+        "anywhere, without a site"
+    )
+    stage.running(stage.create())
+    assert zones(stage.store, ["europe-west4-b"]) == ["europe-west4-b", "us-central2-b"]
 
 
 def test_prices_are_told_where_they_are_known(stage: Stage) -> None:
@@ -151,6 +160,22 @@ def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> N
     assert stage.reconciler.hosts.kept() == ["tj-000001-1"], "the keys of a live job stay"
 
 
+def test_the_keys_of_a_slice_that_is_not_there_yet_stay(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.faults.broken.add("create")
+    stage.until(job_id, lambda j: bool(j.slices))
+    stage.step(job_id)
+    assert (stage.cloud.machines, stage.reconciler.hosts.kept()) == ({}, ["tj-000001-1"])
+    assert stage.api.sweep()["keys"] == []
+    stage.faults.broken.clear()
+    stage.running(job_id)
+    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    stage.clock.sleep(60)
+    stage.running(job_id, attempt=2)
+    stage.reconciler.hosts.keys.add("tj-000001-1")  # whoever forgot them was killed
+    assert stage.api.sweep()["keys"] == ["tj-000001-1"], "that one is gone, its job goes on"
+
+
 def test_what_cannot_be_seen_or_deleted_is_said_and_kept(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +250,9 @@ def test_a_persons_word_counts_until_it_is_taken_back(stage: Stage) -> None:
     assert stage.api.pin_host("a", "good")["refused"] is False
     assert stage.api.pin_host("a", "")["refused"] is True
     assert stage.api.pin_host("never seen", "")["pinned"] == ""
-    assert [h["physical"] for h in stage.api.hosts()] == ["a"], "nothing is held against the other"
+    assert stage.api.pin_host("b", "good")["pinned"] == "good"
+    assert stage.api.pin_host("b", "")["pinned"] == ""
+    assert [h["physical"] for h in stage.api.hosts()] == ["a"], "nothing is held against others"
     stage.api.clear_host("a")
     assert stage.api.hosts() == []
     with pytest.raises(NotFound, match="nothing is held"):
@@ -236,7 +263,7 @@ def test_a_persons_word_counts_until_it_is_taken_back(stage: Stage) -> None:
     ("name", "verdict"), [("", "bad"), (" ", "bad"), ("a\n", "bad"), ("x" * 200, "bad"), ("a", "?")]
 )
 def test_nonsense_is_no_pin(stage: Stage, name: str, verdict: str) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequest, match=r"is no name of a machine|is pinned as `good`"):
         stage.api.pin_host(name, verdict)
     assert stage.api.hosts() == []
 

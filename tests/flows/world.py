@@ -248,24 +248,35 @@ class Bucket:
 
 
 class NoLoop:
-    """The tests tick by hand."""
+    """The tests tick by hand; what a loop would have been told is written down."""
 
-    def poke(self, job_id: str) -> None: ...
+    def __init__(self) -> None:
+        self.poked: list[str] = []
+        self.attended: list[tuple[str, float]] = []
 
-    def attend(self, job_id: str, seconds: float) -> None: ...
+    def poke(self, job_id: str) -> None:
+        self.poked.append(job_id)
+
+    def attend(self, job_id: str, seconds: float) -> None:
+        self.attended.append((job_id, seconds))
 
 
-def service(backend: Reconciler, store: Store | None = None) -> Jobs:
+def service(backend: Reconciler, store: Store | None = None, *, loop: NoLoop | None = None) -> Jobs:
     """The way in to a backend over this world. `store`: another one than its own, such as one that is not watched."""
 
     def access(slice: Slice, host: int) -> HostAccess:
         """Where it is; there is no key, as nothing here is reached over SSH."""
-        address, none = (
-            slice.endpoints[host].address,
-            {"key_file": "", "key_secret": "", "instance": ""},
-        )
         return HostAccess(
-            host=host, address=address, port=22, user="", host_keys=[], zone="", project="", **none
+            host=host,
+            address=slice.endpoints[host].address,
+            port=22,
+            user="",
+            key_file="",
+            key_secret="",
+            host_keys=[],
+            instance="",
+            zone=slice.zone,
+            project="",
         )
 
     store = store or backend.store
@@ -275,7 +286,7 @@ def service(backend: Reconciler, store: Store | None = None) -> Jobs:
         backend.clock,
         slices=backend.slices,
         access=access,
-        loop=NoLoop(),
+        loop=loop or NoLoop(),
         watch=Watch(store),
         live=backend.live,
         circuits=backend.circuits,
