@@ -5,7 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from tests.domain.test_capacity import FULL, B, request
+import pytest
+
+from tests.domain.test_capacity import FULL, A, B, request
 from tests.domain.test_decide import NOW, job_in
 from tests.simulation.store import in_memory
 from tpujob.domain.capacity import PROBE
@@ -13,10 +15,55 @@ from tpujob.domain.model import Cause, Event, EventKind, Job, State
 from tpujob.errors import Conflict
 from tpujob.offers import Offers
 
+C = replace(A, zone="us-east5-c")
+
 
 def asking(refused: Cause | None, at: float) -> Job:
     slice = replace(request(B, refused, at), gone_at=None)
     return replace(job_in(State.PROVISIONING), slices=(slice,))
+
+
+def told(offers: Offers, kind: EventKind, job: Job, at: float = NOW) -> None:
+    offers.note(job, job, Event(kind, at, State.RELEASING, FULL))
+
+
+def test_what_a_backend_learns_is_added_to_what_the_records_tell() -> None:
+    store = in_memory()
+    waits = replace(job_in(State.QUEUED), slices=(request(A, Cause.STOCKOUT, NOW - 60),))
+    ended = replace(waits, state=State.FAILED, slices=(request(C, Cause.STOCKOUT, NOW - 60),))
+    for job in (waits, ended):
+        store.create(job, Event(EventKind.CREATED, NOW, job.state, "created"))
+    offers = Offers(store)
+    told(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW - 1))
+    assert set(offers.circuits()) == {"us-east5-a/v6e-8/spot", "us-east5-b/v6e-8/spot"}, (
+        "nobody waits on account of a job that has ended"
+    )
+
+
+def test_only_events_about_an_offer_tell_of_it() -> None:
+    offers, refused = Offers(in_memory()), asking(Cause.STOCKOUT, NOW)
+    for kind in EventKind:
+        if kind not in (EventKind.RELEASE_STARTED, EventKind.SLICE_READY):
+            told(offers, kind, refused)
+    assert offers.circuits() == {}
+    told(offers, EventKind.RELEASE_STARTED, asking(None, NOW))
+    assert offers.circuits() == {}, "it was given back, not refused"
+    told(offers, EventKind.RELEASE_STARTED, refused)
+    known = dict(offers.circuits())
+    assert len(known) == 1
+    told(offers, EventKind.DELETE_ASKED, refused, NOW + 5)
+    assert offers.circuits() == known
+    told(offers, EventKind.SLICE_READY, refused, NOW + 5)
+    assert offers.circuits() == {}, "it can be had"
+
+
+def test_an_offer_may_be_asked_for_from_the_very_moment_on_at_which_it_opens() -> None:
+    offers = Offers(in_memory())
+    told(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW))
+    (circuit,) = offers.circuits().values()
+    with pytest.raises(Conflict, match="another job asks for v6e-8 in us-east5-b just now"):
+        told(offers, EventKind.SLICE_REQUESTED, asking(None, NOW), circuit.until - 0.01)
+    told(offers, EventKind.SLICE_REQUESTED, asking(None, NOW), circuit.until)
 
 
 def test_of_jobs_that_see_an_offer_open_at_the_same_moment_one_asks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -14,7 +15,7 @@ from fastapi.routing import APIRoute
 
 from tests.web.scripted import TOKEN, ScriptedJobs
 from tpujob.web.api import create_app
-from tpujob.web.auth import OPEN_PATHS
+from tpujob.web.auth import OPEN_PATHS, Guard
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -105,6 +106,37 @@ def test_another_host_name_is_refused_even_with_the_token(
     assert api.calls == []
 
 
+@pytest.mark.parametrize(
+    ("doubled", "first", "second", "status"),
+    [
+        ("Host", "localhost", "evil.example", 400),
+        ("Host", "localhost", "localhost", 400),
+        ("Authorization", f"Bearer {TOKEN}", "Bearer other", 401),
+        ("Authorization", f"Bearer {TOKEN}", f"Bearer {TOKEN}", 401),
+    ],
+)
+def test_what_is_said_twice_is_not_believed(
+    api: ScriptedJobs, url: str, doubled: str, first: str, second: str, status: int
+) -> None:
+    """A proxy in front may go by the one, and we by the other."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    try:
+        connection.putrequest("GET", "/v1/jobs", skip_host=True)
+        for name, value in {"Host": "localhost", **BEARER}.items():
+            for each in (first, second) if name == doubled else (value,):
+                connection.putheader(name, each)
+        connection.endheaders()
+        assert connection.getresponse().status == status
+    finally:
+        connection.close()
+    assert api.calls == []
+
+
+@pytest.mark.parametrize("password", ["", "$$$", "bWU6", base64.b64encode(TOKEN.encode()).decode()])
+def test_a_wrong_password_opens_no_documentation(url: str, password: str) -> None:
+    assert ask(url, "GET", "/docs", {"Authorization": f"Basic {password}"})[0] == 401
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:80", "LOCALHOST:1"])
 def test_loopback_names_are_ours(url: str, host: str) -> None:
     assert ask(url, "GET", "/v1/jobs", BEARER | {"Host": host})[0] == 200
@@ -115,6 +147,8 @@ def test_every_answer_is_private_and_numbered(url: str) -> None:
         _, sent, _ = ask(url, "GET", path, headers)
         assert sent["cache-control"] == "no-store"
         assert sent["x-content-type-options"] == "nosniff"
+        assert sent["x-frame-options"] == "DENY"
+        assert sent["referrer-policy"] == "no-referrer"
         assert "frame-ancestors 'none'" in sent["content-security-policy"]
         assert len(sent["x-request-id"]) == 16
         assert not any(name.startswith("access-control-") for name in sent), "no CORS"
@@ -189,6 +223,23 @@ def test_a_failure_inside_shows_a_number_and_no_traceback(
     assert "Traceback" not in json.dumps(body)
     log = next(r for r in caplog.records if sent["x-request-id"] in r.getMessage())
     assert log.exc_info, "the log has the whole story"
+
+
+def test_a_websocket_is_closed_at_the_door() -> None:
+    """None is served, so none has to show a token."""
+    sent: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("it came in")
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(Guard(app, token=TOKEN)({"type": "websocket", "path": "/healthz"}, receive, send))
+    assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
 def test_no_token_no_backend() -> None:
