@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +60,48 @@ def test_a_device_that_another_user_holds_is_freed_by_sudo(
     assert all(line.startswith("-n -- ") for line in asked), (
         "somebody might be asked for a password"
     )
+
+
+AS_ROOT = 'shift 2; exec "$@"'
+
+
+def forbid(*_: object) -> None:
+    raise PermissionError
+
+
+def test_a_process_of_roots_gets_its_signals_by_sudo(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    plain_user(monkeypatch, tmp_path, AS_ROOT)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", forbid)
+        processes.send({holder.pid}, signal.SIGTERM)
+    assert holder.wait(10) == -signal.SIGTERM
+
+
+def test_a_lock_file_of_roots_is_removed_by_sudo(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plain_user(monkeypatch, tmp_path, AS_ROOT)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "unlink", forbid)
+    lock = tmp_path / "libtpu_lockfile"
+    lock.touch()
+    processes.free_devices(1)
+    assert not lock.exists()
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_a_command_of_roots_that_hangs_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    began, note = time.monotonic(), tmp_path / "pid"
+    hang = ["sh", "-c", f"echo $$ > {note}; exec sleep 20"]
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess.Popen, "kill", forbid)
+        assert processes.output_of(hang, 0.5) is None
+    assert time.monotonic() - began < 15
+    os.kill(int(note.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

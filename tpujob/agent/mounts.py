@@ -15,7 +15,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from tpujob.agent.base import CACHES, ROOT, Failure, Note, Record, read_json, write_json
-from tpujob.agent.processes import output_of, sudo
+from tpujob.agent.processes import give_up, output_of, sudo
 
 NOTED = os.path.join(ROOT, "mounts.json")  #: of those made by an agent: place -> what was asked for
 CACHE = os.path.join(CACHES, "gcsfuse")
@@ -173,17 +173,18 @@ def _run(argv: List[str], patience: float, note: Note) -> str:
     log = os.path.join(ROOT, "mounts.log")
     try:
         with open(log, "wb") as file:
-            done = subprocess.run(
+            child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
-                timeout=patience,
             )
-        said = "exit code %d" % done.returncode
-    except subprocess.TimeoutExpired:
-        said = "no end within %.0f s" % patience
+        try:
+            said = "exit code %d" % child.wait(patience)
+        except subprocess.TimeoutExpired:
+            give_up(child)
+            said = "no end within %.0f s" % patience
     except OSError as error:
         said = str(error)
     with open(log, encoding="utf-8", errors="replace") as file:

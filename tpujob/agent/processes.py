@@ -14,7 +14,7 @@ import tempfile
 import time
 from typing import Callable, Dict, List, Optional, Set
 
-from tpujob.agent.base import Failure
+from tpujob.agent.base import Failure, remove_file
 
 KILL_PATIENCE = 30.0  #: seconds for a process to go after SIGKILL, and for a device to be let go
 
@@ -56,9 +56,16 @@ def family(folder: str, session: int = 0) -> Set[int]:
 
 
 def send(pids: Set[int], number: int) -> None:
+    """To root's as well where `sudo` lets us: a program may be `sudo python train.py`."""
+    refused: Set[int] = set()
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
             os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            refused.add(pid)
+    send_as_root(refused, number)
 
 
 def end_all(
@@ -89,8 +96,11 @@ def free_devices(grace: float) -> None:
     if left:
         names = ["%d (%s)" % (pid, command_of(pid)) for pid in left]
         raise Failure("the TPU is still held by process %s" % ", ".join(sorted(names)), "TPU_BUSY")
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(tempfile.gettempdir(), "libtpu_lockfile"))
+    lock = os.path.join(tempfile.gettempdir(), "libtpu_lockfile")
+    try:
+        remove_file(lock)
+    except OSError:  # root's
+        output_of(sudo(["rm", "-f", lock]), 10)
 
 
 def device_files() -> Set[str]:
@@ -141,17 +151,31 @@ def output_of(argv: List[str], patience: float) -> Optional[bytes]:
     if not argv:
         return None
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # without a terminal nobody can be asked for a password
-            timeout=patience,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
-    return done.stdout
+    try:
+        return child.communicate(timeout=patience)[0]
+    except subprocess.TimeoutExpired:
+        give_up(child)
+        return None
+
+
+def give_up(child: subprocess.Popen[bytes]) -> None:
+    """Kill it, and wait a moment at most: what runs as root is not ours to kill, and what waits for a dead disk does
+    not die."""
+    with contextlib.suppress(PermissionError):
+        child.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(1)
+    if child.stdout:
+        child.stdout.close()
 
 
 def kernel_kills() -> int:
