@@ -105,7 +105,9 @@ def test_everything_is_started_in_order_and_only_once(rig: Rig) -> None:
 
 def test_a_process_stands_on_its_own(rig: Rig) -> None:
     rig.up()
-    for each in stack.status(rig.settings, rig.parts):
+    processes = stack.status(rig.settings, rig.parts)
+    assert len(processes) == 3
+    for each in processes:
         assert each.ready
         assert each.ready["session"] == each.pid
         assert each.ready["stdin"] == "/dev/null"

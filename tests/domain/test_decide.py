@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from tpujob.domain.actions import (
+    Action,
     CreateSlice,
     DeleteSlice,
     Denied,
@@ -145,23 +146,30 @@ def check(job: Job, seen: Seen) -> None:
         assert job.then is State.SUCCEEDED, where
 
 
-@pytest.mark.parametrize("state", State)
-def test_every_result_of_an_action_makes_a_legal_event(state: State) -> None:
-    actions = [CreateSlice(), DeleteSlice("tj-000001-1"), StartProgram(), StopProgram()]
-    possible = {
-        State.PROVISIONING: {CreateSlice},
-        State.PREPARING: {StartProgram},
-        State.HOLDING: {StopProgram},
-        State.RELEASING: {DeleteSlice},
-    }
-    for action in actions:
-        if type(action) not in possible.get(state, set()):
-            continue
-        for result in [Done(), NotYet("503"), *(Denied(c, "no") for c in Cause)]:
-            job = job_in(state)
-            happened = follow_up(job, action, result, NOW)
-            if happened:
-                apply(job, happened)
+ACTIONS: dict[State, tuple[Action, EventKind | None, bool]] = {
+    # what is done in that state, what its success is stored as, and whether a refusal is
+    State.PROVISIONING: (CreateSlice(), None, True),
+    State.PREPARING: (StartProgram(), None, True),
+    State.HOLDING: (StopProgram(), EventKind.PROGRAM_STOPPED, False),
+    State.RELEASING: (DeleteSlice("tj-000001-1"), EventKind.DELETE_ASKED, False),
+}
+
+
+@pytest.mark.parametrize("state", ACTIONS)
+def test_what_an_action_came_to_is_stored_where_it_tells_something_new(state: State) -> None:
+    job, (action, done, refusals) = replace(job_in(state), stopped=False), ACTIONS[state]
+    assert follow_up(job, action, NotYet("503"), NOW) is None
+    happened = follow_up(job, action, Done(), NOW)
+    assert (happened and happened.kind) == done
+    if happened:
+        assert follow_up(apply(job, happened), action, Done(), NOW) is None, "it is known"
+    for cause in Cause:
+        refused = follow_up(job, action, Denied(cause, "the cloud's words"), NOW)
+        assert (refused is not None) is refusals, cause
+        if refused:
+            assert "the cloud's words" in refused.text
+            after = apply(job, refused)
+            assert (after.attempts[0].cause if job.attempts else after.cause) is cause
 
 
 def test_an_outcome_once_set_is_never_overwritten() -> None:

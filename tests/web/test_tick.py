@@ -18,7 +18,7 @@ from tests.web.test_door import ask
 from tpujob.domain.model import State
 from tpujob.loop import Loop
 from tpujob.web.api import create_app
-from tpujob.web.scheduler import REMOVED, Scheduler
+from tpujob.web.scheduler import REMOVED, SKEW, Scheduler
 
 _ = stage
 URL = "https://tpujob-123456789.europe-west4.run.app"
@@ -83,6 +83,11 @@ def test_the_scheduler_and_whoever_has_the_token_may_ask(backend: str, passes: P
         assert tick(backend, value) == (200, {"ticks": 2, "next_in": 30.0})
     assert tick(backend, token(claims()), "/v1/tick?sweep=true")[0] == 200
     assert passes.asked == [False, False, True]
+    strange = token(claims(note="?~" * 9))
+    assert {"-", "_"} & set(strange.removesuffix(REMOVED)), "letters that only this base64 has"
+    assert tick(backend, strange)[0] == 200
+    late = claims(exp=time.time() - SKEW / 2, iat=time.time() + SKEW / 2)
+    assert tick(backend, token(late))[0] == 200, "clocks differ"
 
 
 FORGED: dict[str, Callable[[], str]] = {
@@ -96,6 +101,8 @@ FORGED: dict[str, Callable[[], str]] = {
     "without an end": lambda: token(claims(exp=None)),
     "strange end": lambda: token(claims(exp=True)),
     "from the future": lambda: token(claims(iat=time.time() + 600)),
+    "without a beginning": lambda: token(claims(iat=None)),
+    "not JSON's base64": lambda: token(claims()).replace(".", ".*", 1),
     "no claims": lambda: token({}),
     "a list": lambda: token([1]),
     "no base64": lambda: f"a.$$$.{REMOVED}",
