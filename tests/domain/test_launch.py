@@ -108,6 +108,14 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
     )
 
 
+def test_every_host_is_told_before_which_step_it_must_resume() -> None:
+    job = a_job()
+    newest = replace(job.attempts[-1], resume_before=41)
+    told = launch.plans(replace(job, attempts=(job.attempts[0], newest)))
+    assert [plan.document["context"]["resume_before"] for plan in told] == [41, 41]
+    assert [plan.document["context"]["resume_before"] for plan in launch.plans(job)] == [0, 0]
+
+
 def test_hosts_of_several_slices_are_told_how_to_find_each_other() -> None:
     """What each gets beyond the plan of a single slice: libtpu's words and ours."""
     job = a_job(command="python train.py")
