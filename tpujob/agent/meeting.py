@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import resource
 import select
 import selectors
 import socket
@@ -14,6 +15,7 @@ from typing import Dict, List, Tuple, cast
 from tpujob.agent.base import Failure, Record, Stopped, Told
 
 LONGEST = 64 * 1024  #: bytes of a word; an answer holds one of each host
+SPARE_FILES = 64  #: that host 0 may have open besides its guests
 ANSWER = 10.0  #: seconds, beyond the patience of host 0, for its answer to arrive
 
 Place = Tuple[str, int]
@@ -27,6 +29,7 @@ def meet(address: str, word: Record, hosts: int, patience: float, told: Told) ->
     until = time.monotonic() + patience
     with contextlib.ExitStack() as opened:
         if word["host"] == 0:
+            _make_room(hosts, opened)
             answer = _Table(place, word, hosts, opened).wait(until, told)
         else:
             answer = _visit(place, word, until, told, opened)
@@ -114,6 +117,16 @@ class _Table:
             self._words[number], self._guests[number] = word, guest
         else:
             guest.close()
+
+
+def _make_room(hosts: int, opened: contextlib.ExitStack) -> None:
+    """Each guest is an open file, of which a session usually may have 1024; as before when they have left."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hosts + SPARE_FILES
+    if soft < wanted and soft != resource.RLIM_INFINITY:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _visit(
