@@ -8,10 +8,30 @@ from typing import Any
 import pytest
 
 from tests.domain.test_decide import NOW, job_in
-from tpujob.domain.model import Attempt, Job, Progress, Role, Slice, State, Suspect
+from tpujob.domain.model import (
+    Attempt,
+    Cause,
+    Endpoint,
+    Job,
+    Outcome,
+    Progress,
+    Role,
+    Slice,
+    State,
+    Suspect,
+    Verdict,
+)
 from tpujob.domain.suspects import HALF_LIFE
 from tpujob.ports import Owned
-from tpujob.views import job_view, leak_view, suspect_view
+from tpujob.shapes import AttemptView, JobView, SliceView, VerdictView
+from tpujob.views import (
+    attempt_view,
+    job_view,
+    leak_view,
+    slice_view,
+    suspect_view,
+    verdict_view,
+)
 
 AT = "1970-01-01T02:46:40.000Z"  #: NOW
 
@@ -165,6 +185,7 @@ def test_trouble_is_told_with_the_message_until_the_job_has_ended() -> None:
     assert view["waiting"] == "w"
     ended = job_view(replace(job, state=State.FAILED), **given)
     assert (ended["message"], ended["trouble"], ended["trouble_since"]) == ("step 5", "", None)
+    assert job_view(replace(job, finished_at=NOW), now=NOW)["finished_at"] == AT
     calm = job_view(job, now=NOW, trouble_since=NOW)
     assert (calm["message"], calm["trouble_since"]) == ("step 5", None), "it is over"
 
@@ -175,16 +196,95 @@ def test_a_line_of_a_list_has_no_lists_in_it() -> None:
     assert (view["step"], view["usd_per_hour"]) == (5, 1.0)
 
 
+# All that is promised ------------------------------------------------------------------------------------------------
+
+VERDICT = Verdict(step=7, host=1, device="TPU_0", blame="device", text="computed otherwise")
+ENDED = Attempt(
+    2, "tj-000001-1", NOW - 60, running_at=NOW - 50, ended_at=NOW - 10, outcome=Outcome.FAILED,
+    cause=Cause.BAD_HOST, host=1, message="m", evidence=("e",), physical=("p", "q"),
+    progress=Progress(step=9, checkpoint=8, resumed_from=3), versions={"jax": "0.10"},
+    verdict=VERDICT,
+)  # fmt: skip
+HAD = Slice(
+    "tj-000001-3", 3, "v5p-8", "us-east5-a", "on-demand", "rt", 2.5, NOW - 90, ready_at=NOW - 80,
+    endpoints=(Endpoint(0, "10.0.0.9", "34.1.2.3"), Endpoint(1, "10.0.0.8")), role=Role.CONDEMNED,
+    delete_reason="r", gone_at=NOW - 5, tpu_slices=2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("view", "shape", "record", "more"),
+    [
+        (
+            attempt_view(ENDED),
+            AttemptView,
+            ENDED,
+            {"step": 9, "checkpoint": 8, "resumed_from": 3, "ended_at": "1970-01-01T02:46:30.000Z"},
+        ),
+        (
+            slice_view(HAD, now=NOW),
+            SliceView,
+            HAD,
+            {
+                "reason": "r",
+                "hosts": ["34.1.2.3", "10.0.0.8"],
+                "gone_at": "1970-01-01T02:46:35.000Z",
+            },
+        ),
+        (verdict_view(VERDICT), VerdictView, VERDICT, {}),
+        (
+            job_view(running(), now=NOW),
+            JobView,
+            running(),
+            {"created_at": "1970-01-01T02:36:40.000Z"},
+        ),
+    ],
+    ids=["attempt", "slice", "verdict", "job"],
+)
+def test_a_view_has_every_field_and_says_what_the_record_says(
+    view: Any, shape: Any, record: Any, more: dict[str, Any]
+) -> None:
+    assert set(view) == set(shape.__annotations__)
+    assert view | more == view
+    as_they_are = (str, int, float, bool, type(None))
+    copied = {
+        name: getattr(record, name)
+        for name in view
+        if isinstance(getattr(record, name, ...), as_they_are)
+        and not name.endswith(("_at", "_since"))
+    }
+    assert len(copied) >= 5
+    assert {name: view[name] for name in copied} == copied
+    if isinstance(record, Attempt):
+        assert (view["evidence"], view["physical"]) == (["e"], ["p", "q"])
+        assert (view["versions"], view["verdict"]) == ({"jax": "0.10"}, verdict_view(VERDICT))
+
+
 # Leaks and machines --------------------------------------------------------------------------------------------------
 
 
 def test_a_leak_is_never_older_than_it_can_be() -> None:
-    leak = Owned("tj-000009-1", "us-central2-b", "000009", NOW - 90.1234)
-    assert leak_view(leak, now=NOW)["age_s"] == 90.123
+    leak = Owned("tj-000009-1", "us-central2-b", "000009", NOW - 90.1234, detail="suspended")
+    assert leak_view(leak, now=NOW) == {
+        "name": "tj-000009-1",
+        "zone": "us-central2-b",
+        "job": "000009",
+        "age_s": 90.123,
+        "usd_per_hour": None,
+        "detail": "suspended",
+    }
     assert leak_view(leak, now=NOW - 3600)["age_s"] == 0.0, "a clock that was set back"
 
 
 def test_a_machines_score_is_that_of_now() -> None:
-    view = suspect_view(Suspect("rack-01", "z", 0.8, NOW), now=NOW + HALF_LIFE)
-    assert (view["score"], view["refused"], view["updated_at"]) == (0.4, True, AT)
+    known = Suspect("rack-01", "z", 0.8, NOW, reasons=("job 000001",), pinned="")
+    assert suspect_view(known, now=NOW + HALF_LIFE) == {
+        "physical": "rack-01",
+        "zone": "z",
+        "score": 0.4,
+        "refused": True,
+        "pinned": "",
+        "reasons": ["job 000001"],
+        "updated_at": AT,
+    }
     assert not suspect_view(Suspect("rack-01", "z", 0.79, NOW), now=NOW + HALF_LIFE)["refused"]
