@@ -9,7 +9,7 @@ import pytest
 from tpujob.agent import evidence as agent
 from tpujob.domain import triage
 from tpujob.domain.launch import read_evidence
-from tpujob.domain.model import Cause, Outcome, Progress
+from tpujob.domain.model import Cause, Outcome, Progress, Verdict
 from tpujob.domain.seen import Report
 
 ERROR = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
@@ -130,6 +130,36 @@ def test_a_crash_shows_the_end_of_its_traceback() -> None:
     assert found.evidence == tuple(f"host 0: {x}" for x in (*ERROR, "ValueError: bad shape"))
 
 
+def test_a_blank_line_does_not_end_a_traceback_and_what_every_host_prints_is_no_evidence() -> None:
+    noise = "WARNING: Could not find the credentials file: standard location"
+    found = end(host(0, 1, *ERROR, "", "ValueError: bad shape", noise))
+    assert found.evidence[-1] == "host 0: ValueError: bad shape"
+    assert end(host(0, 1, "step 1", noise, " ", "bye")).evidence == (
+        "host 0: step 1",
+        "host 0: bye",
+    )
+
+
+def test_the_verdict_of_a_replay_names_the_host_whoever_tells_of_it() -> None:
+    verdict = Verdict(
+        step=7, host=1, device="TPU_0", blame="device", text="host 1 computes it otherwise"
+    )
+    found = end(host(0, 71, age=40, verdict=verdict), host(1, 76, age=50))
+    assert (found.cause, found.host, found.verdict) == (Cause.BAD_HOST, 1, verdict)
+    assert found.message == "host 1 computes it otherwise (exit code 71)"
+    unsaid = end(host(0, 76, age=50), host(1, 71, age=40, verdict=replace(verdict, host=None)))
+    assert unsaid.host == 1, "the host that ended so"
+    none = end(host(0, 71))
+    assert none.message == "host 0: the loss is not finite, and a device made it (exit code 71)"
+    assert none.verdict == Verdict(blame="device")
+
+
+def test_a_host_that_was_told_to_stop_may_have_failed_by_itself() -> None:
+    told = {"notice": "preempted"}
+    found = end(host(0, 76, age=50, **told), host(1, 1, "MemoryError", age=40, **told))
+    assert (found.cause, found.host) == (Cause.OOM_HOST, 1)
+
+
 def test_without_lines_the_exit_code_alone_decides() -> None:
     found = end(host(0, 1))
     assert (found.cause, found.message, found.evidence) == (Cause.CRASH, "host 0: exit code 1", ())
@@ -172,78 +202,6 @@ def test_a_notice_explains_a_killed_program_better_than_its_lines() -> None:
     found = end(host(0, -9, "MemoryError", **told), host(1, 75, **told))
     assert (found.outcome, found.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
     assert found.evidence[0] == "host 0: the metadata server said: preempted"
-
-
-@pytest.mark.parametrize(
-    ("hosts", "words"),
-    [
-        ([], ""),
-        ([(None, None, 3.0)], ""),
-        ([(9, None, None)], "not saved, 9 steps lost"),
-        ([(9, 8, None)], "not saved, 1 step lost"),
-        ([(9, 7, None), (8, 5, None)], "not saved, 2 steps lost"),
-        ([(9, 9, None)], "step 9 was saved"),
-        ([(8, 9, None), (8, None, None)], "step 8 was saved"),
-        ([(9, 9, 2.0), (9, 9, 5.4)], "saved step 9 in 5 s"),
-        ([(9, None, 2.0)], "not saved, 9 steps lost"),
-    ],
-)
-def test_what_could_be_saved_of_a_program_that_was_stopped(
-    hosts: list[tuple[int | None, int | None, float | None]], words: str
-) -> None:
-    reports = [
-        host(i, -9, progress=Progress(step=step, checkpoint=kept), saved_in=took)
-        for i, (step, kept, took) in enumerate(hosts)
-    ]
-    assert triage.saved_words(reports) == words
-
-
-@pytest.mark.parametrize(
-    ("notice", "code", "cause", "words"),
-    [
-        ("preempted", 75, Cause.PREEMPTED, "the slice was preempted; saved"),
-        ("preempted", 143, Cause.PREEMPTED, "the program was stopped (exit code 143)"),
-        ("preempted", -9, Cause.PREEMPTED, "the program was stopped (killed by signal 9)"),
-        ("maintenance", 75, Cause.MAINTENANCE, "the slice was taken for maintenance; saved"),
-        ("preempted", 1, Cause.CRASH, "host 0: exit code 1"),
-        ("", 143, Cause.CRASH, "host 0: exit code 143"),
-    ],
-)
-def test_a_notice_is_told_with_what_became_of_the_program(
-    notice: str, code: int, cause: Cause, words: str
-) -> None:
-    found = end(host(0, code, notice=notice))
-    assert (found.cause, words in found.message) == (cause, True), found.message
-
-
-def test_of_many_hosts_that_were_told_three_are_shown() -> None:
-    told = [host(i, 75, notice="preempted") for i in range(5)]
-    assert end(*told).evidence[2:] == (
-        "host 2: the metadata server said: preempted",
-        "2 more hosts were told so",
-    )
-    assert len(end(*told[:3]).evidence) == 3
-
-
-# When it is over -----------------------------------------------------------------------------------------------------
-
-
-def test_hosts_get_time_to_end_by_themselves_after_the_first_that_failed() -> None:
-    def over(*reports: Report, hosts: int = 2) -> bool:
-        return triage.ended(reports, hosts) is not None
-
-    runs = Report(1, 1, "running", age=5.0)
-    assert not over(runs)
-    assert not over(host(0, 0), runs), "success is of all"
-    assert over(host(0, 0), host(1, 0))
-    assert not over(host(0, 0), hosts=2)
-    assert not over(host(0, 1, age=triage.SETTLE - 1), runs)
-    assert over(host(0, 1, age=triage.SETTLE), runs)
-    assert over(host(0, 1, age=1), host(1, 76, age=1)), "nobody is left to wait for"
-    early = {"error": "host 0: no TPU", "error_cause": Cause.PREFLIGHT}
-    assert over(host(0, None, age=1, **early), runs), "the others only wait for it"
-    two = (host(0, 76, age=1), host(1, 1, age=triage.SETTLE))
-    assert over(*two, hosts=3), "counted from the first"
 
 
 def test_evidence_of_a_great_slice_stays_small() -> None:

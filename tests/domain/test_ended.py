@@ -1,0 +1,81 @@
+"""When an attempt is over, and what could be saved of one that was told to stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.domain.test_triage import end, host
+from tpujob.domain import triage
+from tpujob.domain.model import Cause, Progress
+from tpujob.domain.seen import Report
+
+
+def test_hosts_get_time_to_end_by_themselves_after_the_first_that_failed() -> None:
+    def over(*reports: Report, hosts: int = 2) -> bool:
+        return triage.ended(reports, hosts) is not None
+
+    runs = Report(1, 1, "running", age=5.0)
+    assert not over(runs)
+    assert not over(host(0, 0), runs), "success is of all"
+    assert over(host(0, 0), host(1, 0))
+    assert not over(host(0, 0), hosts=2)
+    assert end(host(0, 0)).message == "exit code 0 on the only host"
+    assert end(host(0, 0), host(1, 0)).message == "exit code 0 on all 2 hosts"
+    assert not over(host(0, 1, age=triage.SETTLE - 1), runs)
+    assert over(host(0, 1, age=triage.SETTLE), runs)
+    assert over(host(0, 1, age=1), host(1, 76, age=1)), "nobody is left to wait for"
+    early = {"error": "host 0: no TPU", "error_cause": Cause.PREFLIGHT}
+    assert over(host(0, None, age=1, **early), runs), "the others only wait for it"
+    two = (host(0, 76, age=1), host(1, 1, age=triage.SETTLE))
+    assert over(*two, hosts=3), "counted from the first"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words"),
+    [
+        ([], ""),
+        ([(None, None, 3.0)], ""),
+        ([(9, None, None)], "not saved, 9 steps lost"),
+        ([(9, 8, None)], "not saved, 1 step lost"),
+        ([(9, 7, None), (8, 5, None)], "not saved, 2 steps lost"),
+        ([(9, 9, None)], "step 9 was saved"),
+        ([(8, 9, None), (8, None, None)], "step 8 was saved"),
+        ([(9, 9, 2.0), (9, 9, 5.4)], "saved step 9 in 5 s"),
+        ([(9, None, 2.0)], "not saved, 9 steps lost"),
+    ],
+)
+def test_what_could_be_saved_of_a_program_that_was_stopped(
+    hosts: list[tuple[int | None, int | None, float | None]], words: str
+) -> None:
+    reports = [
+        host(i, -9, progress=Progress(step=step, checkpoint=kept), saved_in=took)
+        for i, (step, kept, took) in enumerate(hosts)
+    ]
+    assert triage.saved_words(reports) == words
+
+
+@pytest.mark.parametrize(
+    ("notice", "code", "cause", "words"),
+    [
+        ("preempted", 75, Cause.PREEMPTED, "the slice was preempted; saved"),
+        ("preempted", 143, Cause.PREEMPTED, "the program was stopped (exit code 143)"),
+        ("preempted", -9, Cause.PREEMPTED, "the program was stopped (killed by signal 9)"),
+        ("maintenance", 75, Cause.MAINTENANCE, "the slice was taken for maintenance; saved"),
+        ("preempted", 1, Cause.CRASH, "host 0: exit code 1"),
+        ("", 143, Cause.CRASH, "host 0: exit code 143"),
+    ],
+)
+def test_a_notice_is_told_with_what_became_of_the_program(
+    notice: str, code: int, cause: Cause, words: str
+) -> None:
+    found = end(host(0, code, notice=notice))
+    assert (found.cause, words in found.message) == (cause, True), found.message
+
+
+def test_of_many_hosts_that_were_told_three_are_shown() -> None:
+    told = [host(i, 75, notice="preempted") for i in range(5)]
+    assert end(*told).evidence[2:] == (
+        "host 2: the metadata server said: preempted",
+        "2 more hosts were told so",
+    )
+    assert len(end(*told[:3]).evidence) == 3
