@@ -35,7 +35,8 @@ def fetch(storage: Storage, path: str) -> str:
         unpack(archive, files)
         os.rename(files, folder)
     except OSError as error:
-        raise Failure("cannot unpack %s: %s" % (path, error)) from error
+        if not os.path.isdir(folder):  # an attempt that was stopped meanwhile may still have made it
+            raise Failure("cannot unpack %s: %s" % (path, error)) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder
