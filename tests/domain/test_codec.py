@@ -181,6 +181,12 @@ def test_what_is_wrong_is_named(path: list[Any], value: object, said: str) -> No
         job_from_json(document)
 
 
+def test_a_whole_number_is_a_time_too() -> None:
+    """JSON of other writers does not keep them apart."""
+    wake = job_from_json({**to_json(JOB), "wake": 5}).wake
+    assert (wake, type(wake)) == (5.0, float)
+
+
 def test_what_is_missing_is_named() -> None:
     document = to_json(JOB)
     del document["slices"][0]["zone"]

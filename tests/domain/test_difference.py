@@ -93,6 +93,20 @@ def test_too_much_text_is_left_out_and_told() -> None:
     ]
 
 
+def test_what_is_no_text_is_told_without_its_lines() -> None:
+    found, cut = difference.files([archive(("latin", b"caf\xe9"))], [archive(("latin", b"tea\n"))])
+    assert (found, cut) == ([FileChange("latin", "changed")], False)
+
+
+def test_archives_that_unpack_to_very_much_are_not_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(difference, "UNPACKED_LIMIT", 10)
+    assert len(difference.files([], [archive(("a", b"1" * 6), ("b", b"1" * 4))])[0]) == 2
+    with pytest.raises(ValueError, match="too large to compare"):
+        difference.files([], [archive(("a", b"1" * 6)), archive(("b", b"1" * 5))])
+
+
 @pytest.mark.parametrize(
     "bad", [b"", b"no archive", archive(("a", b"1" * 9999))[:-20]], ids=["empty", "text", "cut"]
 )
