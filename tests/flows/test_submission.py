@@ -1,0 +1,79 @@
+"""What comes before a job: the figures of its plan, what is shipped, and the record that it begins with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.flows.conftest import SPEC, Stage
+from tpujob.bundle import workloads_bundle
+from tpujob.domain.model import EventKind, State, Wish
+from tpujob.errors import BadSpec
+
+
+def test_a_plan_has_the_figures_of_all_its_slices(stage: Stage) -> None:
+    plan = stage.api.plan(SPEC)
+    figures = {
+        "name": "digits",
+        "type": "v4-16",
+        "generation": "v4",
+        "tpu_slices": 1,
+        "chips": 8,
+        "hosts": 2,
+        "topology": "2x2x2",
+        "zone": "us-central2-b",
+        "zones": ["us-central2-b"],
+        "pricing": "spot",
+        "runtime_version": "tpu-ubuntu2204-base",
+        "usd_per_hour": 7.372,
+        "hbm_gib": 256,
+        "peak_bf16_tflops": 2200,
+        "command": "python train.py",
+        "environment": "",
+        "mounts": [],
+        "warnings": [],
+    }
+    assert plan == {**figures, "bucket": plan["bucket"], "spec": plan["spec"]}
+    assert plan["spec"]["recovery"]["failures"] == 3, "every default is filled in"
+    several = stage.api.plan({**SPEC, "tpu": {**SPEC["tpu"], "slices": 3}})
+    times = {name: several[name] / plan[name] for name in ("chips", "hosts", "hbm_gib")}
+    times |= {name: several[name] / plan[name] for name in ("usd_per_hour", "peak_bf16_tflops")}
+    assert (several["tpu_slices"], set(times.values())) == (3, {3.0})
+    assert stage.store.list() == [], "nothing is stored"
+
+
+def test_a_plan_shows_the_best_offer_and_every_zone_once(stage: Stage) -> None:
+    tpu = {"type": ["v5p-8", "v6e-8"], "zones": ["us-east5-b", "us-east5-a"]}
+    plan = stage.api.plan({**SPEC, "tpu": tpu})
+    assert (plan["type"], plan["zone"]) == ("v5p-8", "us-east5-b")
+    assert plan["zones"] == ["us-east5-b", "us-east5-a"]
+    with pytest.raises(BadSpec, match="no v4-8"):
+        stage.api.plan({**SPEC, "tpu": {"type": "v4-8", "zones": ["us-east5-b"]}})
+
+
+def test_a_bundled_program_is_shipped_below_what_the_user_ships(stage: Stage) -> None:
+    spec: dict[str, Any] = {**SPEC, "run": {"workload": "mlp"}}
+    bucket = stage.api.plan(spec)["bucket"]
+    own, users = (
+        f"{bucket}/bundles/{workloads_bundle().sha256}.tar.gz",
+        f"{bucket}/bundles/u.tar.gz",
+    )
+    job = stage.job(stage.api.create(spec, user="ada", bundles=[users, users])["id"])
+    assert job.bundles == (own, users), "each once, and a later one lies over an earlier one"
+    assert stage.bucket.objects[own][0] == workloads_bundle().data
+    plain = stage.job(stage.api.create(SPEC, user="ada", bundles=[users])["id"])
+    assert plain.bundles == (users,)
+
+
+def test_the_record_begins_with_what_was_asked_for(stage: Stage) -> None:
+    several = {**SPEC, "tpu": {**SPEC["tpu"], "slices": 2, "pricing": "on-demand"}}
+    job = stage.job(stage.api.create(several, user="ada")["id"])
+    now = stage.clock.now()
+    assert (job.name, job.user, job.state, job.wish) == ("digits", "ada", State.QUEUED, Wish.RUN)
+    assert (job.created_at, job.state_since, job.wake) == (now, now, now)
+    assert (job.spec, job.tpu_slices) == (stage.api.plan(several)["spec"], 2)
+    assert (job.bucket, job.code) == (stage.api.plan(several)["bucket"], None)
+    (created,) = stage.store.events(job.id)
+    assert (created.kind, created.text) == (EventKind.CREATED, job.message)
+    assert job.message == "ada asked for digits on on-demand 2 x v4-16"
