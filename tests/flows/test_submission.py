@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -64,6 +65,27 @@ def test_a_bundled_program_is_shipped_below_what_the_user_ships(stage: Stage) ->
     assert stage.bucket.objects[own][0] == workloads_bundle().data
     plain = stage.job(stage.api.create(SPEC, user="ada", bundles=[users])["id"])
     assert plain.bundles == (users,)
+
+
+def test_a_bucket_is_there_before_the_job_and_a_bundle_is_written_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, str]] = []
+
+    def ensure(bucket: str, region: str, *, timeout: float) -> None:
+        assert stage.store.list() == []
+        made.append((bucket, region))
+
+    monkeypatch.setattr(stage.bucket, "ensure_bucket", ensure)
+    bucket = stage.api.plan(SPEC)["bucket"]
+    assert made == [], "a plan makes nothing"
+    data = b"an archive"
+    for _ in range(2):
+        path = stage.api.put_bundle(hashlib.sha256(data).hexdigest(), data, bucket=bucket)
+    assert stage.bucket.objects[path][1].generation == 1
+    stage.api.create(SPEC, user="ada", bundles=[path])
+    assert set(made) == {(bucket, "us-central2")}
+    assert len(made) == 3
 
 
 def test_the_record_begins_with_what_was_asked_for(stage: Stage) -> None:

@@ -12,6 +12,7 @@ from tests.flows.test_upkeep import leftover
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.condemned import STOP_PATIENCE
 from tpujob.domain.model import Cause, Slice, State
+from tpujob.domain.seen import SliceState
 from tpujob.errors import HostKeyChanged, Refused
 from tpujob.ports import Lease
 from tpujob.reconciler import LEASE, MARGIN, PATIENCE
@@ -179,3 +180,19 @@ def test_an_orphan_that_cannot_be_deleted_keeps_no_other_from_being_swept(
     assert [o.name for o in swept] == ["tj-000077-1", "tj-000077-3"]
     assert list(stage.cloud.machines) == ["tj-000077-2"]
     assert stage.hosts.kept() == ["tj-000077-2"], "its keys stay as long as it is there"
+
+
+def test_the_keys_of_a_slice_that_is_not_there_yet_stay(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.faults.broken.add("create")
+    stage.until(job_id, lambda j: bool(j.slices))
+    stage.step(job_id)
+    assert (stage.cloud.machines, stage.reconciler.hosts.kept()) == ({}, ["tj-000001-1"])
+    assert stage.api.sweep()["keys"] == []
+    stage.faults.broken.clear()
+    stage.running(job_id)
+    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    stage.clock.sleep(60)
+    stage.running(job_id, attempt=2)
+    stage.reconciler.hosts.keys.add("tj-000001-1")  # whoever forgot them was killed
+    assert stage.api.sweep()["keys"] == ["tj-000001-1"], "that one is gone, its job goes on"

@@ -13,7 +13,6 @@ from tests.contracts.stores import DAMAGE
 from tests.flows.conftest import Stage
 from tests.flows.world import Machine
 from tpujob.domain.model import Slice, State
-from tpujob.domain.seen import SliceState
 from tpujob.domain.suspects import THRESHOLD
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 from tpujob.ports import Owned
@@ -158,22 +157,6 @@ def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> N
     assert swept(dry_run=False) == [[], ["tj-000078-1"], [], []]
     assert set(stage.cloud.machines) == {"tj-000001-1", "tj-000078-1"}
     assert stage.reconciler.hosts.kept() == ["tj-000001-1"], "the keys of a live job stay"
-
-
-def test_the_keys_of_a_slice_that_is_not_there_yet_stay(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.faults.broken.add("create")
-    stage.until(job_id, lambda j: bool(j.slices))
-    stage.step(job_id)
-    assert (stage.cloud.machines, stage.reconciler.hosts.kept()) == ({}, ["tj-000001-1"])
-    assert stage.api.sweep()["keys"] == []
-    stage.faults.broken.clear()
-    stage.running(job_id)
-    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
-    stage.clock.sleep(60)
-    stage.running(job_id, attempt=2)
-    stage.reconciler.hosts.keys.add("tj-000001-1")  # whoever forgot them was killed
-    assert stage.api.sweep()["keys"] == ["tj-000001-1"], "that one is gone, its job goes on"
 
 
 def test_what_cannot_be_seen_or_deleted_is_said_and_kept(
