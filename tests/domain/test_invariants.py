@@ -123,6 +123,24 @@ def test_a_record_older_than_a_budget_has_its_usual_limit() -> None:
     assert rules(replace(job, spent={"hangs": 4})) == ["I8"]
 
 
+@pytest.mark.parametrize(
+    ("failures", "spent", "broken"),
+    [(0, {}, []), (0, {"failures": 1}, ["I8"]), (9, {"failures": 9}, [])],
+)
+def test_a_job_may_have_other_limits_than_the_usual_ones(
+    failures: int, spent: dict[str, int], broken: list[str]
+) -> None:
+    spec = {**SPEC, "recovery": {**SPEC["recovery"], "failures": failures}}
+    assert rules(replace(job_in(State.QUEUED), spec=spec, spent=spent)) == broken
+
+
+def test_a_fault_names_the_slice_that_it_is_about() -> None:
+    gone = a_slice(2, **GONE)
+    job = replace(job_in(State.FAILED), slices=(CONDEMNED, gone), finished_at=NOW)
+    (broken,) = invariants.of_job(job)
+    assert broken.text == "it is failed, and tj-000001-1 was condemned and is not gone"
+
+
 # Steps ---------------------------------------------------------------------------------------------------------------
 
 
@@ -146,6 +164,7 @@ def test_what_is_gone_stays_gone_and_what_is_condemned_stays_condemned() -> None
     job = replace(job_in(State.QUEUED), slices=(CONDEMNED, a_slice(2, **GONE)))
     back = (CONDEMNED, replace(job.slices[1], gone_at=None))
     assert step(job, slices=back) == ["tj-000001-2 was gone and is there again"]
+    assert step(replace(job, slices=back), slices=job.slices) == [], "it goes"
     served = (replace(CONDEMNED, role=Role.SERVING), job.slices[1])
     assert step(job, slices=served) == ["tj-000001-1 was condemned and serves again"]
     assert step(job, slices=(a_slice(1, **GONE), job.slices[1])) != []
