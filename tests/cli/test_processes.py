@@ -111,6 +111,16 @@ def test_ctrl_c_while_a_job_is_submitted_tells_how_to_repeat_safely(
     assert len(api.jobs) == 2, "one job, although it was submitted twice"
 
 
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["logs", "42"]])
+def test_a_disk_that_is_full_is_told(tpujob: Tpujob, api: ScriptedJobs, words: list[str]) -> None:
+    api.pages = [LogPage(lines=[log_line(0, "x" * 500)] * 100, cursor="", done=True)]
+    with open("/dev/full", "w") as full:
+        process = tpujob.popen(*words, stdout=full)
+        _, err = process.communicate(timeout=30)
+    assert err == "tpujob: the output cannot be written: No space left on device\n"
+    assert process.returncode == 1
+
+
 def test_a_closed_pipe_is_quiet(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.pages = [LogPage(lines=[log_line(0, "x" * 100)] * 5000, cursor="", done=False)] * 1000
     reader, writer = os.pipe()

@@ -6,13 +6,11 @@ imports alone.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
-import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -130,7 +128,6 @@ def run(words: Sequence[str]) -> int:
         flush()
         return code if isinstance(code, int) else 0
     except OutputClosed:
-        _discard(sys.stdout)
         return NOBODY_READS
     except TpujobError as error:
         if isinstance(error, Transient) and not error.hint:
@@ -150,9 +147,3 @@ def _show_usage(error: typer.TyperException) -> None:
     show = getattr(error, "show", None)
     if show:
         show()
-
-
-def _discard(stream: TextIO) -> None:
-    """What is still buffered for a closed pipe goes nowhere, or the interpreter would complain on its way out."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

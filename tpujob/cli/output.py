@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from tpujob.errors import TpujobError
 
 
 class OutputClosed(Exception):
@@ -44,21 +48,30 @@ def screen() -> Screen:
 
 
 def say(text: str, *, end: str = "\n", flush: bool = False) -> None:
-    """To standard output. Raises OutputClosed when nobody reads it."""
+    """To standard output. Raises OutputClosed when nobody reads it, TpujobError when it cannot be written."""
     try:
         sys.stdout.write(text + end)
         if flush:
             sys.stdout.flush()
-    except BrokenPipeError:
-        raise OutputClosed from None
+    except OSError as error:
+        raise _lost(error) from None
 
 
 def flush() -> None:
-    """What was said is out. Raises OutputClosed when nobody reads it."""
+    """What was said is out. Raises as `say` does."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise OutputClosed from None
+    except OSError as error:
+        raise _lost(error) from None
+
+
+def _lost(error: OSError) -> Exception:
+    """What to raise. Afterwards all output goes nowhere, or the interpreter would complain of it on its way out."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return OutputClosed()
+    return TpujobError(f"the output cannot be written: {error.strerror}")
 
 
 def note(text: str) -> None:
