@@ -61,6 +61,11 @@ bad host    us-central2-b-h001 nan:step=20
     assert "\x1b[1mSlice" in status_page(found, 80, color=True)
 
 
+def test_status_of_a_cloud_where_nothing_is() -> None:
+    found = {"slices": [], "zones": ZONES, "faults": NO_FAULTS, "script": None}
+    same(status_page(found, 80), "There are no slices.\n\nNo faults are set.")
+
+
 class Willing:
     """An emulator that does all it is asked."""
 

@@ -127,6 +127,11 @@ Job 000042  digits  preparing since 03:04:05, 15m00s
     )
 
 
+def test_a_job_that_has_succeeded_needs_no_budget() -> None:
+    assert "Budgets" not in why_page(job_view(state="succeeded", spec=SPEC), [], 80, NOW)
+    assert "Budgets" in why_page(job_view(state="failed", spec=SPEC), [], 80, NOW)
+
+
 TOLD = [
     *(f"host 1: {line}" for line in ("Traceback", "  File a", "    x()", "  File b", "    y()")),
     "host 1: ValueError: no such file",

@@ -42,14 +42,14 @@ def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) 
     parts = [
         table(_SLICES, [_slice_row(s) for s in slices], columns, color=color)
         if slices
-        else "no slices",
+        else "There are no slices.",
     ]
     hosts = [_host_row(s, h) for s in slices for h in s["hosts"]]
     if hosts:
         parts.append(table(_HOSTS, hosts, columns, color=color))
     if stock:
         parts.append(table(_STOCK, stock, columns, color=color))
-    parts.append("\n".join(fault_lines(faults)) or "no faults are set")
+    parts.append("\n".join(fault_lines(faults)) or "No faults are set.")
     if found["script"]:
         parts.append("\n".join(plan_lines(found["script"])))
     return "\n\n".join(parts)

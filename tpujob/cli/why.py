@@ -58,7 +58,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
 def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
     prospects: list[tuple[str, str]] = []
     budgets = _budgets(job)
-    if budgets:
+    if budgets and job["state"] != "succeeded":
         prospects.append(("Budgets", budgets))
     cost = f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"
     return [*prospects, ("Cost", cost), ("Next", _next(job, now))]
