@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -297,6 +298,17 @@ def test_followers_beyond_the_limit_poll_and_leave_room_for_others(
         while thread.is_alive():
             api.changed.set()
             thread.join(0.01)
+
+
+def test_a_poll_is_answered_in_time_though_nothing_changes(
+    remote: RemoteJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proxies give up on a request that takes a minute."""
+    monkeypatch.setattr(web_api, "LOOK_EVERY", 0.01)
+    hints = remote.follow("42", timeout=0.1)
+    began = time.monotonic()
+    next(hints), next(hints), next(hints)
+    assert 0.2 <= time.monotonic() - began < 10
 
 
 def test_a_missing_job_cannot_be_followed(remote: RemoteJobs) -> None:
