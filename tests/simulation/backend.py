@@ -113,7 +113,7 @@ class Backend:
 
     def __init__(self, play: Play, *, name: str, skew: float) -> None:
         sim, world, store = play.sim, play.world, play.store
-        self.sim, self.process = sim, Process(name, skew)
+        self.sim, self.process = sim, Process(name, skew, born=sim.now)
         clock = SimClock(sim, self.process)
         self.reconciler = SimReconciler(
             store, play.slices, play.hosts, play.bucket, clock, owner=name
