@@ -289,6 +289,13 @@ def test_every_state_says_what_happens_next(state: State, wish: str) -> None:
     assert "unknown" not in said
 
 
+@pytest.mark.parametrize("wish", ["cancel", "release", "clean"])
+def test_a_queued_job_has_no_slice_to_give_back(wish: str) -> None:
+    said = words.what_next(job_view(state="queued", wish=wish, slices=[]))
+    assert said.startswith("it ends")
+    assert "slice" not in said
+
+
 def test_a_job_that_asks_for_something_impossible_is_not_said_to_succeed_when_resumed() -> None:
     said = words.what_next(job_view(state="failed", outcome="failed", cause="BAD_SPEC"))
     assert "tpujob create" in said

@@ -44,9 +44,13 @@ def what_next(job: JobView) -> str:
     state, wish, ref = job["state"], job["wish"], job["id"]
     if state in FINAL:
         return _after_end(job)
+    if state == "queued" and wish == "clean":  # which owns no slice
+        return "it ends; then its logs and its record are removed"
+    if state == "queued" and wish != "run":
+        return "it ends as cancelled; record and logs stay"
     if wish == "clean":
         return "it gives its slice back; then its logs and its record are removed"
-    if wish == "release" or (wish == "cancel" and state == "queued"):
+    if wish == "release":
         return "it gives its slice back and ends as cancelled; record and logs stay"
     if state == "holding":
         until = clock(job["hold_until"])
