@@ -39,7 +39,8 @@ def test_the_end_of_a_program_is_told(host: Host) -> None:
 
 def test_a_program_is_stopped_and_may_save_what_it_has(host: Host) -> None:
     fill(patient(host)["pid"])
-    assert stop(host)["ok"]
+    said = stop(host)
+    assert said["ok"], said
     assert (host.home / "told").read_text() == "x"
     report = host.ended()
     assert (report["exit_code"], report["phase"]) == (75, "exited")

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,7 +82,7 @@ def test_a_lock_file_of_roots_is_removed_by_sudo(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plain_user(monkeypatch, tmp_path, AS_ROOT)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(os, "unlink", forbid)
     lock = tmp_path / "libtpu_lockfile"
     lock.touch()

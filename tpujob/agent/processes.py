@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from typing import Callable, Dict, List, Optional, Set
 
@@ -96,7 +95,8 @@ def free_devices(grace: float) -> None:
     if left:
         names = ["%d (%s)" % (pid, command_of(pid)) for pid in left]
         raise Failure("the TPU is still held by process %s" % ", ".join(sorted(names)), "TPU_BUSY")
-    lock = os.path.join(tempfile.gettempdir(), "libtpu_lockfile")
+    # `tempfile` would look for room first, and find none on a full disk
+    lock = os.path.join(os.environ.get("TMPDIR") or "/tmp", "libtpu_lockfile")  # noqa: S108
     try:
         remove_file(lock)
     except OSError:  # root's
