@@ -35,7 +35,7 @@ def fetch(storage: Storage, path: str) -> str:
         unpack(archive, files)
         os.rename(files, folder)
     except OSError as error:
-        if not os.path.isdir(folder):  # an attempt that was stopped meanwhile may still have made it
+        if not os.path.isdir(folder):  # a stopped attempt may have made it meanwhile
             raise Failure("cannot unpack %s: %s" % (path, error)) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
