@@ -55,7 +55,9 @@ def create(
     as_json: Json = False,
 ) -> int:
     """Submit a job."""
-    spec = _read(file, name, cross_region=allow_cross_region)
+    from tpujob.cli import jobfile
+
+    spec = jobfile.read(file, name, cross_region=allow_cross_region)
     on = screen()
     say_where()
     api = connect()
@@ -104,6 +106,18 @@ def _submit(
             bundles.append(path)
         user = settings.load().user
         return api.create(_dump(spec), user=user, bundles=bundles, code=code, idempotency_key=key)
+
+
+def _dump(spec: JobSpec) -> dict[str, Any]:
+    from tpujob.domain import spec as spec_module
+
+    return spec_module.dump(spec)
+
+
+def _new_key() -> str:
+    import secrets
+
+    return secrets.token_hex(12)
 
 
 def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:
@@ -283,51 +297,3 @@ def ssh(
     from tpujob import settings, wiring_client
 
     return wiring_client.open_session(settings.load(), access, command or None)
-
-
-# Read ----------------------------------------------------------------------------------------------------------------
-
-
-def _read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
-    """The spec in the file, with what the command line says over it."""
-    from tpujob.domain import spec
-
-    read = spec.read(file)
-    _code_is_there(read, file)
-    asked = spec.dump(read)
-    asked["tpu"]["cross_region"] |= cross_region
-    return spec.parse({**asked, "name": name or read.name})
-
-
-def _code_is_there(spec: JobSpec, file: Path) -> None:
-    """The folder that is to be shipped, and the file of its environment. Raises BadSpec."""
-    from tpujob.domain.specenv import FROM_FILE
-    from tpujob.errors import BadSpec
-
-    if spec.code is None:
-        return
-    folder = file.parent / spec.code
-    if not folder.is_dir():
-        raise BadSpec(
-            f"{file}: code: {folder} is not a folder",
-            hint="Write the path of a folder, as it is seen from the job file.",
-        )
-    if spec.env is None or spec.env.kind not in FROM_FILE:
-        return
-    if not (folder / spec.env.source).is_file():
-        raise BadSpec(
-            f"{file}: env.{spec.env.kind}: there is no file {spec.env.source} in {folder}",
-            hint="Write its path as it is seen from the folder of `code`.",
-        )
-
-
-def _dump(spec: JobSpec) -> dict[str, Any]:
-    from tpujob.domain import spec as spec_module
-
-    return spec_module.dump(spec)
-
-
-def _new_key() -> str:
-    import secrets
-
-    return secrets.token_hex(12)
