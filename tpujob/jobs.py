@@ -142,12 +142,11 @@ class Jobs:
         if serving is None or not serving.endpoints or found.state is State.RELEASING:
             raise IllegalInState(
                 f"job {found.id} is {found.state}: it has no host that can be reached",
-                hint=f"`tpujob show {found.id}` says what it waits for; `tpujob logs {found.id}` has its output.",
+                hint=f"`tpujob why {found.id}` says why; `tpujob logs {found.id}` has its output.",
             )
         if not 0 <= host < len(serving.endpoints):
-            raise NotFound(
-                f"job {found.id} has hosts 0 to {len(serving.endpoints) - 1}, no host {host}"
-            )
+            had = log_reader.hosts_up_to(len(serving.endpoints))
+            raise NotFound(f"job {found.id} has {had}, no host {host}")
         return self._access(serving, host)
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:

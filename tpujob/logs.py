@@ -76,6 +76,7 @@ def read(
         raise BadRequest(f"tail must not be negative, but is {tail}")
     newest = len(job.attempts)
     start = _start(job, attempt, cursor)
+    _check_host(job, host)
     if start.attempt == 0:
         return LogPage(lines=[], cursor="", done=job.state.final)
     reader = _Reader(blobs, job, host, time.monotonic() + timeout)
@@ -103,13 +104,25 @@ def clean(raw: bytes) -> str:
 def _start(job: Job, attempt: int | None, cursor: str) -> Cursor:
     newest = len(job.attempts)
     if attempt is not None and not 1 <= attempt <= newest:
-        raise NotFound(f"job {job.id} has {newest} attempts, no attempt {attempt}")
+        had = f"{newest} attempt{'s' * (newest != 1)}"
+        raise NotFound(f"job {job.id} has {had}, no attempt {attempt}")
     if not cursor:
         return Cursor(attempt or newest)
     given = _read_cursor(cursor)
     if not 1 <= given.attempt <= newest:
         raise BadRequest("this cursor belongs to another job", hint="Begin without a cursor.")
     return given if attempt in (None, given.attempt) else Cursor(attempt or newest)
+
+
+def _check_host(job: Job, host: int | None) -> None:
+    """That a slice of the job ever had it: the output of one that never was would stay empty, and look quiet."""
+    most = max((len(s.endpoints) for s in job.slices), default=0)
+    if host is not None and most and not 0 <= host < most:
+        raise NotFound(f"job {job.id} has {hosts_up_to(most)}, no host {host}")
+
+
+def hosts_up_to(count: int) -> str:
+    return "host 0" if count == 1 else f"hosts 0 to {count - 1}"
 
 
 def _read_cursor(text: str) -> Cursor:

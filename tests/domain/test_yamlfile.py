@@ -69,6 +69,12 @@ def test_what_is_no_job_file_gets_one_clear_error(text: str, says: str) -> None:
     assert "\n" not in message
 
 
+def test_a_pattern_in_double_quotes_is_told_of_single_ones() -> None:
+    with pytest.raises(BadSpec, match=r"x\.yaml:1: not valid YAML") as told:
+        yamlfile.load('watch: {progress: "step (\\d+)"}', source="x.yaml")
+    assert "single quotes" in told.value.hint
+
+
 def test_keys_and_values_have_their_lines() -> None:
     document = yamlfile.load("a:\n  b: [1,\n    2]\n\n  c: &x {d: 1}\ne: *x\n", "job.yaml")
     assert document.data == {"a": {"b": [1, 2], "c": {"d": 1}}, "e": {"d": 1}}

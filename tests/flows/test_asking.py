@@ -170,6 +170,8 @@ def test_a_host_is_reached_only_where_there_is_one(stage: Stage) -> None:
     for host in (2, -1):
         with pytest.raises(NotFound, match=f"has hosts 0 to 1, no host {host}"):
             stage.api.access(job_id, host=host)
+    with pytest.raises(NotFound, match="has hosts 0 to 1, no host 7"):
+        stage.api.logs(job_id, host=7)
     stage.faults.broken.add("delete")
     stage.finish(job_id, 0, 0)
     stage.until(job_id, State.RELEASING)

@@ -240,6 +240,15 @@ def test_what_stands_in_front_and_takes_no_large_request_is_told_from_the_backen
         remote.close()
 
 
+def test_who_cannot_start_a_service_is_not_told_to() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    for log, hint in (("", "check the address"), ("backend.log", "start it: tpujob up")):
+        with pytest.raises(BackendGone, match="nothing answers") as told:
+            RemoteJobs(url, TOKEN, log=log).list()
+        assert hint in told.value.hint
+
+
 def test_a_backend_that_hangs_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"

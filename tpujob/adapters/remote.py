@@ -266,13 +266,18 @@ class RemoteJobs:
                 ) from None
             raise BackendGone(
                 f"what answers at {self.url} is not a tpujob backend (HTTP {status})",
-                hint=self._see_log("restart it: tpujob down, then tpujob up"),
+                hint=self._what_to_do("restart it: tpujob down, then tpujob up"),
             ) from None
 
     def _gone(self, detail: str) -> BackendGone:
         return BackendGone(
-            f"nothing answers at {self.url} ({detail})", hint=self._see_log("start it: tpujob up")
+            f"nothing answers at {self.url} ({detail})",
+            hint=self._what_to_do("start it: tpujob up"),
         )
+
+    def _what_to_do(self, here: str) -> str:
+        """`here`: with the local stack, which has a log; a service is somebody else's to start."""
+        return self._see_log(here if self._log else "check the address, and that the service runs")
 
     def _see_log(self, hint: str) -> str:
         return f"{hint}; its log: {self._log}" if self._log else hint

@@ -85,7 +85,9 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> BadSpe
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return BadSpec(f"{source}:{number + 1}: a tab in the indentation; indent with spaces")
     what = ", ".join(part for part in (error.context, error.problem) if part)
-    return BadSpec(f"{source}:{number + 1}: not valid YAML: {what}")
+    escape = "unknown escape character" in (error.problem or "")
+    hint = r"in double quotes \ begins an escape: write it in single quotes" if escape else ""
+    return BadSpec(f"{source}:{number + 1}: not valid YAML: {what}", hint=hint)
 
 
 class _Reader:
