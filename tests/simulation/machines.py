@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from tests.simulation.programs import BEAT, Program, Run
+from tpujob.domain.decide import LAUNCH_DEADLINE
 from tpujob.domain.model import Endpoint
 from tpujob.domain.seen import SliceState
 from tpujob.domain.stall import QUIET
@@ -101,7 +102,13 @@ class Machine:
             and now < min(run.hangs, run.spoils)
             and all(p.alive(now) and now < p.silent_at for p in run.programs.values())
             and not any(self._cut_off(p, now) for p in run.programs.values())
+            and not self._unheard(run, now)
         )
+
+    def _unheard(self, run: Run, now: float) -> bool:
+        """Of one of its hosts there was no word in all the time that a launch may take."""
+        launched = min(p.started for p in run.programs.values())
+        return now - launched > LAUNCH_DEADLINE and any(p.wrote < 0 for p in run.programs.values())
 
     def _cut_off(self, program: Program, now: float) -> bool:
         """Neither a report nor an answer over SSH: nobody can tell it from a dead one."""
