@@ -15,7 +15,7 @@ demo: $(READY)  ## run a training job on the local stack, through a preemption, 
 
 test: lint  ## every check and every test; the quick tests first
 	$(PYTEST) -m "not slow" -n 4
-	$(PYTEST) -m slow -n 2 --dist loadfile
+	$(PYTEST) -m slow -n 3 --dist loadfile
 	@$(MAKE) --no-print-directory sim FRESH=0 POINTS=4
 
 # How many; `make sim SEEDS=5000` is the long run. Of them, this part is new each time. Kill points of each story, at
