@@ -193,7 +193,7 @@ def test_status_of_a_request_without_hosts(cloud: Cloud, run: Run) -> None:
     ("text", "seconds"), [("45", 45), ("30s", 30), ("10m", 600), ("1.5h", 5400), ("2d", 172800)]
 )
 def test_durations(text: str, seconds: float) -> None:
-    assert cli.duration(text) == seconds
+    assert emulator_options.duration(text) == seconds
 
 
 def test_a_duration_that_is_none_is_refused(run: Run) -> None:

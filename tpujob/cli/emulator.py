@@ -13,7 +13,7 @@ import typer
 
 from tpujob.cli import emulator_options as given
 from tpujob.cli import emulator_plans, emulator_slices
-from tpujob.cli.emulator_options import Hang, Type, Zone, duration
+from tpujob.cli.emulator_options import Hang, Lasts, Type, Zone, lasting
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
 
@@ -47,10 +47,7 @@ def stockout(
     type: Annotated[
         str, typer.Argument(metavar="TYPE", help="Such as v4; left out: every type.")
     ] = "",
-    lasts: Annotated[
-        float | None,
-        typer.Option("--for", parser=duration, metavar="DURATION", help="Left out: until --off."),
-    ] = None,
+    lasts: Lasts = None,
     off: Annotated[bool, typer.Option("--off", help="There is capacity again.")] = False,
     fail: Annotated[
         bool, typer.Option("--fail", help="Requests fail at once, instead of waiting in the queue.")
@@ -140,15 +137,11 @@ def _next(count: int, what: str, of: str = "") -> str:
 
 @app.command()
 def settings(
-    create: Annotated[
-        float | None, typer.Option(parser=duration, metavar="DURATION", help="To make a slice.")
-    ] = None,
-    delete: Annotated[
-        float | None, typer.Option(parser=duration, metavar="DURATION", help="To delete one.")
-    ] = None,
+    create: Annotated[float | None, lasting("To make a slice.")] = None,
+    delete: Annotated[float | None, lasting("To delete one.")] = None,
     list_lag: Annotated[
         float | None,
-        typer.Option(parser=duration, metavar="DURATION", help="To show either in lists."),
+        lasting("To show either in lists."),
     ] = None,
 ) -> None:
     """Show or change how long the cloud takes, in seconds."""

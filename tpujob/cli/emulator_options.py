@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,11 @@ def duration(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
+def lasting(help: str, *names: str) -> Any:
+    """An option whose value is a time, such as 30s, in seconds."""
+    return typer.Option(*names, parser=duration, metavar="DURATION", show_default=False, help=help)
+
+
 Target = Annotated[
     str, typer.Argument(metavar="[JOB|SLICE]", help="Left out: the only ready slice.")
 ]
@@ -28,12 +33,8 @@ Zone = Annotated[str, typer.Argument(metavar="ZONE", help="Such as us-central2-b
 Type = Annotated[
     str, typer.Argument(metavar="TYPE", help="Such as v4 or v4-16: the generation counts.")
 ]
-Hang = Annotated[
-    float,
-    typer.Option(
-        parser=duration, metavar="DURATION", show_default=False, help="Answer only after this."
-    ),
-]
+Hang = Annotated[float, lasting("Answer only after this.")]
+Lasts = Annotated[float | None, lasting("Left out: until --off.", "--for")]
 OneHost = Annotated[int, typer.Option(min=0, metavar="K", help="Its number in the slice.")]
 AnyHost = Annotated[
     int | None,

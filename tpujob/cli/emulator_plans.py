@@ -27,12 +27,7 @@ def chaos(
             metavar="RATE", help="calm, normal, storm, or a multiple of normal such as 2.5."
         ),
     ] = "normal",
-    lasts: Annotated[
-        float | None,
-        typer.Option(
-            "--for", parser=given.duration, metavar="DURATION", help="Left out: until --off."
-        ),
-    ] = None,
+    lasts: given.Lasts = None,
     only: Annotated[
         str,
         typer.Option(

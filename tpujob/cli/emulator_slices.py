@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tpujob.cli import emulator_options as given
-from tpujob.cli.emulator_options import AnyHost, OneHost, Target, duration
+from tpujob.cli.emulator_options import AnyHost, OneHost, Target, lasting
 from tpujob.cli.output import say
 from tpujob.emulator import host_faults
 
@@ -16,9 +16,7 @@ def preempt(
     target: Target = "",
     notice: Annotated[
         float,
-        typer.Option(
-            parser=duration, metavar="DURATION", show_default=False, help="Left out: 30s."
-        ),
+        lasting("Left out: 30s."),
     ] = 30.0,
 ) -> None:
     """Preempt a slice.
@@ -32,24 +30,14 @@ def maintain(
     target: Target = "",
     window: Annotated[
         float,
-        typer.Option(
-            parser=duration,
-            metavar="DURATION",
-            show_default=False,
-            help="How long it takes; left out: 1m.",
-        ),
+        lasting("How long it takes; left out: 1m."),
     ] = 60.0,
     restart: Annotated[
         bool, typer.Option("--restart", help="The hosts are off for the window, then back.")
     ] = False,
     notice: Annotated[
         float,
-        typer.Option(
-            parser=duration,
-            metavar="DURATION",
-            show_default=False,
-            help="How long before a restart it is said; left out: not at all.",
-        ),
+        lasting("How long before a restart it is said; left out: not at all."),
     ] = 0.0,
 ) -> None:
     """Announce maintenance to a slice, or carry it out."""
@@ -70,9 +58,7 @@ def slow(
     ] = 10.0,
     lasts: Annotated[
         float | None,
-        typer.Option(
-            "--for", parser=duration, metavar="DURATION", help="Left out: until --factor 1."
-        ),
+        lasting("Left out: until --factor 1.", "--for"),
     ] = None,
 ) -> None:
     """Make one host of a slice slower."""
