@@ -6,6 +6,8 @@ slice is gone when a second look agrees, or when its deletion was watched before
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tpujob.domain.actions import Decision, DeleteSlice
 from tpujob.domain.lifecycle import event
 from tpujob.domain.looks import look_at, soon
@@ -44,6 +46,11 @@ def note_found(job: Job, one: Slice, now: float) -> Event | None:
     if one.missing_since is None:
         return None
     return event(job, _E.SLICE_FOUND, now, f"{one.name} is there again", slice=one.name)
+
+
+def fresh_first(slices: Iterable[Slice]) -> list[Slice]:
+    """Those that nobody has asked to go come first: they are billed while another one's deletion takes its time."""
+    return sorted(slices, key=lambda one: one.delete_asked_at is not None)
 
 
 def leaving(job: Job, one: Slice, seen: Seen, now: float) -> Decision:

@@ -30,8 +30,7 @@ def give_back(job: Job, seen: Seen, now: float) -> Decision | None:
     what is known comes first, then programs to stop, then deletions that nobody has asked for: one that fails again
     and again keeps nothing else waiting.
     """
-    fresh_first = sorted(job.condemned, key=lambda one: one.delete_asked_at is not None)
-    steps = [_next(job, one, seen, now) for one in fresh_first]
+    steps = [_next(job, one, seen, now) for one in absence.fresh_first(job.condemned)]
     due = [step for step in steps if step and (step.event or step.action)]
     return min(due, key=_rank, default=None)
 

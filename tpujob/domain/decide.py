@@ -168,9 +168,7 @@ def _releasing(job: Job, seen: Seen, now: float) -> Decision:
     held = [s for s in job.slices if s.gone_at is None]
     if not held:
         return Decision(endings.arrive(job, seen.circuits, now), wake_in=0)
-    # what nobody has asked to go comes first: it is billed while another one's deletion takes its time
-    held.sort(key=lambda s: s.delete_asked_at is not None)
-    steps = (absence.leaving(job, one, seen, now) for one in held)
+    steps = (absence.leaving(job, one, seen, now) for one in absence.fresh_first(held))
     return min(steps, key=lambda step: (not step.event, not step.action, step.wake_in))
 
 
