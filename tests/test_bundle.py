@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tpujob import bundle, checkout
-from tpujob.bundle import pack, workloads_bundle
-from tpujob.checkout import NOWHERE
+from tpujob.bundle import archive
+from tpujob.bundle import git as checkout
+from tpujob.bundle.archive import pack, workloads_bundle
+from tpujob.bundle.git import NOWHERE
 from tpujob.errors import BadRequest
 
 
@@ -195,7 +196,7 @@ def test_a_repository_that_git_refuses_is_no_reason_to_ship_everything(tmp_path:
 def test_a_large_folder_is_refused_and_its_biggest_files_are_named(tmp_path: Path) -> None:
     write(tmp_path, "a.py")
     with (tmp_path / "weights.bin").open("wb") as file:
-        file.truncate(bundle.LIMIT)
+        file.truncate(archive.LIMIT)
     with pytest.raises(BadRequest, match=r"weights\.bin \(100\.0 MiB\)") as error:
         pack(tmp_path)
     assert ".tpujobignore" in error.value.hint
@@ -219,7 +220,7 @@ def test_pipes_are_passed_over_and_missing_folders_named(tmp_path: Path) -> None
 def test_an_unreadable_file_is_named() -> None:
     unreadable = Path("/proc/self/mem")  # to anybody, root too
     with pytest.raises(BadRequest, match="cannot read /proc/self/mem"):
-        bundle._archive([("a.py", unreadable)])  # pyright: ignore[reportPrivateUsage]
+        archive._archive([("a.py", unreadable)])  # pyright: ignore[reportPrivateUsage]
 
 
 def test_the_bundled_workloads_are_packed_once_as_their_package() -> None:

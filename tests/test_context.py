@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tpujob import context
+from tpujob.config import context
+from tpujob.config.settings import Settings, load
 from tpujob.errors import BadRequest, BadSpec, NotFound
-from tpujob.settings import Settings, load
 
 LAB = {
     "name": "lab",

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tpujob.domain.checkup.access import TPU_PERMISSIONS
+from tpujob.doctor.access import TPU_PERMISSIONS
 from tpujob.web import deployed
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ import pytest
 from tests.contracts import google_server
 from tests.flows.lab import Lab
 from tpujob.cli.app import COMMANDS
-from tpujob.domain import spec
+from tpujob.domain.spec import jobspec
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "google-cloud.md"
@@ -53,7 +53,7 @@ def test_what_was_not_tried_says_so(name: str) -> None:
 
 def test_it_shows_files_and_enough_commands() -> None:
     assert set(FILES) == {"train.py", "job.yaml"}
-    spec.load(FILES["job.yaml"], "job.yaml")
+    jobspec.load(FILES["job.yaml"], "job.yaml")
     typed = {step.split()[1] for step, _ in steps()}
     assert {"init", "use", "bucket", "doctor", "quota", "create", "diff", "leaks", "sweep"} <= typed
 

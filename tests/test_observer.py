@@ -9,8 +9,8 @@ import pytest
 
 from tests.flows.conftest import Stage
 from tpujob.domain.model import Job, State
-from tpujob.domain.seen import Present, Seen, Silence, SliceState, Unknown
-from tpujob.observer import PROBE_AFTER, PROBE_EVERY, Live
+from tpujob.domain.observations import Present, Seen, Silence, SliceState, Unknown
+from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, Live
 
 EVERY = 15.0  #: seconds between two reports
 

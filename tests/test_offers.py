@@ -10,10 +10,10 @@ import pytest
 from tests.domain.test_capacity import FULL, A, B, request
 from tests.domain.test_decide import NOW, job_in
 from tests.simulation.store import in_memory
-from tpujob.domain.capacity import PROBE
 from tpujob.domain.model import Cause, Event, EventKind, Job, State
+from tpujob.domain.placement.circuits import PROBE
+from tpujob.engine.circuits import Offers
 from tpujob.errors import Conflict
-from tpujob.offers import Offers
 
 C = replace(A, zone="us-east5-c")
 

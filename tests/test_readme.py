@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.local_stack import LocalStack
-from tpujob.domain import spec
+from tpujob.domain.spec import jobspec
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def test_every_job_file_that_it_shows_is_accepted() -> None:
     jobs = [text for text in shown if "\ntpu:" in text]
     assert len(jobs) >= 2
     for text in jobs:
-        spec.load(text, "README.md")  # raises BadSpec, which says what is wrong and where
+        jobspec.load(text, "README.md")  # raises BadSpec, which says what is wrong and where
 
 
 def test_every_command_of_the_table_exists() -> None:

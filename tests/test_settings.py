@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tpujob.config.settings import Settings, load, no_color, prepare
 from tpujob.errors import BadRequest, StoreError
-from tpujob.settings import Settings, load, no_color, prepare
 
 
 def at(state: Path, **env: str) -> Settings:

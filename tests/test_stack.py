@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tpujob import stack
+from tpujob.config import stack
+from tpujob.config.settings import Settings, load
+from tpujob.config.stack import Part
 from tpujob.errors import BackendGone
-from tpujob.settings import Settings, load
-from tpujob.stack import Part
 
 ROOT = Path(__file__).parents[1]
 DUMMY = Path(__file__).with_name("dummy_process.py")

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.domain.test_decide import NOW, job_in
+from tpujob.api.shapes import AttemptView, JobView, SliceView, VerdictView
+from tpujob.domain.failures.host_reputation import HALF_LIFE
 from tpujob.domain.model import (
     Attempt,
     Cause,
@@ -21,10 +23,8 @@ from tpujob.domain.model import (
     Suspect,
     Verdict,
 )
-from tpujob.domain.suspects import HALF_LIFE
 from tpujob.ports import Owned
-from tpujob.shapes import AttemptView, JobView, SliceView, VerdictView
-from tpujob.views import (
+from tpujob.service.views import (
     attempt_view,
     job_view,
     leak_view,

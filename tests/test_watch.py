@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.stores import a_job, an_event
-from tpujob.adapters.sqlite import SqliteStore
+from tpujob.adapters.sqlite.store import SqliteStore
 from tpujob.domain.model import Job
 from tpujob.errors import StoreError
-from tpujob.watch import Watch
+from tpujob.service.changes import Watch
 
 LONG = 30.0  #: no test waits so long, unless it is about to fail
 

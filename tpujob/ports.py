@@ -2,7 +2,7 @@
 
 Every call takes `timeout`, in seconds, and returns or raises by then. Adapters raise `Transient` (may succeed later;
 nothing is known) or `Refused` (a clear no), never a vendor's own error. What a user can ask of the service is in
-`jobsapi.py`.
+`api/jobs_api.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Event, Job, Slice, Suspect
-from tpujob.domain.seen import SliceSeen
+from tpujob.domain.observations import SliceSeen
 
 
 class Clock(Protocol):
@@ -131,8 +131,8 @@ class Store(Protocol):
         op_id: str,
         at: float,
     ) -> None:
-        """Add `weight` to the score of each of these machines, faded to `at` first (`domain/suspects.py`), and keep
-        the reason. Once for each `op_id`: a repeat changes nothing."""
+        """Add `weight` to the score of each of these machines, faded to `at` first
+        (`domain/failures/host_reputation.py`), and keep the reason. Once for each `op_id`: a repeat changes nothing."""
         ...
 
     def suspects(self) -> list[Suspect]:

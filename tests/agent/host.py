@@ -18,9 +18,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tpujob.adapters.ssh_agent import packed
-from tpujob.domain import launch
-from tpujob.emulator.storage import start_storage
+from tpujob.adapters.ssh.agent_archive import packed
+from tpujob.domain.host import plan
+from tpujob.emulator.storage.server import start_storage
 
 JOB = "000042"
 
@@ -113,7 +113,7 @@ class Bucket:
 
     def report(self, attempt: int = 1, host: int = 0) -> dict[str, Any]:
         """What the agent says; empty: nothing yet."""
-        path = launch.report_path(f"jobs/{JOB}", attempt, host)
+        path = plan.report_path(f"jobs/{JOB}", attempt, host)
         found = self.list(path)
         return json.loads(found[0]["metadata"]["report"]) if found else {}
 

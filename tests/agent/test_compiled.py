@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.agent.host import Host, until
-from tpujob.agent.compiled import Compiled, name_of
+from tpujob.agent.setup.compiled import Compiled, name_of
 from tpujob.agent.storage import StorageError
 
 CHECK = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 40, "required": False}

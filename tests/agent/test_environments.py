@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tests.agent.host import Host, until
-from tpujob.agent import sources
 from tpujob.agent.base import Failure
+from tpujob.agent.setup import sources
 
 NAME = "tinypkg-1.0-py3-none-any.whl"
 ASK = "python3 -c 'import sys, tinypkg; print(tinypkg.NUMBER, sys.prefix)'; echo in $VIRTUAL_ENV"

@@ -16,12 +16,12 @@ import pytest
 from tests.agent.host import JOB, Host, until
 from tests.agent.test_attempts import PATIENT, patient
 from tpujob.agent import ending
-from tpujob.agent.evidence import MAX_EVIDENCE, TRACEBACK, evidence
-from tpujob.domain import launch
+from tpujob.agent.ship.evidence import MAX_EVIDENCE, TRACEBACK, evidence
+from tpujob.domain.host import plan
 
 
 def lines(host: Host) -> tuple[str, ...]:
-    return launch.read_evidence(host.bucket.read(launch.report_path(f"jobs/{JOB}", 1, 0)))
+    return plan.read_evidence(host.bucket.read(plan.report_path(f"jobs/{JOB}", 1, 0)))
 
 
 def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:

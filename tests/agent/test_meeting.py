@@ -8,13 +8,13 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tpujob.agent.meeting import meet
+from tpujob.agent.preflight.meeting import meet
 
 HOSTS, FILES = 60, 32
 
 HOST_0 = """
 import json, resource, sys
-from tpujob.agent.meeting import meet
+from tpujob.agent.preflight.meeting import meet
 few = (int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, few)
 words = meet(sys.argv[2], {"job": "1", "attempt": 1, "host": 0}, int(sys.argv[3]), 30, lambda: False)

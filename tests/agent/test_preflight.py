@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.agent.host import JOB, Host, until
-from tpujob.agent import preflight
-from tpujob.domain import launch
+from tpujob.agent.preflight import check as preflight
+from tpujob.domain.host import plan
 
 
 def asked(**changes: Any) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def test_a_device_that_lies_is_named_and_the_program_is_not_started(host: Host) 
     emulated(host).env["TPUJOB_FAULT"] = "preflight:device=2"
     report = host.run("echo never", preflight=asked())
     assert report["cause"] == "BAD_HOST"
-    verdict = launch.read_report(0, json.dumps(report), age=0)
+    verdict = plan.read_report(0, json.dumps(report), age=0)
     assert verdict is not None
     assert verdict.verdict is not None
     assert (verdict.verdict.blame, verdict.verdict.host) == ("device", 0)
@@ -171,7 +171,7 @@ def test_a_check_that_hangs_is_ended_and_says_where(host: Host) -> None:
     assert report["cause"] == "PREFLIGHT"
     assert report["error"].startswith("the check of the devices was not done within ")
     assert report["error"].endswith(" s, at the import of jax")
-    assert not any("devices.py" in command for command in host.processes().values())
+    assert not any("agent/preflight/devices.py" in command for command in host.processes().values())
 
 
 def test_a_host_that_does_not_come_is_named(host: Host) -> None:

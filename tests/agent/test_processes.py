@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.agent import processes, stacks
-from tpujob.agent.log import Log
+from tpujob.agent import processes
+from tpujob.agent.ship.log import Log
 from tpujob.agent.storage import Metadata, Storage
+from tpujob.agent.watch import stacks
 
 HOLD = "import sys, time; held = open(sys.argv[1]); print('held', flush=True); time.sleep(1000)"
 

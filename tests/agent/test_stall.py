@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.agent.host import JOB, Host, until
-from tpujob.domain import launch
+from tpujob.domain.host import plan
 
 #: keeps to the contract, makes two steps, and waits for ever
 HANGS = """
@@ -47,7 +47,7 @@ def idle(host: Host, seconds: float) -> dict[str, Any]:
 
 
 def evidence(host: Host) -> tuple[str, ...]:
-    return launch.read_evidence(host.bucket.read(launch.report_path(f"jobs/{JOB}", 1, 0)))
+    return plan.read_evidence(host.bucket.read(plan.report_path(f"jobs/{JOB}", 1, 0)))
 
 
 @pytest.mark.slow

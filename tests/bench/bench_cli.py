@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tpujob import stack
-from tpujob.adapters.sqlite import SqliteStore
+from tpujob.adapters.sqlite.store import SqliteStore
+from tpujob.config import stack
+from tpujob.config.settings import load
 from tpujob.domain.model import (
     Attempt,
     Endpoint,
@@ -29,8 +30,7 @@ from tpujob.domain.model import (
     State,
     Wish,
 )
-from tpujob.domain.spec import dump, parse
-from tpujob.settings import load
+from tpujob.domain.spec.jobspec import dump, parse
 
 TPUJOB = str(Path(sys.executable).with_name("tpujob"))
 JOBS = 1000

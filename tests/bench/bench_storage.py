@@ -14,7 +14,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage import transfer_manager
 
-from tpujob.adapters.gcs import GcsBlobs
+from tpujob.adapters.gcs.blobs import GcsBlobs
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def _server(state: Path) -> tuple[str, Callable[[], None]]:
     import subprocess
 
     code = (
-        "import sys, pathlib; from tpujob.emulator.storage import start_storage;"
+        "import sys, pathlib; from tpujob.emulator.storage.server import start_storage;"
         " s = start_storage(pathlib.Path(sys.argv[1])); print(s.url, flush=True); sys.stdin.read(); s.stop()"
     )
     process = subprocess.Popen(

@@ -16,7 +16,7 @@ import pytest
 
 from tests.web.conftest import api, front, url
 from tests.web.scripted import TOKEN
-from tpujob import settings, stack
+from tpujob.config import settings, stack
 
 _ = (api, front, url)
 

@@ -11,8 +11,8 @@ import pytest
 from tests.cli.conftest import Tpujob
 from tests.web.scripted import AT, ScriptedJobs, event_view, job_view, log_line
 from tpujob import errors
+from tpujob.api.shapes import HostAccess, JobView, LogPage
 from tpujob.cli.errors import EXIT_CODES
-from tpujob.shapes import HostAccess, JobView, LogPage
 
 
 def state_of(job: JobView, **more: Any) -> JobView:
@@ -244,7 +244,7 @@ def test_logs_without_follow_end_at_the_last_line_there_is(
 def test_logs_follow_goes_on_over_silence_until_the_end(
     tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpujob.cli.logs.POLL", 0.01)
+    monkeypatch.setattr("tpujob.cli.commands.logs.POLL", 0.01)
     api.pages = [
         LogPage(lines=[log_line(0, "a")], cursor="", done=False),
         LogPage(lines=[], cursor="", done=False),

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.conftest import Tpujob
 from tests.web.scripted import TOKEN, ScriptedJobs
-from tpujob import context, settings
-from tpujob.emulator.storage import StorageServer, start_storage
+from tpujob.config import context, settings
+from tpujob.emulator.storage.server import StorageServer, start_storage
 
 LAB = ("init", "--project", "my-lab-1", "--zone", "us-central2-b")
 LETTER = "64 spot Cloud TPU v5e chips in zone europe-west4-b\n32 spot Cloud TPU v4 chips in zone us-central2-b"

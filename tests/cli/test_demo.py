@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Tpujob
 from tests.web.scripted import ScriptedJobs, attempt_view, event_view, job_view
-from tpujob.cli.demo import quickstart, time_to_preempt
+from tpujob.cli.commands.demo import quickstart, time_to_preempt
 
 
 def at(step: int | None, checkpoint: int | None, **more: Any) -> bool:

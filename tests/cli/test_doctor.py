@@ -17,11 +17,11 @@ from tests.contracts import google_server as g
 from tests.contracts.google_server import GoogleServer
 from tests.emulator.tpu_rig import Cloud, node
 from tpujob.adapters import this_machine
-from tpujob.cli.doctor_pages import doctor_page, quota_page
-from tpujob.cli.text import width
-from tpujob.domain.checkup.machine import Software
-from tpujob.domain.checkup.words import NotSeen, fail, ok, unknown, warn
-from tpujob.domain.quota import Allowance, Kind, Overview
+from tpujob.cli.render.doctor import doctor_page, quota_page
+from tpujob.cli.render.text import width
+from tpujob.doctor.findings import NotSeen, fail, ok, unknown, warn
+from tpujob.doctor.machine import Software
+from tpujob.doctor.quota import Allowance, Kind, Overview
 
 PARENT = f"projects/{g.PROJECT}/locations/{g.ZONE}"
 LAB = f"""

@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.conftest import Tpujob
 from tests.cli.test_render import same
-from tpujob.cli import emulator_options
-from tpujob.cli.emulator_page import status_page
+from tpujob.cli.commands.emulator import options
+from tpujob.cli.render.emulator import status_page
 
 NO_FAULTS = {"stockouts": [], "quotas": [], "calls": [], "storage": [], "bad_hosts": []}
 HOST = {"index": 0, "address": "127.1.1.1", "physical": "us-central2-b-h001"}
@@ -90,14 +90,14 @@ class Willing:
 def test_what_is_set_to_fail_is_said_in_plain_words(
     tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch, command: str, said: str
 ) -> None:
-    monkeypatch.setattr(emulator_options, "client", Willing)
+    monkeypatch.setattr(options, "client", Willing)
     assert tpujob("emulator", *command.split()).out == f"{said}\n"
 
 
 def test_a_plan_that_cannot_be_read_names_what_is_wrong(
     tpujob: Tpujob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(emulator_options, "client", Willing)
+    monkeypatch.setattr(options, "client", Willing)
     none = tmp_path / "none.yaml"
     said = tpujob("emulator", "schedule", str(none), code=2).err
     assert said.endswith(f"Invalid value for FILE: {none}: No such file or directory\n")

@@ -18,7 +18,7 @@ import pytest
 
 from tests.cli.conftest import Tpujob
 from tests.web.scripted import ScriptedJobs, job_view, log_line
-from tpujob.shapes import LogPage
+from tpujob.api.shapes import LogPage
 
 
 def until(holds: Callable[[], object], what: Callable[[], str], patience: float = 30) -> None:

@@ -15,11 +15,11 @@ from tests.web.scripted import (
     log_line,
     slice_view,
 )
-from tpujob.cli import answers, lines, listing, page, words
-from tpujob.cli.summary import shortcomings, steps_lost, summary
-from tpujob.cli.text import clean, seconds, width
+from tpujob.api.shapes import JobView, PlanView
+from tpujob.cli.render import answers, job_page, lines, listing, words
+from tpujob.cli.render.summary import shortcomings, steps_lost, summary
+from tpujob.cli.render.text import clean, seconds, width
 from tpujob.domain.model import State
-from tpujob.shapes import JobView, PlanView
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -157,7 +157,7 @@ def test_show() -> None:
         event_view(2, "running", "attempt 1 runs on 2 hosts"),
     ]
     same(
-        page.job_page(job, events, 80, NOW),
+        job_page.job_page(job, events, 80, NOW),
         """
 Job 000042  digits  running for 2m10s
 
@@ -196,7 +196,7 @@ def test_several_slices_are_counted_before_their_type() -> None:
     job = job_view(
         tpu_slices=2, chips=16, hosts=4, slices=[slice_view("tj-000042-1", tpu_slices=2)]
     )
-    shown = page.job_page(job, [], 80, NOW)
+    shown = job_page.job_page(job, [], 80, NOW)
     assert "2 x v4-16: 16 chips on 4 hosts, topology 2x2x2" in shown
     assert "spot 2 x v4-16 in us-central2-b" in shown
     assert "2 x v4-16" in listing.job_table([job], 80, NOW)
@@ -342,7 +342,7 @@ def test_an_event_is_cut_on_a_page_of_many_and_whole_where_it_is_asked_for() -> 
 def test_the_live_panel_shows_what_matters() -> None:
     from rich.console import Console
 
-    from tpujob.cli.panel import picture
+    from tpujob.cli.render.panel import picture
 
     console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     events = [("03:04:05", "running", "attempt 1 runs on 2 hosts"), ("03:04:06", "", "remark")]
@@ -362,7 +362,7 @@ def test_the_live_panel_shows_what_matters() -> None:
 
 
 def test_the_live_panel_tells_a_condemned_slice_from_the_one_that_serves() -> None:
-    from tpujob.cli.panel import _hosts, _slice
+    from tpujob.cli.render.panel import _hosts, _slice
 
     bad = slice_view("tj-000042-1", role="condemned")
     new = slice_view("tj-000042-2", hosts=["127.9.0.1"])
@@ -379,7 +379,7 @@ def test_requests_that_came_to_nothing_are_counted_not_listed() -> None:
         for k, zone in enumerate(("us-east5-b", "us-east5-a", "us-east5-b"), start=1)
     ]
     job = job_view(slices=[*refused, slice_view("tj-000042-4")])
-    shown = page.job_page(job, [], 80, NOW)
+    shown = job_page.job_page(job, [], 80, NOW)
     assert "tj-000042-2" not in shown
     assert "tj-000042-4  held" in shown
     assert "3 requests came to nothing: us-east5-b 2, us-east5-a 1" in shown

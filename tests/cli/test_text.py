@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpujob.cli import text
-from tpujob.cli.text import clean, clip, clip_middle, pad, width
+from tpujob.cli.render import text
+from tpujob.cli.render.text import clean, clip, clip_middle, pad, width
 
 HOSTILE = [
     ("\x1b[31mred\x1b[0m", "red"),

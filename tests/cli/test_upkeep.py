@@ -8,9 +8,9 @@ from tests.cli.conftest import Tpujob
 from tests.cli.test_render import same
 from tests.web.scripted import ScriptedJobs, leak_view, suspect_view
 from tpujob import errors
-from tpujob.cli.text import width
-from tpujob.cli.upkeep_pages import hosts_table, leaks_table
-from tpujob.shapes import BrokenView, SweptView
+from tpujob.api.shapes import BrokenView, SweptView
+from tpujob.cli.render.admin import hosts_table, leaks_table
+from tpujob.cli.render.text import width
 
 HASH = "3f2a9c0d1e4b5a69788796a5b4c3d2e1"
 

@@ -9,13 +9,13 @@ import pytest
 from tests.cli.conftest import Tpujob
 from tests.cli.test_render import same
 from tests.web.scripted import AT, ScriptedJobs, attempt_view, event_view, job_view, slice_view
-from tpujob.cli import words
-from tpujob.cli.listing import job_table
-from tpujob.cli.page import job_page
-from tpujob.cli.text import clean, seconds, width
-from tpujob.cli.why import why_page
+from tpujob.api.shapes import AttemptView, JobView
+from tpujob.cli.render import words
+from tpujob.cli.render.job_page import job_page
+from tpujob.cli.render.listing import job_table
+from tpujob.cli.render.text import clean, seconds, width
+from tpujob.cli.render.why import why_page
 from tpujob.domain.model import State
-from tpujob.shapes import AttemptView, JobView
 
 pytestmark = pytest.mark.usefixtures("utc")
 

@@ -11,7 +11,7 @@ import pytest
 from tests.contracts import firestore_emulator
 from tests.contracts.google_server import GoogleServer, healthy
 from tests.emulator.tpu_rig import PROJECT, Cloud
-from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 
 
 @pytest.fixture

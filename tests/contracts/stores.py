@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tpujob.adapters.firestore import FirestoreStore
-from tpujob.adapters.firestore_calls import Firestore
-from tpujob.adapters.firestore_values import Put
-from tpujob.adapters.sqlite import SqliteStore
+from tpujob.adapters.firestore.calls import Firestore
+from tpujob.adapters.firestore.store import FirestoreStore
+from tpujob.adapters.firestore.values import Put
+from tpujob.adapters.sqlite.store import SqliteStore
 from tpujob.domain.model import Event, EventKind, Job, State, Wish
 from tpujob.errors import Conflict
 from tpujob.ports import Store

@@ -11,7 +11,7 @@ import pytest
 
 from tests.contracts.storage_network import BUCKET, REGION, T, gcs
 from tpujob.domain.model import Cause
-from tpujob.emulator.storage import StorageServer, start_storage
+from tpujob.emulator.storage.server import StorageServer, start_storage
 from tpujob.errors import BadRequest, Conflict, NotFound, Refused
 from tpujob.ports import Blob, Blobs
 

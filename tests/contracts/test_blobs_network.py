@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.storage_network import BUCKET, REGION, T, gcs, network, once
-from tpujob.adapters.gcs_calls import Offset
-from tpujob.adapters.gcs_errors import translate
+from tpujob.adapters.gcs.calls import Offset
+from tpujob.adapters.gcs.errors import translate
 from tpujob.domain.model import Cause
-from tpujob.emulator.storage import StorageServer, start_storage
+from tpujob.emulator.storage.server import StorageServer, start_storage
 from tpujob.errors import Conflict, NotFound, Refused, Transient
 
 
@@ -255,7 +255,7 @@ def test_the_time_is_asked_for_when_nothing_was_heard_of_late(server: StorageSer
 
 def test_a_process_that_does_not_use_it_does_not_pay_for_the_library() -> None:
     code = (
-        "import sys; from tpujob.adapters.gcs import GcsBlobs; GcsBlobs('p');"
+        "import sys; from tpujob.adapters.gcs.blobs import GcsBlobs; GcsBlobs('p');"
         " sys.exit(any(m.split('.')[0] in ('google', 'requests', 'grpc') for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,10 +11,10 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from tests.contracts.storage_network import T, gcs
-from tpujob.adapters.gcs import GcsBlobs
-from tpujob.adapters.gcs_bucket import BucketFacts
-from tpujob.domain.launch import log_path
-from tpujob.emulator.storage import StorageServer, start_storage
+from tpujob.adapters.gcs.blobs import GcsBlobs
+from tpujob.adapters.gcs.bucket import BucketFacts
+from tpujob.domain.host.plan import log_path
+from tpujob.emulator.storage.server import StorageServer, start_storage
 from tpujob.errors import NotFound, Refused
 
 BUCKET, REGION = "gs://my-lab-eu", "europe-west4"

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.contracts.tpu_slices import KEY, SLICE
-from tpujob.adapters.cloud_tpu import CloudTpuSlices
-from tpujob.adapters.gcs import GcsBlobs
-from tpujob.domain.seen import Unknown
+from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
+from tpujob.adapters.gcs.blobs import GcsBlobs
+from tpujob.domain.observations import Unknown
 from tpujob.errors import Refused, Transient
 
 LOGIN = "gcloud auth application-default login"

@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.contracts.firestore_network import Network
 from tests.contracts.stores import a_job, an_event
-from tpujob.adapters.firestore import FirestoreStore
-from tpujob.adapters.firestore_calls import Firestore
+from tpujob.adapters.firestore.calls import Firestore
+from tpujob.adapters.firestore.store import FirestoreStore
 
 FILE = Path(__file__).parents[2] / "deploy" / "firestore.indexes.json"
 Index = tuple[str, frozenset[str], tuple[tuple[str, str], ...]]

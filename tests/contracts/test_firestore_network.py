@@ -16,12 +16,12 @@ import pytest
 from tests.contracts.firestore_network import LOSE, Network
 from tests.contracts.stores import DAMAGE, a_job, an_event
 from tests.contracts.test_store import a_slice
-from tpujob.adapters.firestore import FirestoreStore
-from tpujob.adapters.firestore_calls import REFUSALS, Firestore, Patience
+from tpujob.adapters.firestore.calls import REFUSALS, Firestore, Patience
+from tpujob.adapters.firestore.store import FirestoreStore
 from tpujob.domain.model import Job, Suspect
 from tpujob.errors import Fenced, NotFound, StoreError, Transient
 from tpujob.ports import Lease
-from tpujob.watch import Watch
+from tpujob.service.changes import Watch
 
 LONG = 30.0  #: seconds; no test waits so long, unless it is about to fail
 

@@ -13,10 +13,10 @@ from google.oauth2.credentials import Credentials
 
 from tests.contracts import google_server as g
 from tests.contracts.google_server import Error, GoogleServer
-from tpujob.adapters import google_identity
-from tpujob.adapters.google_rest import GoogleRest
-from tpujob.domain.checkup.access import Identity, NoIdentity
-from tpujob.domain.checkup.words import NotSeen
+from tpujob.adapters.google import identity as google_identity
+from tpujob.adapters.google.rest import GoogleRest
+from tpujob.doctor.access import Identity, NoIdentity
+from tpujob.doctor.findings import NotSeen
 from tpujob.errors import Transient
 
 TOKEN = {"access_token": "a-token", "expires_in": 3600, "token_type": "Bearer"}

@@ -12,12 +12,12 @@ import pytest
 from tests.contracts import google_server as g
 from tests.contracts.google_server import GoogleServer
 from tests.emulator.tpu_rig import Cloud
-from tpujob.adapters import google_project, google_rest
-from tpujob.domain.checkup.access import Database, Project
-from tpujob.domain.checkup.cloud import Seen, examine
-from tpujob.domain.checkup.network import Network, Subnetwork
-from tpujob.domain.checkup.places import Addresses, Bucket
-from tpujob.domain.checkup.words import Finding, Grant, NotSeen, Verdict, Wants
+from tpujob.adapters.google import project, rest
+from tpujob.doctor.access import Database, Project
+from tpujob.doctor.cloud import Seen, examine
+from tpujob.doctor.findings import Finding, Grant, NotSeen, Verdict, Wants
+from tpujob.doctor.network import Network, Subnetwork
+from tpujob.doctor.places import Addresses, Bucket
 
 WANTS = Wants(
     project=g.PROJECT,
@@ -39,7 +39,7 @@ def _cloud() -> Iterator[Cloud]:
 @pytest.fixture(name="look")
 def _look(google: GoogleServer, cloud: Cloud) -> Any:
     def look(wants: Wants = WANTS) -> Seen:
-        return google_project.look(wants, endpoint=google.url, tpu_endpoint=cloud.tpu.address)
+        return project.look(wants, endpoint=google.url, tpu_endpoint=cloud.tpu.address)
 
     return look
 
@@ -164,7 +164,7 @@ def test_refused_credentials_say_how_to_get_others(google: GoogleServer, look: A
 def test_who_does_not_answer_is_not_waited_for(
     google: GoogleServer, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(google_rest, "PATIENCE", 1)
+    monkeypatch.setattr(rest, "PATIENCE", 1)
     google.silent = {g.SERVICES, g.IN_REGION}
     seen = look()
     assert seen.services == NotSeen("serviceusage.googleapis.com did not answer within 1 s")
@@ -172,7 +172,7 @@ def test_who_does_not_answer_is_not_waited_for(
 
 
 def test_nothing_listens(cloud: Cloud) -> None:
-    seen = google_project.look(WANTS, endpoint="http://127.0.0.1:9", tpu_endpoint=cloud.tpu.address)
+    seen = project.look(WANTS, endpoint="http://127.0.0.1:9", tpu_endpoint=cloud.tpu.address)
     assert isinstance(seen.project, NotSeen)
     assert (
         seen.project.why

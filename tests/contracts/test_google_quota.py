@@ -15,10 +15,11 @@ from tests.contracts.google_server import GoogleServer
 from tests.contracts.test_google_project import WANTS
 from tests.contracts.tpu_slices import fail
 from tests.emulator.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
-from tpujob.adapters import cloud_tpu_held, google_quota
-from tpujob.adapters.google_quota import kind_of_metric
-from tpujob.adapters.google_rest import GoogleRest
-from tpujob.domain.quota import ONE_HOST, Held, Kind, Limit, Overview, Reported
+from tpujob.adapters.cloud_tpu import usage
+from tpujob.adapters.google import quota
+from tpujob.adapters.google.quota import kind_of_metric
+from tpujob.adapters.google.rest import GoogleRest
+from tpujob.doctor.quota import ONE_HOST, Held, Kind, Limit, Overview, Reported
 from tpujob.errors import Refused, TpujobError, Transient
 
 NOW = 1_750_000_000.0
@@ -45,7 +46,7 @@ def _overview(google: GoogleServer, cloud: Cloud) -> Any:
         google.answers[g.QUOTAS.replace(g.PROJECT, PROJECT)] = google.answers[g.QUOTAS]
         google.answers[g.SERIES.replace(g.PROJECT, PROJECT)] = google.answers[g.SERIES]
         endpoints = {"endpoint": google.url, "tpu_endpoint": cloud.tpu.address}
-        return google_quota.overview(wants, NOW, **endpoints, **more)
+        return quota.overview(wants, NOW, **endpoints, **more)
 
     return overview
 
@@ -79,7 +80,7 @@ def test_all_pages_are_read_and_what_json_leaves_out_is_0(
     google: GoogleServer, rest: GoogleRest
 ) -> None:
     v4 = "tpu.googleapis.com/tpu-v4s-preemptible"
-    found = google_quota.limits(rest, g.PROJECT)
+    found = quota.limits(rest, g.PROJECT)
     pages = [one for one in google.asked if one.path == g.QUOTAS]
     assert [one.params.get("pageToken") for one in pages] == [None, ["2"]]
     assert [one for one in found if one.metric == v4] == [
@@ -102,7 +103,7 @@ def test_units_places_and_dimensions_that_nobody_knows(
         {},
     ]
     google.answers[g.QUOTAS] = {"metrics": [strange, {"metric": "x"}, {}]}
-    found = google_quota.limits(rest, g.PROJECT)
+    found = quota.limits(rest, g.PROJECT)
     assert [(one.scope, one.place, one.limit, one.unit) for one in found] == [
         ("zone", "", 0, "cores"),
         ("zone", g.ZONE, 8, "cores"),
@@ -124,7 +125,7 @@ def test_the_newest_use_is_read(google: GoogleServer, rest: GoogleRest) -> None:
         ],
         size=2,
     )
-    assert google_quota.reported(rest, g.PROJECT, NOW) == [
+    assert quota.reported(rest, g.PROJECT, NOW) == [
         Reported(Kind("v6e", "spot"), g.ZONE, 8),
         Reported(Kind("v6e", "spot"), "europe-west4-a", 4),
     ]
@@ -137,11 +138,11 @@ def test_the_newest_use_is_read(google: GoogleServer, rest: GoogleRest) -> None:
 def test_a_list_without_an_end_is_an_error(google: GoogleServer, rest: GoogleRest) -> None:
     google.answers[g.QUOTAS] = {"metrics": [], "nextPageToken": "again"}
     with pytest.raises(Transient, match="a list of more than"):
-        google_quota.limits(rest, g.PROJECT)
+        quota.limits(rest, g.PROJECT)
 
 
-def held(cloud: Cloud, *zones: str) -> cloud_tpu_held.Counted:
-    return cloud_tpu_held.count(PROJECT, zones, timeout=20, endpoint=cloud.tpu.address)
+def held(cloud: Cloud, *zones: str) -> usage.Counted:
+    return usage.count(PROJECT, zones, timeout=20, endpoint=cloud.tpu.address)
 
 
 def test_what_is_held_is_counted_whoever_made_it_and_once(cloud: Cloud) -> None:

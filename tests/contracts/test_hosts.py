@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.contracts.ssh_slices import slice_at
 from tests.contracts.strange_server import StrangeServer
 from tests.emulator.farm_rig import FarmProcess, alive, until
-from tpujob.adapters.ssh import SshHosts, plan_name
-from tpujob.adapters.ssh_keys import FileKeys, host_label
+from tpujob.adapters.ssh.hosts import SshHosts, plan_name
+from tpujob.adapters.ssh.keys import FileKeys, host_label
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient

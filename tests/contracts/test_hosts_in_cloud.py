@@ -25,19 +25,19 @@ from tests.contracts.ssh_slices import slice_at
 from tests.contracts.strange_server import StrangeServer
 from tests.emulator.farm_rig import FarmProcess
 from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until
-from tpujob.adapters import ssh_connection
-from tpujob.adapters.cloud_tpu import CloudTpuSlices
-from tpujob.adapters.ssh import LOGIN_PATIENCE, SshHosts
-from tpujob.adapters.ssh_connection import Target
-from tpujob.adapters.ssh_fleet import Bounds
-from tpujob.adapters.ssh_keys import FileKeys, new_private_key
-from tpujob.adapters.ssh_known import Known
-from tpujob.adapters.ssh_reach import MAX_TUNNELS
-from tpujob.adapters.ssh_session import open_session
+from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
+from tpujob.adapters.ssh import connection
+from tpujob.adapters.ssh.connection import Target
+from tpujob.adapters.ssh.host_keys import Known
+from tpujob.adapters.ssh.hosts import LOGIN_PATIENCE, SshHosts
+from tpujob.adapters.ssh.keys import FileKeys, new_private_key
+from tpujob.adapters.ssh.pool import Bounds
+from tpujob.adapters.ssh.session import open_session
+from tpujob.adapters.ssh.transport import MAX_TUNNELS
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.emulator.farm_client import FarmClient
-from tpujob.emulator.faults import CallFault
+from tpujob.emulator.tpu.refusals import CallFault
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 from tpujob.ports import Guest
 
@@ -306,7 +306,7 @@ def test_connections_that_are_made_at_once_do_not_meet_each_other_half_made():
     target = Target("127.0.0.1", 22, "tpujob", new_private_key())
 
     def make(_: int) -> None:
-        made = ssh_connection._connection(target, line, Known({}, hosts=1), 10.0)  # pyright: ignore
+        made = connection._connection(target, line, Known({}, hosts=1), 10.0)  # pyright: ignore
         assert (made.user, made.gateway) == ("tpujob", None)
 
     usual = sys.getswitchinterval()

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.secret_manager import Refusal, SecretServer
-from tpujob.adapters.ssh_keys import FileKeys, KeyStore, public_line
-from tpujob.adapters.ssh_secrets import LIFETIME, SecretKeys
+from tpujob.adapters.ssh.keys import FileKeys, KeyStore, public_line
+from tpujob.adapters.ssh.secret_manager import LIFETIME, SecretKeys
 from tpujob.errors import HostKeyChanged, Refused, Transient
 
 SLICE, OTHER = "tj-000007-1", "tj-000007-2"
@@ -122,7 +122,7 @@ def test_files_are_for_their_owner_only(tmp_path: Path):
 
 def test_half_a_pin_that_a_full_disk_left_is_none(tmp_path: Path):
     code = (
-        "import pathlib, resource, signal, sys; from tpujob.adapters.ssh_keys import FileKeys\n"
+        "import pathlib, resource, signal, sys; from tpujob.adapters.ssh.keys import FileKeys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (37, 37))\n"
         "key = ('ssh-ed25519', 'AAAA')\n"
         f"FileKeys(pathlib.Path(sys.argv[1])).pin({SLICE!r}, {{'h1': key, 'h2': key}})\n"

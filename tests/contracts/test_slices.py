@@ -23,13 +23,13 @@ from tests.emulator.tpu_rig import (
     result,
     until,
 )
-from tpujob.adapters.cloud_tpu import CloudTpuSlices
-from tpujob.adapters.cloud_tpu_errors import CALL_CODES
+from tpujob.adapters.cloud_tpu.errors import CALL_CODES
+from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.model import Cause
-from tpujob.domain.seen import Absent, Present, SliceSeen, SliceState, Unknown
-from tpujob.emulator import drills
-from tpujob.emulator.faults import CallFault
-from tpujob.emulator.serve import TpuServer
+from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.emulator.faults import drills
+from tpujob.emulator.tpu.refusals import CallFault
+from tpujob.emulator.tpu.server import TpuServer
 from tpujob.errors import Refused, Transient
 
 # The life of a slice -------------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from google.cloud.tpu_v2alpha1 import TpuClient as AlphaClient
 
 from tests.contracts.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
 from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
-from tpujob.adapters.cloud_tpu import CloudTpuSlices
-from tpujob.adapters.cloud_tpu_request import Disk, Options
+from tpujob.adapters.cloud_tpu.request import Disk, Options
+from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.model import Cause
-from tpujob.domain.seen import Present, SliceState
-from tpujob.emulator import drills
+from tpujob.domain.observations import Present, SliceState
+from tpujob.emulator.faults import drills
 from tpujob.errors import Transient
 
 FULL = Options(

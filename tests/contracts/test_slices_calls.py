@@ -15,13 +15,13 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from tests.contracts.tpu_slices import SLICE, ask, look, wait_for
 from tests.emulator.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node
-from tpujob.adapters.cloud_tpu import CloudTpuSlices
-from tpujob.adapters.cloud_tpu_calls import Method
-from tpujob.adapters.cloud_tpu_throttle import CALLS_PER_MINUTE, LONGEST_PAUSE, Throttle
-from tpujob.domain import accelerators
-from tpujob.domain.seen import SliceState, Unknown
-from tpujob.emulator import drills
-from tpujob.emulator.faults import CallFault
+from tpujob.adapters.cloud_tpu.calls import Method
+from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
+from tpujob.adapters.cloud_tpu.throttle import CALLS_PER_MINUTE, LONGEST_PAUSE, Throttle
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.observations import SliceState, Unknown
+from tpujob.emulator.faults import drills
+from tpujob.emulator.tpu.refusals import CallFault
 from tpujob.errors import Refused, Transient
 
 #: seconds that a call gets; the next only where the one before was too short to get to the silent part

@@ -8,9 +8,9 @@ import pytest
 
 from tests.contracts.tpu_slices import fail
 from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud
-from tpujob.adapters.cloud_tpu_calls import Api
-from tpujob.adapters.cloud_tpu_offers import FRESH, CloudTpuOffers
-from tpujob.domain import accelerators
+from tpujob.adapters.cloud_tpu.calls import Api
+from tpujob.adapters.cloud_tpu.catalog import FRESH, CloudTpuOffers
+from tpujob.domain.hardware import accelerators
 from tpujob.errors import Refused
 
 

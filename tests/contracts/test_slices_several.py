@@ -20,15 +20,15 @@ from tests.emulator.tpu_rig import (
     result,
     until,
 )
-from tpujob.adapters.cloud_tpu import CloudTpuSlices
-from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
-from tpujob.adapters.cloud_tpu_request import Options, node_ids, slice_of
-from tpujob.adapters.cloud_tpu_tables import NODE_STATES, QUEUED_STATES
+from tpujob.adapters.cloud_tpu.request import Options, node_ids, slice_of
+from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, judge
+from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
+from tpujob.adapters.cloud_tpu.states import NODE_STATES, QUEUED_STATES
 from tpujob.domain.model import Endpoint
-from tpujob.domain.seen import Absent, Present, SliceState, Unknown
-from tpujob.emulator import drills
-from tpujob.emulator import nodes as world_nodes
-from tpujob.emulator.records import NodeState
+from tpujob.domain.observations import Absent, Present, SliceState, Unknown
+from tpujob.emulator.faults import drills
+from tpujob.emulator.tpu import nodes as world_nodes
+from tpujob.emulator.tpu.records import NodeState
 
 THREE = replace(SLICE, tpu_slices=3)
 OURS = {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "local"}

@@ -9,12 +9,12 @@ import grpc
 import pytest
 from google.cloud import tpu_v2, tpu_v2alpha1
 
-from tpujob.adapters.cloud_tpu_errors import CALL_CODES, Scope, explained, of_call, of_state
-from tpujob.adapters.cloud_tpu_judge import NodeSeen, QueuedSeen, judge
-from tpujob.adapters.cloud_tpu_messages import node_seen, queued_seen
-from tpujob.adapters.cloud_tpu_tables import INITIATORS, NODE_HEALTH, NODE_STATES, QUEUED_STATES
+from tpujob.adapters.cloud_tpu.errors import CALL_CODES, Scope, explained, of_call, of_state
+from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen
+from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, judge
+from tpujob.adapters.cloud_tpu.states import INITIATORS, NODE_HEALTH, NODE_STATES, QUEUED_STATES
 from tpujob.domain.model import Cause, Endpoint
-from tpujob.domain.seen import Present, SliceState, Unknown
+from tpujob.domain.observations import Present, SliceState, Unknown
 
 HERE = (Endpoint(0, "10.0.0.1"),)
 
@@ -283,5 +283,5 @@ def test_inside_a_failed_request_the_bare_code_8_is_a_stockout() -> None:
     ],
 )
 def test_what_holds_for_a_region_says_so(text: str, said: str) -> None:
-    """The circuits of `domain/capacity.py` read it there."""
+    """The circuits of `domain/placement/circuits.py` read it there."""
     assert explained(text, of_call("UNKNOWN", text), "us-central2-b") == said

@@ -18,10 +18,10 @@ import pytest
 from tests.contracts.ssh_slices import slice_at
 from tests.contracts.strange_server import StrangeServer
 from tests.emulator.farm_rig import FarmProcess, alive, until
-from tpujob.adapters.ssh import SshHosts
-from tpujob.adapters.ssh_session import open_session
+from tpujob.adapters.ssh.hosts import SshHosts
+from tpujob.adapters.ssh.session import open_session
+from tpujob.api.shapes import HostAccess
 from tpujob.errors import HostKeyChanged, TpujobError, Transient
-from tpujob.shapes import HostAccess
 
 AGENT = Path(__file__).parent / "fake_agent.py"
 MIB = 1024 * 1024
@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 #: a process that opens a session on its own streams, and says how much memory it grew by
 CLIENT = """
 import json, resource, sys
-from tpujob.adapters.ssh_session import open_session
+from tpujob.adapters.ssh.session import open_session
 import fabric, paramiko
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = peak()

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.stores import ADAPTERS, DAMAGE, a_job, an_event, count_up
+from tpujob.domain.failures.host_reputation import HALF_LIFE, REASONS
 from tpujob.domain.model import Job, Slice, State, Suspect, Wish
-from tpujob.domain.suspects import HALF_LIFE, REASONS
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import Store
 

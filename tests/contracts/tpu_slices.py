@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.emulator.tpu_rig import ZONE, Cloud, until
 from tpujob.domain.model import Slice
-from tpujob.domain.seen import Absent, Present, SliceSeen, SliceState
-from tpujob.emulator import drills
-from tpujob.emulator.faults import CallFault
+from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState
+from tpujob.emulator.faults import drills
+from tpujob.emulator.tpu.refusals import CallFault
 from tpujob.ports import Slices
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIexample tpujob"

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.domain.test_decide import NOW, job_in
-from tpujob.domain.absence import AGREES_FOR, SECOND_LOOK
 from tpujob.domain.actions import CreateSlice, DeleteSlice, StopProgram
-from tpujob.domain.decide import decide
+from tpujob.domain.decide.dispatch import decide
+from tpujob.domain.decide.releasing import AGREES_FOR, SECOND_LOOK
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import EventKind, Job, Role, State
-from tpujob.domain.seen import Absent, Present, Seen, SliceSeen, SliceState, Unknown
+from tpujob.domain.observations import Absent, Present, Seen, SliceSeen, SliceState, Unknown
 
 NAME = "tj-000001-1"
 K = EventKind

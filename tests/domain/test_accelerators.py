@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.domain import accelerators
+from tpujob.domain.hardware import accelerators
 from tpujob.errors import BadSpec
 
 TABLE = Path(__file__).with_name("accelerator_table.csv")
@@ -91,7 +91,7 @@ def test_zones_of_a_generation_and_of_a_type() -> None:
 
 def test_loading_the_table_imports_nothing_heavy() -> None:
     code = (
-        "import sys, tpujob.domain.accelerators; print(*sorted({m.split('.')[0] for m in sys.modules} "
+        "import sys, tpujob.domain.hardware.accelerators; print(*sorted({m.split('.')[0] for m in sys.modules} "
         "& {'pydantic', 'yaml', 'google', 'jax', 'fabric', 'fastapi', 'rich', 'typer'}))"
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

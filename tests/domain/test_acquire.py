@@ -9,12 +9,20 @@ import pytest
 
 from tests.domain.test_capacity import V6E, A, B, request
 from tests.domain.test_decide import ENDPOINTS, NOW, job_in
-from tpujob.domain.acquire import CREATE_DEADLINE, QUEUE_PATIENCE, QUEUED_LONG
 from tpujob.domain.actions import CreateSlice, Decision, DeleteSlice, StartProgram
-from tpujob.domain.decide import decide
+from tpujob.domain.decide.acquire import CREATE_DEADLINE, QUEUE_PATIENCE, QUEUED_LONG
+from tpujob.domain.decide.dispatch import decide
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, EventKind, Job, Role, State, Wish
-from tpujob.domain.seen import Absent, Circuit, Present, Seen, SliceSeen, SliceState, Unknown
+from tpujob.domain.observations import (
+    Absent,
+    Circuit,
+    Present,
+    Seen,
+    SliceSeen,
+    SliceState,
+    Unknown,
+)
 
 NAME = "tj-000001-1"
 READY = Present(SliceState.READY, ENDPOINTS)

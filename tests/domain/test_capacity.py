@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.domain.test_decide import NOW, job_in
-from tpujob.domain import capacity
-from tpujob.domain.capacity import PROBE
 from tpujob.domain.model import Cause, Job, Slice, State
-from tpujob.domain.placement import Option
-from tpujob.domain.seen import Circuit
-from tpujob.domain.spec import dump, parse
+from tpujob.domain.observations import Circuit
+from tpujob.domain.placement import circuits as capacity
+from tpujob.domain.placement.circuits import PROBE
+from tpujob.domain.placement.offers import Option
+from tpujob.domain.spec.jobspec import dump, parse
 
 B = Option("v6e-8", "us-east5-b", "spot", "rt", 1.0)
 A = Option("v6e-8", "us-east5-a", "spot", "rt", 1.0)

@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from tpujob.domain import accelerators
-from tpujob.domain.checkup import access, machine, network, places
-from tpujob.domain.checkup.access import Database, Identity, NoIdentity, Project
-from tpujob.domain.checkup.machine import Laptop, Software
-from tpujob.domain.checkup.network import Network, Rule, Subnetwork
-from tpujob.domain.checkup.places import Addresses, Bucket
-from tpujob.domain.checkup.words import (
+from tpujob.doctor import access, machine, network, places
+from tpujob.doctor.access import Database, Identity, NoIdentity, Project
+from tpujob.doctor.findings import (
     Finding,
     Grant,
     NotSeen,
@@ -25,7 +21,11 @@ from tpujob.domain.checkup.words import (
     warn,
     worst,
 )
-from tpujob.domain.quota import Kind, Limit
+from tpujob.doctor.machine import Laptop, Software
+from tpujob.doctor.network import Network, Rule, Subnetwork
+from tpujob.doctor.places import Addresses, Bucket
+from tpujob.doctor.quota import Kind, Limit
+from tpujob.domain.hardware import accelerators
 from tpujob.errors import BackendGone, Refused, Transient, Unauthorized
 
 ZONE, REGION = "us-central2-b", "us-central2"

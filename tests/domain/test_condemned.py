@@ -10,9 +10,9 @@ import pytest
 from tests.domain.test_decide import NOW, job_in
 from tests.domain.test_decide_recovery import with_condemned
 from tpujob.domain.actions import DeleteSlice, StopProgram
-from tpujob.domain.condemned import MOST, QUEUED, STOP_PATIENCE, give_back
+from tpujob.domain.decide.condemned import MOST, QUEUED, STOP_PATIENCE, give_back
 from tpujob.domain.model import Job, State, Wish
-from tpujob.domain.seen import Absent, Present, Seen, SliceSeen, SliceState, Unknown
+from tpujob.domain.observations import Absent, Present, Seen, SliceSeen, SliceState, Unknown
 
 BAD, GRACE = "tj-000001-1", 30.0
 THERE = Present(SliceState.READY)

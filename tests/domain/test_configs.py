@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.domain import placement
-from tpujob.domain.spec import WORKLOADS, read
+from tpujob.domain.placement import offers
+from tpujob.domain.spec.jobspec import WORKLOADS, read
 
 FOLDER = Path(__file__).parents[2] / "configs"
 CONFIGS = sorted(FOLDER.rglob("*.yaml"))
@@ -32,7 +32,7 @@ def test_there_is_one_for_each_workload_and_one_for_any_command() -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=name)
 def test_it_loads_and_resolves(path: Path) -> None:
     spec = read(path)
-    assert placement.options(spec)
+    assert offers.options(spec)
     if spec.code is not None:
         assert (path.parent / spec.code).is_dir()
 
@@ -45,7 +45,7 @@ def test_its_comments_hold_what_a_reader_needs(path: Path) -> None:
     assert (path.parent / editor[1]).resolve() == FOLDER / "jobspec.schema.json"
     for word in ("# Costs:", "# Takes:", "# Expect:"):
         assert word in text
-    usd = placement.options(read(path))[0].usd_per_hour
+    usd = offers.options(read(path))[0].usd_per_hour
     assert f"{usd:.2f} $/h" in text, "the price in the comment is not the table's"
 
 

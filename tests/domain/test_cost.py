@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tpujob.domain import accelerators, cost
-from tpujob.domain.cost import job_cost, slice_cost, usd_per_hour
+from tpujob.domain.hardware import accelerators, prices
+from tpujob.domain.hardware.prices import job_cost, slice_cost, usd_per_hour
 from tpujob.domain.model import Slice
 from tpujob.errors import BadSpec
 
@@ -42,7 +42,7 @@ SLICE = Slice(
         ("v6e-1", "nowhere-1-a", "spot", None),
     ],
 )
-def test_price_per_hour(type: str, zone: str, pricing: cost.Pricing, usd: float | None) -> None:
+def test_price_per_hour(type: str, zone: str, pricing: prices.Pricing, usd: float | None) -> None:
     assert usd_per_hour(type, zone, pricing) == usd
 
 

@@ -18,7 +18,7 @@ from tpujob.domain.actions import (
     StopProgram,
     WipeJob,
 )
-from tpujob.domain.decide import decide, follow_up
+from tpujob.domain.decide.dispatch import decide, follow_up
 from tpujob.domain.lifecycle import TABLE, IllegalEvent, apply, event
 from tpujob.domain.model import (
     Attempt,
@@ -32,8 +32,8 @@ from tpujob.domain.model import (
     State,
     Wish,
 )
-from tpujob.domain.seen import Absent, Present, Report, Seen, SliceSeen, SliceState, Unknown
-from tpujob.domain.spec import dump, parse
+from tpujob.domain.observations import Absent, Present, Report, Seen, SliceSeen, SliceState, Unknown
+from tpujob.domain.spec.jobspec import dump, parse
 
 NOW = 10_000.0
 SPEC = dump(parse({"name": "x", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}))
@@ -201,7 +201,7 @@ def test_every_state_can_be_reached_and_left_and_every_event_is_used() -> None:
 
 
 def test_progress_is_that_of_the_host_furthest_behind() -> None:
-    from tpujob.domain.endings import best_progress
+    from tpujob.domain.decide.attempt_end import best_progress
 
     ahead = report(0, progress=Progress(step=12, metrics={"test_accuracy": 0.5}))
     behind = report(1, progress=Progress(step=10, loss=0.25))

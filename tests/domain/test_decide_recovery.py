@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.domain.test_decide import ENDPOINTS, NOW, SLICES, job_in, report
-from tpujob.domain import capacity, invariants
+from tpujob.domain import invariants
 from tpujob.domain.actions import CreateSlice, DeleteSlice, Done, StartProgram, StopProgram
-from tpujob.domain.decide import decide, follow_up
+from tpujob.domain.decide.dispatch import decide, follow_up
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Job, Outcome, Role, Slice, State, Verdict, Wish
-from tpujob.domain.seen import (
+from tpujob.domain.observations import (
     Absent,
     Circuit,
     Present,
@@ -26,6 +26,7 @@ from tpujob.domain.seen import (
     SliceState,
     Unknown,
 )
+from tpujob.domain.placement import circuits as capacity
 
 AGES = (10.0, 3600.0)
 BAD = {"role": Role.CONDEMNED, "delete_reason": "wrong numbers"}

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from tests.contracts.stores import a_job
-from tpujob.domain import difference
-from tpujob.domain.difference import Change, FileChange
 from tpujob.domain.model import State
+from tpujob.service import difference
+from tpujob.service.difference import Change, FileChange
 
 
 def archive(*files: tuple[str, bytes | str], programs: tuple[str, ...] = ()) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.domain.test_triage import end, host
-from tpujob.domain import triage
+from tpujob.domain.failures import triage
 from tpujob.domain.model import Cause, Progress
-from tpujob.domain.seen import Report
+from tpujob.domain.observations import Report
 
 
 def test_hosts_get_time_to_end_by_themselves_after_the_first_that_failed() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from tests.domain.test_capacity import V6E, A, B, request
 from tests.domain.test_decide import NOW, job_in, report
-from tpujob.domain import endings
+from tpujob.domain.decide import attempt_end
+from tpujob.domain.failures.triage import End
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, EventKind, Job, Outcome, Progress, State, Wish
-from tpujob.domain.seen import Circuit, Report
-from tpujob.domain.triage import End
+from tpujob.domain.observations import Circuit, Report
 
 BROKE = End(Outcome.FAILED, Cause.CRASH, 1, "host 1: exit code 1")
 BAD = End(Outcome.INTERRUPTED, Cause.BAD_HOST, 1, "host 1: a device made it")
@@ -43,7 +43,7 @@ def test_a_slice_that_is_about_to_go_is_neither_used_again_nor_kept(
     end: End, reports: tuple[Report, ...], kind: EventKind
 ) -> None:
     job = job_in(State.RUNNING)
-    happened = endings.end_attempt(job, end, reports, NOW)
+    happened = attempt_end.end_attempt(job, end, reports, NOW)
     assert happened.kind is kind
     after = apply(job, happened)
     assert after.attempts[0].cause is end.cause
@@ -55,24 +55,26 @@ def test_a_slice_that_is_about_to_go_is_neither_used_again_nor_kept(
 def test_the_machines_below_the_hosts_are_kept_by_host_where_any_is_known() -> None:
     job = job_in(State.RUNNING)
     known = (report(1, physical="rack-b"),)
-    assert apply(job, endings.end_attempt(job, BAD, known, NOW)).attempts[0].physical == (
+    assert apply(job, attempt_end.end_attempt(job, BAD, known, NOW)).attempts[0].physical == (
         "",
         "rack-b",
     )
-    assert apply(job, endings.end_attempt(job, BAD, ALIVE, NOW)).attempts[0].physical == ()
+    assert apply(job, attempt_end.end_attempt(job, BAD, ALIVE, NOW)).attempts[0].physical == ()
 
 
 def test_how_far_an_attempt_had_come_is_what_its_hosts_said_last() -> None:
     job = job_in(State.RUNNING)
     job = replace(job, attempts=(replace(job.attempts[0], progress=at(5)),))
     said = (report(0, progress=at(9)), report(1, progress=at(8)))
-    assert apply(job, endings.end_attempt(job, BROKE, said, NOW)).attempts[0].progress == at(8)
-    assert apply(job, endings.end_attempt(job, BROKE, (), NOW)).attempts[0].progress == at(5)
+    assert apply(job, attempt_end.end_attempt(job, BROKE, said, NOW)).attempts[0].progress == at(8)
+    assert apply(job, attempt_end.end_attempt(job, BROKE, (), NOW)).attempts[0].progress == at(5)
 
 
 def test_what_a_budget_has_left_is_said() -> None:
     def said(**spent: int) -> str:
-        return endings.end_attempt(replace(job_in(State.RUNNING), spent=spent), BROKE, (), NOW).text
+        return attempt_end.end_attempt(
+            replace(job_in(State.RUNNING), spent=spent), BROKE, (), NOW
+        ).text
 
     assert said().startswith(
         "attempt 1 ended, CRASH: host 1: exit code 1; starting again on the same"
@@ -86,7 +88,7 @@ def test_a_job_is_as_far_as_the_host_that_is_furthest_behind() -> None:
     first = at(9, steps=100, loss=0.5, phase="train", resumed_from=3, metrics={"mfu": 0.4})
     second = at(7, steps=100, loss=0.7, phase="save", checkpoint=6)
     told = (report(1, progress=second), report(0, progress=first), report(2, progress=at(None)))
-    assert endings.best_progress(told) == Progress(
+    assert attempt_end.best_progress(told) == Progress(
         step=7,
         steps=100,
         loss=0.7,
@@ -95,13 +97,13 @@ def test_a_job_is_as_far_as_the_host_that_is_furthest_behind() -> None:
         resumed_from=3,
         metrics={"mfu": 0.4},
     )
-    assert endings.best_progress(()) == Progress()
+    assert attempt_end.best_progress(()) == Progress()
     silent = (report(0, progress=at(None, phase="compile", checkpoint=5)), report(1))
-    assert endings.best_progress(silent) == at(None, phase="compile", checkpoint=5)
+    assert attempt_end.best_progress(silent) == at(None, phase="compile", checkpoint=5)
     alone = (report(0), report(1, progress=at(4, resumed_from=2, checkpoint=2)))
-    assert endings.best_progress(alone) == at(4, resumed_from=2, checkpoint=2)
+    assert attempt_end.best_progress(alone) == at(4, resumed_from=2, checkpoint=2)
     two = (report(0, progress=at(8, checkpoint=8)), report(1, progress=at(8, checkpoint=4)))
-    assert endings.best_progress(two).checkpoint == 8, "one host often saves for all"
+    assert attempt_end.best_progress(two).checkpoint == 8, "one host often saves for all"
 
 
 # A request -----------------------------------------------------------------------------------------------------------
@@ -111,7 +113,7 @@ def refused(cause: Cause, **changes: Any) -> Job:
     """A job that asked in the first of two zones and came to nothing."""
     here = replace(request(B, None, NOW - 60), gone_at=None)
     job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(here,), **changes)
-    return apply(job, endings.give_up_slice(job, cause, "the cloud's own words", NOW))
+    return apply(job, attempt_end.give_up_slice(job, cause, "the cloud's own words", NOW))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,9 @@ def test_what_no_zone_will_ever_give_ends_the_job() -> None:
     elsewhere = request(A, Cause.PERMISSION, NOW - 90)
     here = replace(request(B, None, NOW - 60, 2), gone_at=None)
     job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(elsewhere, here))
-    assert apply(job, endings.give_up_slice(job, Cause.PERMISSION, "x", NOW)).then is State.FAILED
+    assert (
+        apply(job, attempt_end.give_up_slice(job, Cause.PERMISSION, "x", NOW)).then is State.FAILED
+    )
 
 
 # A hold --------------------------------------------------------------------------------------------------------------
@@ -149,18 +153,20 @@ def test_what_no_zone_will_ever_give_ends_the_job() -> None:
 def test_a_held_slice_says_what_it_costs_where_that_is_known(usd: float | None, said: str) -> None:
     job = job_in(State.HOLDING)
     job = replace(job, slices=(replace(job.slices[0], usd_per_hour=usd),))
-    assert endings.held_text(job) == f"stopped; tj-000001-1 is held{said} until the hold runs out"
+    assert (
+        attempt_end.held_text(job) == f"stopped; tj-000001-1 is held{said} until the hold runs out"
+    )
 
 
 def test_a_hold_keeps_how_far_the_program_had_come() -> None:
     job = job_in(State.RUNNING)
     reports = (report(0, progress=at(9)), report(1, progress=at(9)))
-    held = apply(job, endings.hold(job, NOW, reports))
+    held = apply(job, attempt_end.hold(job, NOW, reports))
     assert (held.state, held.hold_until, held.stopped) == (State.HOLDING, NOW + 900, False)
     assert (held.attempts[0].progress.step, held.attempts[0].cause) == (9, Cause.CANCELLED)
     kept = replace(job.attempts[0], progress=at(5))
     unheard = replace(job, attempts=(kept,))
-    assert apply(unheard, endings.hold(unheard, NOW, ())).attempts[0].progress.step == 5
+    assert apply(unheard, attempt_end.hold(unheard, NOW, ())).attempts[0].progress.step == 5
 
 
 # The way out ---------------------------------------------------------------------------------------------------------
@@ -187,7 +193,7 @@ def test_a_released_job_arrives_where_it_was_going_unless_its_user_changed_it(
     then: State, wish: Wish, state: State
 ) -> None:
     job = leaving(then, Cause.CANCELLED if then is State.CANCELLED else Cause.CRASH, wish)
-    arrived = apply(job, endings.arrive(job, {}, NOW))
+    arrived = apply(job, attempt_end.arrive(job, {}, NOW))
     assert arrived.state is state
     if state in (State.FAILED, State.SUCCEEDED):
         assert arrived.message == "why"
@@ -196,7 +202,7 @@ def test_a_released_job_arrives_where_it_was_going_unless_its_user_changed_it(
 @pytest.mark.parametrize(("spent", "plain"), [(1, 1.0), (3, 4.0), (9, 60.0)])
 def test_the_wait_doubles_with_each_that_was_spent(spent: int, plain: float) -> None:
     job = leaving(State.QUEUED, Cause.PREEMPTED, spent={"preemptions": spent})
-    happened = endings.arrive(job, {}, NOW)
+    happened = attempt_end.arrive(job, {}, NOW)
     assert 0.75 * plain <= happened.data["delay"] <= 1.25 * plain
     assert happened.text.endswith("s, then asking for another slice (after PREEMPTED)")
     assert apply(job, happened).wake == NOW + happened.data["delay"]
@@ -207,6 +213,8 @@ def test_after_a_refusal_the_wait_is_for_the_first_offer_to_open() -> None:
     job = replace(leaving(State.QUEUED, Cause.STOCKOUT), spec=V6E, slices=(tried,))
     full = Circuit(Cause.STOCKOUT, 5, NOW - 900, NOW + 300, NOW)
     b, a = "us-east5-b/v6e-8/spot", "us-east5-a/v6e-8/spot"
-    assert endings.arrive(job, {b: full}, NOW).data["delay"] == 1.0, "the other zone may be asked"
+    assert attempt_end.arrive(job, {b: full}, NOW).data["delay"] == 1.0, (
+        "the other zone may be asked"
+    )
     both = {b: full, a: replace(full, until=NOW + 40)}
-    assert endings.arrive(job, both, NOW).data["delay"] == 40.0
+    assert attempt_end.arrive(job, both, NOW).data["delay"] == 40.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tpujob import context
-from tpujob.domain import grants
+from tpujob.config import context
+from tpujob.doctor import grants
 from tpujob.errors import BadRequest
 
 LETTER = """

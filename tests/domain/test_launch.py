@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tpujob.domain import launch
+from tpujob.domain.host import plan as launch
 from tpujob.domain.model import Attempt, Cause, Endpoint, Job, Slice, State, Wish
-from tpujob.domain.spec import dump, parse
+from tpujob.domain.spec.jobspec import dump, parse
 from workloads.contract import Context
 
 TPU = {"type": "v4-16", "zones": ["us-central2-b"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.domain.test_decide import NOW, job_in
-from tpujob.domain import nonfinite, suspects
+from tpujob.domain.failures import host_reputation, nonfinite
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, State, Suspect, Verdict
 
 
@@ -69,7 +69,7 @@ def test_a_machine_that_a_replay_names_is_accused_alone() -> None:
         job(attempt(1, "a", "b", cause=Cause.BAD_HOST, host=0, verdict=verdict)), ()
     )
     assert [(f.physicals, f.weight, f.op_id) for f in found] == [
-        (("b",), suspects.NAMED, "000001:1")
+        (("b",), host_reputation.NAMED, "000001:1")
     ]
     assert "device 2 of host 1" in found[0].reason
 
@@ -92,7 +92,7 @@ def test_who_comes_past_the_step_on_other_hardware_accuses_the_machines_before()
     assert nonfinite.accusations(now(41), ("b", "c")) == [], "the same hardware"
     (found,) = nonfinite.accusations(now(41), ("c", "d"))
     assert found.physicals == ("a", "b")
-    assert found.weight == suspects.ONE_OF_SEVERAL
+    assert found.weight == host_reputation.ONE_OF_SEVERAL
 
 
 def test_the_machines_of_an_attempt_that_has_ended_are_those_of_its_record() -> None:
@@ -119,7 +119,7 @@ def test_without_steps_only_a_success_elsewhere_accuses() -> None:
     assert nonfinite.accusations(job(attempt(1, "a"), newest), ("c",)) == []
     done = replace(newest, outcome=Outcome.SUCCEEDED)
     (found,) = nonfinite.accusations(job(attempt(1, "a"), done), ("c",))
-    assert (found.physicals, found.weight) == (("a",), suspects.NAMED)
+    assert (found.physicals, found.weight) == (("a",), host_reputation.NAMED)
 
 
 def test_machines_that_nobody_can_name_are_not_accused() -> None:
@@ -127,16 +127,24 @@ def test_machines_that_nobody_can_name_are_not_accused() -> None:
 
 
 def test_a_suspicion_fades_and_a_persons_word_does_not() -> None:
-    fresh = suspects.accused(Suspect("a", "z", 0.0, 0.0), suspects.NAMED, "job 1", NOW)
-    assert suspects.refused(fresh, NOW)
-    assert suspects.score(fresh, NOW + suspects.HALF_LIFE) == suspects.NAMED / 2
-    assert not suspects.refused(fresh, NOW + 3 * suspects.HALF_LIFE)
-    assert suspects.avoided([fresh, replace(fresh, physical="b", pinned="good")], NOW) == ["a"]
-    assert suspects.refused(replace(fresh, pinned="bad"), NOW + 100 * suspects.HALF_LIFE)
+    fresh = host_reputation.accused(
+        Suspect("a", "z", 0.0, 0.0), host_reputation.NAMED, "job 1", NOW
+    )
+    assert host_reputation.refused(fresh, NOW)
+    assert (
+        host_reputation.score(fresh, NOW + host_reputation.HALF_LIFE) == host_reputation.NAMED / 2
+    )
+    assert not host_reputation.refused(fresh, NOW + 3 * host_reputation.HALF_LIFE)
+    assert host_reputation.avoided([fresh, replace(fresh, physical="b", pinned="good")], NOW) == [
+        "a"
+    ]
+    assert host_reputation.refused(
+        replace(fresh, pinned="bad"), NOW + 100 * host_reputation.HALF_LIFE
+    )
 
 
 def test_a_second_accusation_adds_to_what_is_left_of_the_first() -> None:
-    first = suspects.accused(Suspect("a", "z", 0.0, 0.0), 1.0, "one", NOW)
-    second = suspects.accused(first, 1.0, "two", NOW + suspects.HALF_LIFE)
+    first = host_reputation.accused(Suspect("a", "z", 0.0, 0.0), 1.0, "one", NOW)
+    second = host_reputation.accused(first, 1.0, "two", NOW + host_reputation.HALF_LIFE)
     assert second.score == 1.5
     assert second.reasons == ("one", "two")

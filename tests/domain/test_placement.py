@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tpujob.domain import accelerators
-from tpujob.domain.placement import Option, options, region_of
-from tpujob.domain.spec import JobSpec, parse
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.placement.offers import Option, options, region_of
+from tpujob.domain.spec.jobspec import JobSpec, parse
 from tpujob.errors import BadSpec
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tpujob.domain.checkup.words import Grant
-from tpujob.domain.quota import (
+from tpujob.doctor.findings import Grant
+from tpujob.doctor.quota import (
     ONE_HOST,
     Allowance,
     Held,

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.domain.test_decide import NOW, job_in
-from tpujob.domain import endings, retry
+from tpujob.domain.decide import attempt_end
+from tpujob.domain.failures import retry
+from tpujob.domain.failures.triage import End
 from tpujob.domain.model import Attempt, Cause, EventKind, Job, Outcome, State
-from tpujob.domain.triage import End
 
 SILENT = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, 0, "host 0 has not reported for 6 min")
 
@@ -28,7 +29,7 @@ def running(*before: Attempt, for_seconds: float = 400.0) -> Job:
 
 def test_the_fourth_slice_in_a_row_whose_hosts_die_at_once_is_the_last() -> None:
     job = running(lost(1, 400), lost(2, 500), lost(3, 600))
-    happened = endings.end_attempt(job, SILENT, (), NOW)
+    happened = attempt_end.end_attempt(job, SILENT, (), NOW)
     assert (happened.kind, happened.data["then"]) == (EventKind.ATTEMPT_ENDED, State.FAILED)
     assert "the program may be what kills them; `tpujob resume` tries again" in happened.text
 
@@ -46,4 +47,4 @@ def test_the_fourth_slice_in_a_row_whose_hosts_die_at_once_is_the_last() -> None
 )
 def test_hosts_that_die_otherwise_are_bad_luck(job: Job) -> None:
     assert retry.kills_hosts(job, NOW) == ""
-    assert endings.end_attempt(job, SILENT, (), NOW).data["then"] == State.QUEUED
+    assert attempt_end.end_attempt(job, SILENT, (), NOW).data["then"] == State.QUEUED

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tpujob.domain import cost
-from tpujob.domain.placement import options
-from tpujob.domain.site import EVERYWHERE, Site, check_location, home_region, settled
-from tpujob.domain.spec import JobSpec, parse
+from tpujob.domain.hardware import prices
+from tpujob.domain.placement.offers import options
+from tpujob.domain.placement.site import EVERYWHERE, Site, check_location, home_region, settled
+from tpujob.domain.spec.jobspec import JobSpec, parse
 from tpujob.errors import BadSpec
 
 ZONES = ("europe-west4-a", "us-central2-b", "us-east5-a", "europe-west4-b")
@@ -136,4 +136,4 @@ def test_where_a_bucket_really_lies_counts() -> None:
     ],
 )
 def test_the_price_of_traffic(location: str, region: str, usd: float) -> None:
-    assert cost.usd_per_gib(location, region) == usd
+    assert prices.usd_per_gib(location, region) == usd

@@ -11,8 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpujob.domain import accelerators, specfields
-from tpujob.domain.spec import WORKLOADS, JobSpec, Recovery, Run, Tpu, dump, load, parse, schema
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.spec import fields
+from tpujob.domain.spec.jobspec import (
+    WORKLOADS,
+    JobSpec,
+    Recovery,
+    Run,
+    Tpu,
+    dump,
+    load,
+    parse,
+    schema,
+)
 from tpujob.errors import BadSpec
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +111,7 @@ def test_every_key_is_understood() -> None:
 
 @given(st.integers(0, 7 * 86400))
 def test_times_survive_their_text(seconds: int) -> None:
-    assert specfields.seconds(specfields.time_text(seconds)) == seconds
+    assert fields.seconds(fields.time_text(seconds)) == seconds
 
 
 def _jobs() -> st.SearchStrategy[dict[str, Any]]:
@@ -122,7 +133,7 @@ def _jobs() -> st.SearchStrategy[dict[str, Any]]:
                 }
             ),
         },
-        optional={"hold": st.integers(0, 7 * 86400).map(specfields.time_text)},
+        optional={"hold": st.integers(0, 7 * 86400).map(fields.time_text)},
     )
 
 

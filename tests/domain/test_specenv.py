@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.domain.test_launch import a_job
-from tpujob.cli.answers import plan_page
-from tpujob.domain import environment, launch
-from tpujob.domain.spec import dump, load, parse
+from tpujob.cli.render.answers import plan_page
+from tpujob.domain.host import environment
+from tpujob.domain.host import plan as launch
+from tpujob.domain.spec.jobspec import dump, load, parse
 from tpujob.errors import BadSpec
 
 PLAIN = "name: a\ntpu: {type: v4-16}\nrun: {command: x}\n"

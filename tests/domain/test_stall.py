@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpujob.domain import stall
+from tpujob.domain.failures import stall
 from tpujob.domain.model import Cause, Outcome, Progress
-from tpujob.domain.seen import Report, Silence
+from tpujob.domain.observations import Report, Silence
 
 STALL = 900.0
 
@@ -75,9 +75,9 @@ def test_the_host_at_an_earlier_step_is_the_odd_one() -> None:
 
 
 def test_the_host_whose_stack_differs_is_the_odd_one_and_shown_first() -> None:
-    waits = ("psum (collective.py:31)", "train (loop.py:80)")
+    waits = ("psum (collective.py:31)", "train (engine/loop.py:80)")
     reports = [replace(running(h, 1000), evidence=waits) for h in range(4)]
-    reports[2] = replace(reports[2], evidence=("read (data.py:9)", "train (loop.py:80)"))
+    reports[2] = replace(reports[2], evidence=("read (data.py:9)", "train (engine/loop.py:80)"))
     end = stall.hung(STALL, tuple(reports))
     assert end is not None
     assert end.host == 2
@@ -95,7 +95,7 @@ def test_no_stack_is_the_odd_one_of_two_or_where_all_differ() -> None:
     stacks = (
         "read (data.py:9)",
         "psum (collective.py:31)",
-        "save (loop.py:80)",
+        "save (engine/loop.py:80)",
         "read (data.py:9)",
     )
     reports = [replace(running(h, 1000), evidence=(line,)) for h, line in enumerate(stacks)]

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tpujob.agent import evidence as agent
-from tpujob.domain import triage
-from tpujob.domain.launch import read_evidence
+from tpujob.agent.ship import evidence as agent
+from tpujob.domain.failures import triage
+from tpujob.domain.host.plan import read_evidence
 from tpujob.domain.model import Cause, Outcome, Progress, Verdict
-from tpujob.domain.seen import Report
+from tpujob.domain.observations import Report
 
 ERROR = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
 ECHO = "UNAVAILABLE: PollForError: the following tasks are unhealthy (stopped sending heartbeats)"

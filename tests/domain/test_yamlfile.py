@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpujob.domain import spec, yamlfile
+from tpujob.domain.spec import jobspec, yaml
 from tpujob.errors import BadSpec
 
 
 def refusal(text: str) -> str:
     with pytest.raises(BadSpec) as error:
-        yamlfile.load(text, "job.yaml")
+        yaml.load(text, "job.yaml")
     return error.value.message
 
 
@@ -71,12 +71,12 @@ def test_what_is_no_job_file_gets_one_clear_error(text: str, says: str) -> None:
 
 def test_a_pattern_in_double_quotes_is_told_of_single_ones() -> None:
     with pytest.raises(BadSpec, match=r"x\.yaml:1: not valid YAML") as told:
-        yamlfile.load('watch: {progress: "step (\\d+)"}', source="x.yaml")
+        yaml.load('watch: {progress: "step (\\d+)"}', source="x.yaml")
     assert "single quotes" in told.value.hint
 
 
 def test_keys_and_values_have_their_lines() -> None:
-    document = yamlfile.load("a:\n  b: [1,\n    2]\n\n  c: &x {d: 1}\ne: *x\n", "job.yaml")
+    document = yaml.load("a:\n  b: [1,\n    2]\n\n  c: &x {d: 1}\ne: *x\n", "job.yaml")
     assert document.data == {"a": {"b": [1, 2], "c": {"d": 1}}, "e": {"d": 1}}
     assert document.line(("a", "b")) == 2
     assert document.line(("a", "b", 1)) == 3
@@ -108,15 +108,15 @@ def test_keys_and_values_have_their_lines() -> None:
     ],
 )
 def test_plain_scalars_follow_yaml_1_2(text: str, value: object) -> None:
-    got = yamlfile.load(f"a: {text}", "job.yaml").data["a"]
+    got = yaml.load(f"a: {text}", "job.yaml").data["a"]
     assert (got, type(got)) == (value, type(value))
-    quoted = yamlfile.load(f"a: '{text}'", "job.yaml").data["a"]
+    quoted = yaml.load(f"a: '{text}'", "job.yaml").data["a"]
     assert quoted == text
 
 
 def test_a_tab_inside_a_block_of_text_is_the_users_own() -> None:
     text = "a: |\n  cat <<-EOF\n  \tindented\n  EOF\n"
-    assert yamlfile.load(text, "job.yaml").data["a"] == "cat <<-EOF\n\tindented\nEOF\n"
+    assert yaml.load(text, "job.yaml").data["a"] == "cat <<-EOF\n\tindented\nEOF\n"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -135,26 +135,26 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (latin / "below-a-file.yaml", "cannot be read: "),
     ]:
         with pytest.raises(BadSpec) as error:
-            spec.read(path)
+            jobspec.read(path)
         assert says in error.value.message
     if os.geteuid() != 0:  # root reads everything
         latin.chmod(0)
         with pytest.raises(BadSpec, match="cannot be read: Permission denied"):
-            spec.read(latin)
+            jobspec.read(latin)
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_tolerated(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_bytes(b"\xef\xbb\xbfname: a\r\ntpu: {type: v4-8}\r\nrun: {command: x}\r\n")
-    assert spec.read(path).name == "a"
-    assert spec.load("\ufeffname: a\ntpu: {type: v4-8}\nrun: {command: x}\n", "x").name == "a"
+    assert jobspec.read(path).name == "a"
+    assert jobspec.load("\ufeffname: a\ntpu: {type: v4-8}\nrun: {command: x}\n", "x").name == "a"
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.text(alphabet=st.sampled_from("ab:-[]{}&*!|>'\"#?,% \n\t\\~@`0"), max_size=60))
 def test_any_text_is_read_or_refused_with_its_place(text: str) -> None:
     try:
-        document = yamlfile.load(text, "job.yaml")
+        document = yaml.load(text, "job.yaml")
     except BadSpec as error:
         refused = error.message
     else:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import paramiko
 
-from tpujob.adapters.ssh_keys import FileKeys, public_line
+from tpujob.adapters.ssh.keys import FileKeys, public_line
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tpujob.emulator.storage import StorageServer, start_storage
+from tpujob.emulator.storage.server import StorageServer, start_storage
 
 BUCKET = "test-bucket"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.emulator.world_rig import Model
-from tpujob.emulator import convert
 from tpujob.emulator.farm_client import FarmError, FarmGone, NoFarm
 from tpujob.emulator.farm_watch import FarmWatch
+from tpujob.emulator.tpu import convert
 
 
 class Farm(NoFarm):

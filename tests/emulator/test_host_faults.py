@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tpujob.emulator import host_faults
-from tpujob.emulator.records import ApiError
+from tpujob.emulator.tpu import host_faults
+from tpujob.emulator.tpu.records import ApiError
 
 
 @pytest.mark.parametrize(

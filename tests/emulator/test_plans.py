@@ -15,11 +15,12 @@ from typer.testing import CliRunner
 
 from tests.emulator.tpu_rig import Cloud, queued, queued_state, until
 from tests.emulator.world_rig import ZONE, Model
-from tpujob.cli import emulator as cli
-from tpujob.cli import emulator_options
-from tpujob.emulator import chaos, commands, control, schedule
+from tpujob.cli.commands.emulator import group as cli
+from tpujob.cli.commands.emulator import options
+from tpujob.emulator import commands, control
 from tpujob.emulator.client import EmulatorClient
-from tpujob.emulator.records import ApiError
+from tpujob.emulator.faults import chaos, schedule
+from tpujob.emulator.tpu.records import ApiError
 from tpujob.errors import BadRequest
 
 HOUR = 3600.0
@@ -220,7 +221,7 @@ def cloud() -> Iterator[Cloud]:
 @pytest.fixture
 def drill(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatorClient]:
     client = EmulatorClient(cloud.control().url, cloud.control().token)
-    monkeypatch.setattr(emulator_options, "client", lambda: client)
+    monkeypatch.setattr(options, "client", lambda: client)
     yield client
     client.end_plan()
 

@@ -17,7 +17,7 @@ from google.api_core import exceptions
 from google.cloud import storage
 
 from tests.emulator.storage_rig import BUCKET, ask, error_of, files_below, official, running
-from tpujob.emulator.storage import StorageServer, start_storage
+from tpujob.emulator.storage.server import StorageServer, start_storage
 from tpujob.errors import TpujobError
 
 

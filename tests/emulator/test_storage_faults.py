@@ -10,8 +10,8 @@ from google.cloud import storage
 from google.cloud.storage.bucket import Bucket
 
 from tests.emulator.storage_rig import BUCKET, ask, official
-from tpujob.emulator.storage import start_storage
-from tpujob.emulator.storage_faults import StorageFault, StorageFaults
+from tpujob.emulator.storage.faults import StorageFault, StorageFaults
+from tpujob.emulator.storage.server import start_storage
 
 
 @pytest.fixture(scope="module")

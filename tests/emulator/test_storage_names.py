@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.emulator.storage_rig import BUCKET, official, running
-from tpujob.emulator.storage_disk import Disk, successor
-from tpujob.emulator.storage_files import file_name
-from tpujob.emulator.storage_model import Conditions
+from tpujob.emulator.storage.disk import Disk, successor
+from tpujob.emulator.storage.files import file_name
+from tpujob.emulator.storage.model import Conditions
 
 HOSTILE = [
     "a", "a/b", "a/b/c", "a/", "a//", "/", "//", "/etc/passwd", "../../escape", "a/../../b", "./x", "x/.",

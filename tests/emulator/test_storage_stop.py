@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.emulator.storage import start_storage
+from tpujob.emulator.storage.server import start_storage
 
 #: connections that come before the server is stopped; more follow while it is
 BEFORE = 20

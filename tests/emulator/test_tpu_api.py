@@ -25,9 +25,9 @@ from tests.emulator.tpu_rig import (
     result,
     until,
 )
-from tpujob.emulator import drills
-from tpujob.emulator.names import id_of
-from tpujob.emulator.records import Latencies
+from tpujob.emulator.faults import drills
+from tpujob.emulator.tpu.names import id_of
+from tpujob.emulator.tpu.records import Latencies
 
 
 @pytest.fixture
@@ -373,7 +373,7 @@ def test_the_alpha_version_says_the_same_with_other_numbers(cloud: Cloud) -> Non
 def test_calls_fail_before_or_after_they_take_effect(
     cloud: Cloud, client: tpu_v2.TpuClient
 ) -> None:
-    from tpujob.emulator.faults import CallFault
+    from tpujob.emulator.tpu.refusals import CallFault
 
     for when, exists in (("pre", False), ("post", True)):
         with cloud.world.lock:

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.emulator.tpu_rig import PARENT, ZONE, Cloud, node, queued, queued_state, until
-from tpujob.cli import emulator as cli
-from tpujob.cli import emulator_options
+from tpujob.cli.commands.emulator import group as cli
+from tpujob.cli.commands.emulator import options
 from tpujob.emulator.client import EmulatorClient
 from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound, Unauthorized
 
@@ -123,7 +123,7 @@ def test_a_bad_body_gets_one_clear_answer(cloud: Cloud, body: bytes) -> None:
 
 @pytest.fixture
 def run(control: EmulatorClient, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(emulator_options, "client", lambda: control)
+    monkeypatch.setattr(options, "client", lambda: control)
 
     def call(*arguments: str) -> str:
         done = CliRunner().invoke(cli.app, list(arguments), catch_exceptions=False)
@@ -193,7 +193,7 @@ def test_status_of_a_request_without_hosts(cloud: Cloud, run: Run) -> None:
     ("text", "seconds"), [("45", 45), ("30s", 30), ("10m", 600), ("1.5h", 5400), ("2d", 172800)]
 )
 def test_durations(text: str, seconds: float) -> None:
-    assert emulator_options.duration(text) == seconds
+    assert options.duration(text) == seconds
 
 
 def test_a_duration_that_is_none_is_refused(run: Run) -> None:

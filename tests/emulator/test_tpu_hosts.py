@@ -15,9 +15,9 @@ import pytest
 from tests.emulator.farm_rig import FarmProcess
 from tests.emulator.storage_rig import ask
 from tests.emulator.tpu_rig import QUICK, ZONE, Cloud, node_state, queued, until
-from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.model import Slice
-from tpujob.domain.seen import Absent, Present, SliceState
+from tpujob.domain.observations import Absent, Present, SliceState
 from tpujob.emulator.client import EmulatorClient
 from tpujob.emulator.farm_client import FarmClient
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.emulator.world_rig import SPEC, ZONE, Model
-from tpujob.emulator import drills, host_drills, nodes, queue
-from tpujob.emulator.records import ApiError, BringUp, Disturb, TakeDown
+from tpujob.emulator.faults import drills, host_drills
+from tpujob.emulator.tpu import nodes, queue
+from tpujob.emulator.tpu.records import ApiError, BringUp, Disturb, TakeDown
 
 
 def test_a_slice_from_request_to_deletion() -> None:

@@ -14,9 +14,9 @@ from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport a
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
 from tpujob.emulator.farm_client import Farm, NoFarm
-from tpujob.emulator.records import Latencies
-from tpujob.emulator.serve import TpuServer
-from tpujob.emulator.world import World
+from tpujob.emulator.tpu.records import Latencies
+from tpujob.emulator.tpu.server import TpuServer
+from tpujob.emulator.tpu.world import World
 
 PROJECT = "p"
 ZONE = "us-central2-b"

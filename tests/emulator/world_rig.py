@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tpujob.emulator import mishaps, nodes, queue
 from tpujob.emulator.farm_client import NoFarm
-from tpujob.emulator.records import BringUp, Effect, Latencies, NodeSpec, SwitchOn, TakeDown
-from tpujob.emulator.world import World
+from tpujob.emulator.faults import mishaps
+from tpujob.emulator.tpu import nodes, queue
+from tpujob.emulator.tpu.records import BringUp, Effect, Latencies, NodeSpec, SwitchOn, TakeDown
+from tpujob.emulator.tpu.world import World
 
 ZONE = "us-central2-b"
 SPEC = NodeSpec("v4-16", "tpu-ubuntu2204-base", "spot", {"tpujob-job": "000007"}, {}, True, b"")

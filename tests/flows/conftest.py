@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, Killed, service
-from tpujob.adapters.sqlite import SqliteStore
-from tpujob.domain import launch
+from tpujob.adapters.sqlite.store import SqliteStore
+from tpujob.domain.host import plan
 from tpujob.domain.model import Job, State
-from tpujob.jobs import Jobs
-from tpujob.reconciler import Reconciler
+from tpujob.engine.reconciler import Reconciler
+from tpujob.service.jobs import Jobs
 
 SPEC = {
     "name": "digits",
@@ -102,7 +102,7 @@ class Stage:
         """What the agent on a host kept of a bad end."""
         job = self.job(job_id)
         assert job.attempt is not None
-        path = launch.report_path(job.workdir, job.attempt.number, host)
+        path = plan.report_path(job.workdir, job.attempt.number, host)
         said = self.bucket.objects[path][1].metadata
         body = json.dumps({"v": 1, "lines": lines}).encode()
         self.bucket.put(path, body, metadata=said, timeout=1)

@@ -15,11 +15,11 @@ from typing import Any
 from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, service
 from tpujob.domain import invariants
 from tpujob.domain.model import Job, Outcome, State
-from tpujob.domain.seen import SliceState
-from tpujob.loop import RESYNC, SWEEP_EVERY
+from tpujob.domain.observations import SliceState
+from tpujob.engine.loop import RESYNC, SWEEP_EVERY
+from tpujob.engine.reconciler import Reconciler
 from tpujob.ports import Lease, Store
-from tpujob.reconciler import Reconciler
-from tpujob.upkeep import zones
+from tpujob.service.admin import zones
 
 SPEC = {
     "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},

@@ -8,7 +8,7 @@ import pytest
 
 from tests.flows.conftest import Stage
 from tpujob.domain.model import Cause, Job, Outcome, Role, State
-from tpujob.domain.seen import SliceState
+from tpujob.domain.observations import SliceState
 
 DEVICE = {
     "step": 41,

@@ -6,7 +6,7 @@ import itertools
 
 from tests.flows.conftest import Stage
 from tpujob.domain.model import Cause, State
-from tpujob.domain.seen import SliceState
+from tpujob.domain.observations import SliceState
 
 ZONES = ["us-east5-b", "us-east5-a", "us-east5-c"]
 V6E = {"type": "v6e-8", "zones": ZONES}

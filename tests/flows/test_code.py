@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.flows.conftest import Stage
-from tpujob.bundle import pack
+from tpujob.api.shapes import JobView
+from tpujob.bundle.archive import pack
 from tpujob.domain.model import State
-from tpujob.domain.seen import SliceState
+from tpujob.domain.observations import SliceState
 from tpujob.errors import NotFound
-from tpujob.shapes import JobView
 
 
 def git(folder: Path, *words: str) -> None:

@@ -18,12 +18,12 @@ from tests.agent.host import Host, MetadataServer, until
 from tests.emulator import tpu_rig
 from tests.flows.conftest import Stage
 from tests.flows.world import HostsOfCloud, Machine
-from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice, State
-from tpujob.domain.seen import Present, SliceSeen, SliceState
-from tpujob.emulator import drills
-from tpujob.emulator.faults import CallFault, Faults
+from tpujob.domain.observations import Present, SliceSeen, SliceState
+from tpujob.emulator.faults import drills
+from tpujob.emulator.tpu.refusals import CallFault, Faults
 from tpujob.errors import Transient
 
 DOC = Path(__file__).parents[2] / "docs" / "recovery.md"

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from tests.emulator.tpu_rig import Cloud, until
-from tpujob import context, wiring, wiring_client
-from tpujob.emulator.records import Latencies
-from tpujob.emulator.storage import start_storage
+from tpujob.config import context
+from tpujob.config.settings import Settings, load
+from tpujob.emulator.storage.server import start_storage
+from tpujob.emulator.tpu.records import Latencies
 from tpujob.errors import BadSpec
-from tpujob.settings import Settings, load
+from tpujob.wiring import backend as wiring
+from tpujob.wiring import client
 
 PROJECT, US, EU = "my-lab-1", "us-central2-b", "europe-west4-b"
 NEVER = Latencies(accept=0.01, create=1e6, delete=0.02)
@@ -61,7 +63,7 @@ def people(cloud: Cloud, tmp_path: Path) -> Iterator[list[Person]]:
         }
         context.write(settings, context.make(lab))
         people.append(Person(settings, wiring.backend(settings)))
-    with wiring_client.blobs(people[0].settings, PROJECT) as blobs:
+    with client.blobs(people[0].settings, PROJECT) as blobs:
         blobs.make_bucket("gs://lab-us", "us-central2", log_days=90, adopt=False, timeout=30)
     for person in people:
         person.backend.loop.start()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.flows.conftest import Stage
 from tpujob.domain.model import State
-from tpujob.domain.seen import Unknown
+from tpujob.domain.observations import Unknown
 from tpujob.errors import Refused, Transient
 
 EXPIRED = "Token has been expired or revoked (run `gcloud auth application-default login`)"

@@ -11,9 +11,10 @@ from tests.contracts.conftest import firestore_endpoint, firestore_place
 from tests.contracts.firestore_network import LOSE, Network
 from tests.contracts.stores import a_job, an_event
 from tests.flows.hour import Hour
-from tpujob import settings, wiring
-from tpujob.adapters.firestore import FirestoreStore
-from tpujob.adapters.firestore_calls import Firestore
+from tpujob.adapters.firestore.calls import Firestore
+from tpujob.adapters.firestore.store import FirestoreStore
+from tpujob.config import settings
+from tpujob.wiring import backend
 
 _ = firestore_endpoint, firestore_place
 
@@ -63,7 +64,7 @@ def test_the_settings_of_a_backend_lead_to_its_database(
         "TPUJOB_STORE": "firestore",
         "FIRESTORE_EMULATOR_HOST": endpoint,
     }
-    store = wiring.open_store(settings.load(env=env))
+    store = backend.open_store(settings.load(env=env))
     made = store.create(a_job(wake=1.0), an_event())
     assert made.id in store.due(2)
     store.close()

@@ -9,9 +9,9 @@ import pytest
 
 from tests.flows.conftest import SPEC, Stage
 from tpujob.domain.model import Cause, Outcome, Slice, State, Wish
-from tpujob.domain.seen import SliceState
+from tpujob.domain.observations import SliceState
+from tpujob.engine.loop import RESYNC, Loop
 from tpujob.errors import BadRequest, Refused
-from tpujob.loop import RESYNC, Loop
 
 
 def test_a_job_runs_to_its_end_and_its_slice_is_given_back(stage: Stage) -> None:
@@ -377,7 +377,7 @@ def test_the_sweep_takes_orphans_and_leaves_what_is_claimed_young_or_unseen(stag
 
 
 def _orphan(name: str):
-    from tpujob.claims import as_slice
+    from tpujob.engine.orphans import as_slice
     from tpujob.ports import Owned
 
     return as_slice(Owned(name, "us-central2-b", "", 0.0))

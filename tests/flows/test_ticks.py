@@ -10,12 +10,12 @@ import pytest
 from tests.flows.conftest import Stage
 from tests.flows.test_upkeep import leftover
 from tpujob.domain.actions import HostPlan
-from tpujob.domain.condemned import STOP_PATIENCE
+from tpujob.domain.decide.condemned import STOP_PATIENCE
 from tpujob.domain.model import Cause, Slice, State
-from tpujob.domain.seen import SliceState
+from tpujob.domain.observations import SliceState
+from tpujob.engine.reconciler import LEASE, MARGIN, PATIENCE
 from tpujob.errors import HostKeyChanged, Refused
 from tpujob.ports import Lease
-from tpujob.reconciler import LEASE, MARGIN, PATIENCE
 
 
 def test_every_call_ends_before_its_lease_does(

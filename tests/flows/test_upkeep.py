@@ -12,11 +12,11 @@ import pytest
 from tests.contracts.stores import DAMAGE
 from tests.flows.conftest import Stage
 from tests.flows.world import Machine
+from tpujob.domain.failures.host_reputation import THRESHOLD
 from tpujob.domain.model import Slice, State
-from tpujob.domain.suspects import THRESHOLD
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 from tpujob.ports import Owned
-from tpujob.upkeep import zones
+from tpujob.service.admin import zones
 
 HOUR = 3600.0
 RARE = "us-east1-q"  #: no catalogue names this zone

@@ -6,8 +6,8 @@ import pytest
 
 from tests.flows.conftest import Stage
 from tests.flows.test_bad_hardware import bad_device
-from tpujob.cli.text import seconds
-from tpujob.cli.why import why_page
+from tpujob.cli.render.text import seconds
+from tpujob.cli.render.why import why_page
 from tpujob.domain.codec import job_from_json, to_json
 from tpujob.domain.lifecycle import PROVEN
 from tpujob.domain.model import State

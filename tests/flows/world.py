@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpujob.domain import launch
+from tpujob.api.shapes import HostAccess
 from tpujob.domain.actions import HostPlan
+from tpujob.domain.host import plan as launch
 from tpujob.domain.model import Endpoint, Slice
-from tpujob.domain.seen import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import Conflict, NotFound, Refused, Transient
-from tpujob.jobs import Jobs
 from tpujob.ports import Blob, Owned, Store
-from tpujob.reconciler import Reconciler
-from tpujob.shapes import HostAccess
-from tpujob.watch import Watch
+from tpujob.service.changes import Watch
+from tpujob.service.jobs import Jobs
 
 
 class Killed(BaseException):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.sim import Process, Sim, Task, Violation
 from tests.simulation.world import ZONES, World
+from tpujob.api.shapes import HostAccess
 from tpujob.domain.lifecycle import IllegalEvent
+from tpujob.engine.loop import Loop
+from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
-from tpujob.jobs import Jobs
-from tpujob.loop import Loop
-from tpujob.reconciler import Reconciler
-from tpujob.shapes import HostAccess
+from tpujob.service.jobs import Jobs
 
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor

@@ -17,7 +17,7 @@ from tests.simulation.sim import Process, Sim
 from tests.simulation.world import World
 from tpujob.domain import invariants
 from tpujob.domain.model import Job, State, Wish
-from tpujob.domain.spec import stored
+from tpujob.domain.spec.jobspec import stored
 
 LOOK = 20.0  #: seconds between looks at the ledger
 SETTLED = 60.0  #: seconds after an outage or a restart

@@ -11,7 +11,7 @@ from tests.simulation.machines import Machine
 from tests.simulation.programs import Program
 from tests.simulation.sim import Sim
 from tests.simulation.world import World
-from tpujob.domain import launch
+from tpujob.domain.host import plan
 from tpujob.errors import NotFound
 from tpujob.ports import Blob
 
@@ -79,7 +79,7 @@ class Bucket(PlainBucket):
 
     def _write(self, machine: Machine, program: Program, now: float) -> str:
         at, run = program.last_write(now, machine.blocked), program.run
-        path = launch.report_path(program.workdir, run.attempt, program.host)
+        path = plan.report_path(program.workdir, run.attempt, program.host)
         if at is None or program.wrote == at:
             return path
         program.wrote = at

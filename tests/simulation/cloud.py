@@ -9,8 +9,8 @@ from tests.simulation.machines import Machine
 from tests.simulation.mishaps import Mishaps
 from tests.simulation.world import World
 from tpujob.domain.model import Cause, Slice
-from tpujob.domain.placement import region_of
-from tpujob.domain.seen import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.domain.placement.offers import region_of
 from tpujob.errors import Refused, Transient
 from tpujob.ports import Owned
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from tests.simulation.world import World
+from tpujob.domain.failures.host_reputation import HALF_LIFE, NAMED
 from tpujob.domain.model import Cause, Event, EventKind, Job, Slice, Suspect
-from tpujob.domain.suspects import HALF_LIFE, NAMED
 
 #: seconds: the first wait after a refusal, what it grows to, and how long one that asks is waited for
 BACKOFF = {Cause.STOCKOUT: (15.0, 600.0), Cause.QUOTA: (60.0, 900.0)}

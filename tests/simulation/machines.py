@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 
 from tests.simulation.programs import BEAT, Program, Run
-from tpujob.domain.decide import LAUNCH_DEADLINE
+from tpujob.domain.decide.dispatch import LAUNCH_DEADLINE
+from tpujob.domain.failures.stall import QUIET
 from tpujob.domain.model import Endpoint
-from tpujob.domain.seen import SliceState
-from tpujob.domain.stall import QUIET
+from tpujob.domain.observations import SliceState
 
 
 @dataclass(eq=False)

@@ -14,10 +14,10 @@ from tests.simulation.sim import Sim, Violation
 from tests.simulation.world import World
 from tpujob.domain import invariants
 from tpujob.domain.model import Cause, Event, EventKind, Job, Outcome, Role, Slice, State, Wish
-from tpujob.domain.seen import Present, SliceSeen, SliceState, Unknown
-from tpujob.domain.spec import parse
+from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
+from tpujob.domain.spec.jobspec import parse
+from tpujob.engine.reconciler import GRACE
 from tpujob.ports import Lease, Store
-from tpujob.reconciler import GRACE
 
 CANARY = "canary-3f9a1c"  #: in every job's environment; must never be told
 #: calls that change the cloud, for one job in one hour

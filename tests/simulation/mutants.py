@@ -14,17 +14,21 @@ from tests.simulation.cloud import Cloud
 from tests.simulation.hosts import Hosts
 from tests.simulation.mutants_recovery import MUTANTS as MORE
 from tests.simulation.patches import Patch, replaced
-from tpujob import reconciler as reconciler_module
-from tpujob.adapters import sqlite
-from tpujob.domain import absence, endings, launch, lifecycle, stall, triage
-from tpujob.domain import decide as decide_module
+from tpujob.adapters.sqlite import store as sqlite
+from tpujob.domain import lifecycle
 from tpujob.domain.actions import DeleteSlice, Done
+from tpujob.domain.decide import attempt_end
+from tpujob.domain.decide import dispatch as decide_module
+from tpujob.domain.decide import releasing as absence
+from tpujob.domain.failures import stall, triage
+from tpujob.domain.host import plan as launch
 from tpujob.domain.model import EventKind, Outcome, State
-from tpujob.domain.seen import Absent, Present, SliceState, Unknown
+from tpujob.domain.observations import Absent, Present, SliceState, Unknown
+from tpujob.engine import reconciler as reconciler_module
+from tpujob.engine.loop import Loop
+from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import Transient
-from tpujob.loop import Loop
 from tpujob.ports import Owned
-from tpujob.reconciler import Reconciler
 
 
 def create_before_intent() -> Patch:
@@ -266,7 +270,7 @@ def retries_without_backoff() -> Patch:
     def make(real: Any) -> Any:
         return lambda *given, **more: 0.0
 
-    return replaced(endings.retry, "backoff", make)
+    return replaced(attempt_end.retry, "backoff", make)
 
 
 def success_on_one_host() -> Patch:
@@ -365,7 +369,7 @@ def secrets_are_told() -> Patch:
 
         return event
 
-    return replaced(endings, "event", make)
+    return replaced(attempt_end, "event", make)
 
 
 MUTANTS: Mapping[str, Callable[[], Patch]] = {

@@ -10,8 +10,11 @@ from typing import Any
 from unittest import mock
 
 from tests.simulation.patches import Patch, replaced
-from tpujob.domain import capacity, condemned, decide, lifecycle, nonfinite, stall, suspects
-from tpujob.domain.seen import Silence
+from tpujob.domain import lifecycle
+from tpujob.domain.decide import condemned, dispatch
+from tpujob.domain.failures import host_reputation, nonfinite, stall
+from tpujob.domain.observations import Silence
+from tpujob.domain.placement import circuits as capacity
 
 
 def condemned_slice_is_never_deleted() -> Patch:
@@ -91,7 +94,7 @@ def nobody_is_left_behind() -> Patch:
 
 
 def launches_take_for_ever() -> Patch:
-    return mock.patch.object(decide, "LAUNCH_DEADLINE", 1e9)
+    return mock.patch.object(dispatch, "LAUNCH_DEADLINE", 1e9)
 
 
 def circuits_are_ignored() -> Patch:
@@ -128,7 +131,7 @@ def maths_is_held_against_machines() -> Patch:
 
 
 def suspects_are_never_taken() -> Patch:
-    return mock.patch.object(suspects, "REFUSALS", 10**6)
+    return mock.patch.object(host_reputation, "REFUSALS", 10**6)
 
 
 MUTANTS: Mapping[str, Callable[[], Patch]] = {

@@ -15,7 +15,7 @@ from tests.simulation.programs import BEAT
 from tests.simulation.sim import EPOCH, Process, Violation
 from tests.simulation.users import spec
 from tpujob.domain.model import State
-from tpujob.jobs import Jobs
+from tpujob.service.jobs import Jobs
 
 JOB = "000001"
 #: virtual seconds that a story may take, kills included

@@ -11,8 +11,8 @@ from unittest import mock
 
 from tests.simulation.effects import Outage
 from tests.simulation.world import World
-from tpujob.adapters import sqlite
-from tpujob.adapters.sqlite_file import SqliteFile
+from tpujob.adapters.sqlite import store
+from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.domain.model import Event, Job, Suspect
 from tpujob.ports import Lease
 
@@ -32,14 +32,14 @@ class MemoryFile(SqliteFile):
         return db
 
 
-def in_memory() -> sqlite.SqliteStore:
-    with mock.patch.object(sqlite, "SqliteFile", MemoryFile):
-        return sqlite.SqliteStore(Path(os.devnull))
+def in_memory() -> store.SqliteStore:
+    with mock.patch.object(store, "SqliteFile", MemoryFile):
+        return store.SqliteStore(Path(os.devnull))
 
 
 class SimStore:
     def __init__(
-        self, real: sqlite.SqliteStore, world: World, monitor: Monitor, outage: Outage
+        self, real: store.SqliteStore, world: World, monitor: Monitor, outage: Outage
     ) -> None:
         self.real, self.world, self.monitor, self.outage = real, world, monitor, outage
         self._known: dict[str, Job] = {}  #: what was read since it was last written

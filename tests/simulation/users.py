@@ -12,7 +12,7 @@ from tpujob.errors import IllegalInState, NotFound, TpujobError
 
 if TYPE_CHECKING:
     from tests.simulation.play import Play
-    from tpujob.jobs import Jobs
+    from tpujob.service.jobs import Jobs
 
 
 def spec(number: int, random: Random) -> dict[str, object]:

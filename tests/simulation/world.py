@@ -14,7 +14,7 @@ from tests.simulation.programs import Checkpoint, Program, Run
 from tests.simulation.sim import Sim
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice
-from tpujob.domain.placement import region_of
+from tpujob.domain.placement.offers import region_of
 
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor

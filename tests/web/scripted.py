@@ -12,9 +12,8 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tpujob.errors import BadRequest, IllegalInState, NotFound
-from tpujob.jobsapi import JobsApi
-from tpujob.shapes import (
+from tpujob.api.jobs_api import JobsApi
+from tpujob.api.shapes import (
     BrokenView,
     CodeGiven,
     DiffSide,
@@ -30,6 +29,7 @@ from tpujob.shapes import (
     SuspectView,
     SweptView,
 )
+from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.web.api import create_app
 
 TOKEN = "a-token-of-the-tests"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpujob import context
+from tpujob.config import context
 from tpujob.errors import BadRequest, BadSpec
 from tpujob.web import deployed
 

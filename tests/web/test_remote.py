@@ -24,9 +24,9 @@ from tests.web.scripted import (
 )
 from tpujob import errors
 from tpujob.adapters.remote import RemoteJobs
+from tpujob.api.jobs_api import JobsApi
+from tpujob.api.shapes import BrokenView, HostAccess, LogPage
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient, Unauthorized
-from tpujob.jobsapi import JobsApi
-from tpujob.shapes import BrokenView, HostAccess, LogPage
 from tpujob.web import api as web_api
 
 

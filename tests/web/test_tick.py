@@ -16,7 +16,7 @@ from tests.flows.conftest import Stage, stage
 from tests.web.scripted import TOKEN, ScriptedJobs, listening
 from tests.web.test_door import ask
 from tpujob.domain.model import State
-from tpujob.loop import Loop
+from tpujob.engine.loop import Loop
 from tpujob.web.api import create_app
 from tpujob.web.scheduler import REMOVED, SKEW, Scheduler
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.workloads.rig import Job
-from tpujob.emulator.storage import StorageServer, start_storage
+from tpujob.emulator.storage.server import StorageServer, start_storage
 from workloads.contract import Exit
 
 LONG = ("--hidden=64,32", "--batch=64", "--steps=100000", "--checkpoint-every=100", "--keep=3")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob.domain import accelerators
-from tpujob.domain.quota import Held, Kind, Limit, Overview, Stock, allowances, unit_of
+from tpujob.doctor.quota import Held, Kind, Limit, Overview, Stock, allowances, unit_of
+from tpujob.domain.hardware import accelerators
 
 
 def overview(status: Mapping[str, Any], *, everywhere: bool = False) -> Overview:

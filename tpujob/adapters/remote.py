@@ -16,7 +16,7 @@ from tpujob.errors import BackendGone, BadRequest, NotFound, TpujobError, Transi
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpujob.shapes import (
+    from tpujob.api import (
         BrokenView,
         CodeGiven,
         DiffView,

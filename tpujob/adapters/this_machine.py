@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from tpujob.domain.checkup.machine import Laptop, Software
+from tpujob.doctor.machine import Laptop, Software
 
 #: addresses as emulated hosts get them: nothing listens there before it is asked to
 _LIKE_HOSTS = ("127.3.1.1", "127.250.250.250")

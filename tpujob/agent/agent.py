@@ -26,9 +26,9 @@ from tpujob.agent.base import (
     read_json,
     take_lock,
 )
-from tpujob.agent.containers import remove_all
 from tpujob.agent.daemon import Daemon
 from tpujob.agent.processes import end_all, family, free_devices, send
+from tpujob.agent.setup.containers import remove_all
 
 
 def start(path: str) -> Record:

@@ -12,14 +12,14 @@ import threading
 from typing import Any, Callable, List, Optional
 
 from tpujob.agent.base import Record, Stopped, attempt_path, read_json, write_json
-from tpujob.agent.compiled import Compiled
-from tpujob.agent.log import Log
-from tpujob.agent.notices import Notices
-from tpujob.agent.places import Bare
-from tpujob.agent.reports import Progress, Reporter
+from tpujob.agent.setup.compiled import Compiled
+from tpujob.agent.setup.runtimes import Bare
+from tpujob.agent.ship.log import Log
+from tpujob.agent.ship.reports import Progress, Reporter
 from tpujob.agent.storage import Metadata, Storage
-from tpujob.agent.supervision import Supervision
 from tpujob.agent.wake import Wake
+from tpujob.agent.watch.notices import Notices
+from tpujob.agent.watch.supervision import Supervision
 
 #: what a report takes from a state
 SAID = (

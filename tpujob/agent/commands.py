@@ -12,9 +12,9 @@ import time
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from tpujob.agent.attempt import Attempt
-from tpujob.agent.places import Bare
 from tpujob.agent.processes import end_all, family
-from tpujob.agent.supervision import Supervision
+from tpujob.agent.setup.runtimes import Bare
+from tpujob.agent.watch.supervision import Supervision
 
 PIPE = 1024 * 1024  #: bytes that wait in a command's output while the agent is busy
 

@@ -9,11 +9,18 @@ from typing import Optional
 
 from tpujob.agent.attempt import Attempt
 from tpujob.agent.base import Failure, Record, Stopped
-from tpujob.agent.bundles import fetch
 from tpujob.agent.commands import run_program
 from tpujob.agent.ending import blame_memory, finish
 from tpujob.agent.processes import end_all, family, free_devices, kernel_kills
-from tpujob.agent.ready import check, fetch_compiled, furnish, meet_machine, prepare, take_over
+from tpujob.agent.setup.bundles import fetch
+from tpujob.agent.setup.steps import (
+    check,
+    fetch_compiled,
+    furnish,
+    meet_machine,
+    prepare,
+    take_over,
+)
 
 
 class Daemon:

@@ -9,10 +9,10 @@ from typing import Optional
 
 from tpujob.agent.attempt import Attempt
 from tpujob.agent.base import Record, read_json
-from tpujob.agent.earlier import doubt
-from tpujob.agent.evidence import evidence, first_lines
-from tpujob.agent.mounts import unmount_all
-from tpujob.agent.reports import number
+from tpujob.agent.preflight.cache import doubt
+from tpujob.agent.setup.mounts import unmount_all
+from tpujob.agent.ship.evidence import evidence, first_lines
+from tpujob.agent.ship.reports import number
 from tpujob.agent.storage import StorageError
 
 FINAL_PATIENCE = 600.0  #: seconds that the last report and the rest of the log are tried

@@ -20,7 +20,7 @@ from tpujob.cli.errors import NOBODY_READS, exit_code_table, show_error
 from tpujob.cli.output import OutputClosed, flush, say, screen
 from tpujob.errors import TpujobError, Transient
 
-#: Every command and the module of `tpujob.cli` that has it, in the order of `--help`.
+#: Every command and the module of `tpujob.cli.commands` that has it, in the order of `--help`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("stack", "up"),
     "down": ("stack", "down"),
@@ -43,14 +43,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "delete": ("jobs", "delete"),
     "clean": ("jobs", "clean"),
     "ssh": ("jobs", "ssh"),
-    "hosts": ("upkeep", "hosts"),
-    "leaks": ("upkeep", "leaks"),
-    "sweep": ("upkeep", "sweep"),
-    "fsck": ("upkeep", "fsck"),
+    "hosts": ("admin", "hosts"),
+    "leaks": ("admin", "leaks"),
+    "sweep": ("admin", "sweep"),
+    "fsck": ("admin", "fsck"),
     "demo": ("demo", "demo"),
     "schema": ("stack", "schema"),
     "version": ("stack", "version"),
-    "emulator": ("emulator", "app"),
+    "emulator": ("emulator.group", "app"),
 }
 
 
@@ -79,7 +79,7 @@ def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> t
     app.callback()(_main)
     for name in names:
         module, function = COMMANDS[name]
-        found: Any = getattr(importlib.import_module(f"tpujob.cli.{module}"), function)
+        found: Any = getattr(importlib.import_module(f"tpujob.cli.commands.{module}"), function)
         group = isinstance(found, typer.Typer)
         if outline:
             app.command(name, help=found.info.help if group else found.__doc__)(_outlined)

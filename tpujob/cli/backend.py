@@ -11,7 +11,7 @@ from tpujob.cli.output import note
 from tpujob.errors import BackendGone, Transient
 
 if TYPE_CHECKING:
-    from tpujob.jobsapi import JobsApi
+    from tpujob.api import JobsApi
 
 T = TypeVar("T")
 
@@ -26,25 +26,27 @@ def connect() -> JobsApi:
     found = running()
     if found is not None:
         return found
-    from tpujob import settings, wiring_client
+    from tpujob.config import settings
+    from tpujob.wiring import client
 
     now = settings.load()
     local = now.context == settings.LOCAL
     note(f"tpujob: starting the {'local stack' if local else f'backend of {now.context}'}")
-    return wiring_client.client(now)
+    return client.client(now)
 
 
 def running() -> JobsApi | None:
     """The backend when it runs; nothing is started."""
-    from tpujob import settings, wiring_client
+    from tpujob.config import settings
+    from tpujob.wiring import client
 
-    return wiring_client.running_client(settings.load())
+    return client.running_client(settings.load())
 
 
 def reconnect() -> JobsApi | None:
     """The backend that took the place of the one that was there a moment ago. One that died is started again; one that
     was stopped is not, as that was somebody's wish."""
-    from tpujob import settings
+    from tpujob.config import settings
 
     died = settings.load().backend_ready.exists()
     return connect() if died else running()
@@ -52,7 +54,7 @@ def reconnect() -> JobsApi | None:
 
 def say_where() -> None:
     """A remark on where a command takes effect, unless that is the local stack."""
-    from tpujob import settings
+    from tpujob.config import settings
 
     now = settings.load()
     if now.context != settings.LOCAL:
@@ -61,7 +63,7 @@ def say_where() -> None:
 
 def died() -> str:
     """What to do about processes of this machine that ended by themselves; empty: there are none."""
-    from tpujob import settings, stack
+    from tpujob.config import settings, stack
 
     now = settings.load()
     names = [

@@ -32,7 +32,7 @@ class Screen:
 
 def screen() -> Screen:
     """The terminal, or its absence, as it is now."""
-    from tpujob import settings
+    from tpujob.config import settings
 
     size = shutil.get_terminal_size((80, 24))
     plain = settings.no_color()

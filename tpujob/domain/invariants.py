@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tpujob.domain.failures.retry import POLICIES, Policy
 from tpujob.domain.lifecycle import REFUSALS, TABLE, apply
 from tpujob.domain.model import Event, EventKind, Job, Json, Role, Slice, State, Wish
-from tpujob.domain.retry import POLICIES, Policy
 from tpujob.domain.spec import Recovery
 
 

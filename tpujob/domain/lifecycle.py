@@ -1,6 +1,6 @@
 """The state machine: one table `(State, event) -> State`, and how each event changes the record.
 
-Rules about *when* an event happens are in `decide.py`. `apply` is the only place that makes a new job out of an old
+Rules about *when* an event happens are in `decide/`. `apply` is the only place that makes a new job out of an old
 one, so the stored events, folded over the first record, give the record again.
 """
 
@@ -65,7 +65,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
 
 
 class IllegalEvent(Exception):
-    """An event that the table does not allow in that state: a mistake in `decide.py`, never in the data."""
+    """An event that the table does not allow in that state: a mistake in `decide/`, never in the data."""
 
 
 def next_state(state: State, kind: EventKind) -> State:

@@ -280,7 +280,7 @@ class Suspect:
 
     physical: str
     zone: str
-    score: float  #: as it stood at `updated_at`; it fades (`domain/suspects.py`)
+    score: float  #: as it stood at `updated_at`; it fades (`domain/failures/host_reputation.py`)
     updated_at: float
     pinned: Literal["", "good", "bad"] = ""  #: a person's word, which the score does not change
     reasons: tuple[str, ...] = ()  #: the newest last

@@ -20,10 +20,10 @@ from tpujob.emulator import ready as ready_file
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
 from tpujob.emulator.farm_client import Farm, FarmClient, FarmError, NoFarm
-from tpujob.emulator.faults import Faults
-from tpujob.emulator.serve import TpuServer
-from tpujob.emulator.storage import start_storage
-from tpujob.emulator.world import World
+from tpujob.emulator.storage.server import start_storage
+from tpujob.emulator.tpu.refusals import Faults
+from tpujob.emulator.tpu.server import TpuServer
+from tpujob.emulator.tpu.world import World
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, Literal, cast
 
-from tpujob.emulator import chaos, drills, host_drills, schedule, script, serve
-from tpujob.emulator.faults import CallFault
-from tpujob.emulator.records import ApiError, Latencies, Node, Pricing, Queued
+from tpujob.emulator.faults import chaos, drills, host_drills, schedule, script
 from tpujob.emulator.status import status
-from tpujob.emulator.storage_faults import StorageFault
-from tpujob.emulator.world import World
+from tpujob.emulator.storage.faults import StorageFault
+from tpujob.emulator.tpu import server
+from tpujob.emulator.tpu.records import ApiError, Latencies, Node, Pricing, Queued
+from tpujob.emulator.tpu.refusals import CallFault
+from tpujob.emulator.tpu.world import World
 
 _FASTEST = 1000.0  #: times the usual rate of chaos
 
@@ -118,7 +119,7 @@ def _quota(world: World, body: Body) -> Answer:
 
 def _api_error(world: World, body: Body) -> Answer:
     fault = CallFault(
-        method=serve.method_name(world, body.text("method")),
+        method=server.method_name(world, body.text("method")),
         code=body.text("code", "UNAVAILABLE").upper(),
         count=int(body.number("count", 1)),
         when=_when(body),

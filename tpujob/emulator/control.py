@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 from tpujob.emulator.commands import COMMANDS, Answer, Body
-from tpujob.emulator.records import ApiError
-from tpujob.emulator.world import World
+from tpujob.emulator.tpu.records import ApiError
+from tpujob.emulator.tpu.world import World
 from tpujob.errors import BadSpec
 
 _LONGEST_BODY = 64 * 1024

@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tpujob.emulator import mishaps, nodes
 from tpujob.emulator.farm_client import Farm, FarmError
 from tpujob.emulator.farm_watch import FarmWatch
-from tpujob.emulator.records import BringUp, Disturb, Effect, SwitchOn, TakeDown
-from tpujob.emulator.world import World
+from tpujob.emulator.faults import mishaps
+from tpujob.emulator.tpu import nodes
+from tpujob.emulator.tpu.records import BringUp, Disturb, Effect, SwitchOn, TakeDown
+from tpujob.emulator.tpu.world import World
 
 _FARM_CALLS = (
     4  #: at once; a slice that comes up slowly does not hold back another one's preemption

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
-from tpujob.emulator.records import BringUp, Disturb
+from tpujob.emulator.tpu.records import BringUp, Disturb
 
 _BRING_UP_TIMEOUT_S = 120.0
 _TIMEOUT_S = 20.0

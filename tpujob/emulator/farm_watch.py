@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from tpujob.emulator import mishaps
 from tpujob.emulator.farm_client import Farm, FarmError, FarmGone
-from tpujob.emulator.world import World
+from tpujob.emulator.faults import mishaps
+from tpujob.emulator.tpu.world import World
 
 _EVERY_S = 1.0
 _TIMES_GONE = 2  #: looks in a row: a farm that is being started is not a dead one

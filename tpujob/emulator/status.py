@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpujob.emulator import rules
-from tpujob.emulator.drills import JOB_LABEL
-from tpujob.emulator.records import Node, Queued
-from tpujob.emulator.world import World
+from tpujob.emulator.faults.drills import JOB_LABEL
+from tpujob.emulator.tpu import rules
+from tpujob.emulator.tpu.records import Node, Queued
+from tpujob.emulator.tpu.world import World
 
 
 def status(world: World) -> dict[str, Any]:

@@ -9,12 +9,12 @@ import socket
 import sys
 from pathlib import Path
 
-from tpujob import settings as settings_module
-from tpujob import wiring
+from tpujob.config import settings as settings_module
+from tpujob.config.settings import Settings
 from tpujob.errors import TpujobError
-from tpujob.settings import Settings
 from tpujob.web.api import create_app
 from tpujob.web.serving import log_to_stderr, serve
+from tpujob.wiring import backend
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
 
 def _serve(settings: Settings, ready: Path, port: int) -> None:
     stamp = settings.context_stamp()  # before the file is read: a change in between is one too many
-    parts = wiring.backend(settings)
+    parts = backend.backend(settings)
     place = socket.create_server(("127.0.0.1", port))
     address = f"http://127.0.0.1:{place.getsockname()[1]}"
     serve(

@@ -18,9 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from tpujob import __version__
+from tpujob.api import CodeGiven, JobsApi
 from tpujob.errors import BadRequest, NotFound, TpujobError
-from tpujob.jobsapi import JobsApi
-from tpujob.shapes import CodeGiven
 from tpujob.web import schemas
 from tpujob.web.auth import Guard, error_body
 from tpujob.web.scheduler import TICK_PATH, Scheduler

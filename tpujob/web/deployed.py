@@ -14,13 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tpujob import context, wiring
-from tpujob import settings as settings_module
+from tpujob.config import context
+from tpujob.config import settings as settings_module
+from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest, TpujobError
-from tpujob.settings import Settings
 from tpujob.web.api import create_app
 from tpujob.web.scheduler import Scheduler
 from tpujob.web.serving import log_to_stderr, serve
+from tpujob.wiring import backend
 
 #: characters of a token, at least: `openssl rand -hex 32` gives 64
 SHORTEST_TOKEN = 32
@@ -60,7 +61,7 @@ def _serve(options: argparse.Namespace) -> None:
     settings = replace(settings, only_called=options.only_called)
     urls: list[str] = options.url
     scheduler = _scheduler(settings, options.tick_account, urls)
-    parts = wiring.backend(settings)
+    parts = backend.backend(settings)
     port = settings.port if options.port is None else options.port
     serve(
         socket.create_server((options.host, port)),

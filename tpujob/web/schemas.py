@@ -1,6 +1,6 @@
 """What the HTTP API says about the shapes that go in and out, for its OpenAPI page. No behaviour.
 
-The shapes themselves are the TypedDicts of `shapes.py`; pydantic reads those only from Python 3.12 on, so that they are
+The shapes themselves are the TypedDicts of `api/shapes.py`. pydantic reads those only from Python 3.12 on, so they are
 turned into models of the same fields here.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints, is_ty
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from tpujob.shapes import (
+from tpujob.api import (
     BrokenView,
     DiffView,
     EventView,

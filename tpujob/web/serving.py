@@ -9,7 +9,7 @@ from collections.abc import Callable
 import uvicorn
 from fastapi import FastAPI
 
-from tpujob.loop import Loop
+from tpujob.engine import Loop
 
 #: seconds for answers that are under way when the process is told to end; Cloud Run kills it after ten
 LAST_ANSWERS = 5

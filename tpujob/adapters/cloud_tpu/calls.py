@@ -1,0 +1,200 @@
+"""How one call to Cloud TPU is made: connection, time limit, rate, pages, and the library's errors turned into ours.
+
+Everything that the adapters ask goes through `Api`, so that no call is without a time limit: the library has none.
+"""
+
+# The client library's generated classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Generator, Iterator
+from typing import Any, Literal
+
+from tpujob.adapters.cloud_tpu import errors as errors
+from tpujob.adapters.cloud_tpu.throttle import Throttle
+from tpujob.errors import Refused, TpujobError, Transient
+
+#: the calls that are made of the service
+Method = Literal[
+    "get_queued_resource",
+    "get_node",
+    "get_guest_attributes",
+    "list_queued_resources",
+    "list_nodes",
+    "create_queued_resource",
+    "delete_queued_resource",
+    "delete_node",
+    "list_accelerator_types",
+    "list_runtime_versions",
+    "list_locations",
+]
+Version = Literal["v2", "v2alpha1"]
+
+_CHANNEL_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    # gRPC's own 120 s would keep us blind for two minutes after the emulator is back.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class Deadline:
+    """What is left of a call's time, given to each of the requests it makes."""
+
+    def __init__(self, timeout: float) -> None:
+        self._ends = time.monotonic() + timeout
+
+    def left(self) -> float:
+        """Seconds. Raises Transient when there are none."""
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise Transient("Cloud TPU did not answer in time")
+        return left
+
+
+class Missing(Refused):
+    """NOT_FOUND."""
+
+
+class Exists(Refused):
+    """ALREADY_EXISTS."""
+
+
+class Api:
+    """The service behind one connection, which is made when first used. Threads may share it."""
+
+    def __init__(self, project: str, *, endpoint: str = "", throttle: Throttle | None = None):
+        """`endpoint`: `host:port` of an emulator."""
+        self._project = project
+        self._endpoint = endpoint
+        self._throttle = throttle or Throttle()
+        self._lock = threading.Lock()
+        self._clients: dict[Version, Any] = {}
+
+    def parent(self, zone: str) -> str:
+        """What a zone's resources are named below."""
+        return f"projects/{self._project}/locations/{zone}"
+
+    def project(self) -> str:
+        return f"projects/{self._project}"
+
+    def call(
+        self,
+        method: Method,
+        request: dict[str, Any],
+        deadline: Deadline,
+        *,
+        doing: str,
+        zone: str = "",
+        version: Version = "v2",
+    ) -> Any:
+        """The answer, by `deadline`; made once. `doing` begins the message of an error. Raises Missing, Exists, Refused
+        or Transient."""
+        self._throttle.take(deadline.left())
+        with self._translated(doing, zone):
+            client = self._client(version)
+            # Repeats are the caller's: the library would repeat as long as the time lasts.
+            return getattr(client, method)(request, retry=None, timeout=deadline.left())
+
+    def pages(
+        self,
+        method: Method,
+        request: dict[str, Any],
+        deadline: Deadline,
+        *,
+        doing: str,
+        zone: str = "",
+    ) -> Iterator[Any]:
+        """Every page of a list, each within the deadline."""
+        token = ""
+        while True:
+            asked = {**request, "page_token": token}
+            page = self.call(method, asked, deadline, doing=doing, zone=zone)
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
+
+    def close(self) -> None:
+        """Close the connections, if there are any; a later call opens others."""
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.transport.close()
+
+    def _client(self, version: Version) -> Any:
+        with self._lock:
+            if version not in self._clients:
+                self._clients[version] = _connect(version, self._endpoint)
+            return self._clients[version]
+
+    @contextlib.contextmanager
+    def _translated(self, doing: str, zone: str) -> Generator[None]:
+        """Turn the library's errors into ours, and keep the pause that the cloud asks for."""
+        from google.api_core.exceptions import GoogleAPICallError
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            yield
+        except GoogleAPICallError as error:
+            ours = refusal(doing, _code_name(error), str(error.message), zone)
+            if isinstance(ours, Transient):
+                self._throttle.pause(_asked_to_wait(error))
+            raise ours from error
+        except GoogleAuthError as error:
+            text, meaning = errors.no_credentials(error)
+            raise Transient(f"{doing}: {errors.explained(text, meaning, zone)}") from error
+        except ValueError as error:
+            if "closed channel" not in str(error):
+                raise
+            raise Transient(f"{doing}: the connection was closed meanwhile") from error
+
+
+def refusal(doing: str, code: str, message: str, zone: str) -> TpujobError:
+    """Our error for a gRPC status."""
+    meaning = errors.of_call(code, message)
+    if code == "UNAVAILABLE" and message.startswith("failed to connect to all addresses"):
+        message = "Cloud TPU does not answer"  # the library goes on with sockets and error numbers
+    said = f"{doing}: {errors.explained(message, meaning, zone)}"
+    if meaning.cause is None:
+        return Transient(said)
+    kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
+    return kind(said, cause=meaning.cause)
+
+
+def _code_name(error: Any) -> str:
+    return error.grpc_status_code.name if error.grpc_status_code is not None else "UNKNOWN"
+
+
+def _asked_to_wait(error: Any) -> float:
+    """Seconds that the service wants to be left alone: `google.rpc.RetryInfo`, or the header `retry-after`."""
+    for detail in error.details or ():
+        if getattr(detail, "DESCRIPTOR", None) and detail.DESCRIPTOR.name == "RetryInfo":
+            return detail.retry_delay.ToNanoseconds() / 1e9
+    call = error.response
+    trailers = call.trailing_metadata() if hasattr(call, "trailing_metadata") else ()
+    for key, value in trailers or ():
+        if key == "retry-after" and str(value).isdecimal():
+            return float(value)
+    return 0.0
+
+
+def _connect(version: Version, endpoint: str) -> Any:
+    if version == "v2":
+        from google.cloud.tpu_v2 import TpuClient
+        from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+    else:
+        from google.cloud.tpu_v2alpha1 import TpuClient
+        from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
+    if not endpoint:
+        return TpuClient()
+    import grpc
+
+    # An endpoint given to the client itself is spoken to in TLS, so the channel is made here.
+    channel = grpc.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
+    transport: Any = TpuGrpcTransport(channel=channel)
+    return TpuClient(transport=transport)

@@ -1,0 +1,89 @@
+"""What the zones offer: as the Cloud TPU API lists it, or, while it cannot be asked, as the project's own table says.
+
+For plans and advice. Nothing asks here before a slice is requested: the request itself is answered best.
+"""
+
+# The client library's generated classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tpujob.adapters.cloud_tpu.calls import Api, Deadline, Method
+from tpujob.adapters.cloud_tpu.messages import id_of
+from tpujob.domain.hardware import accelerators
+from tpujob.errors import Transient
+
+#: seconds for which a list is believed: zones get types and runtimes every few weeks
+FRESH = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What one zone has. That a type is listed does not mean that there is room or quota for one."""
+
+    types: frozenset[str]  #: as the API spells them
+    runtime_versions: frozenset[str]
+    listed: (
+        bool  #: by the API just now; if not, the table says so, which knows only the usual runtimes
+    )
+
+
+class CloudTpuOffers:
+    """Threads may share it."""
+
+    def __init__(self, api: Api, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._api = api
+        self._now = now
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, Offered]] = {}
+
+    def known(self, zone: str, *, timeout: float) -> Offered:
+        """What the zone has, not older than FRESH. Raises Refused when the zone is not open to the project."""
+        with self._lock:
+            asked_at, offered = self._known.get(zone, (0.0, None))
+        if offered and self._now() - asked_at < FRESH:
+            return offered
+        try:
+            offered = self._listed(zone, Deadline(timeout))
+        except Transient:
+            return offered or _of_table(zone)
+        with self._lock:
+            self._known[zone] = (self._now(), offered)
+        return offered
+
+    def zones(self, *, timeout: float) -> tuple[str, ...]:
+        """Every zone with Cloud TPUs that is open to the project; while it cannot be asked, every one of the table."""
+        request, deadline = {"name": self._api.project()}, Deadline(timeout)
+        try:
+            pages = self._api.pages("list_locations", request, deadline, doing="listing the zones")
+            return tuple(sorted(zone.location_id for page in pages for zone in page.locations))
+        except Transient:
+            return tuple(
+                sorted({z for g in accelerators.GENERATIONS for z in accelerators.zones(g)})
+            )
+
+    def _listed(self, zone: str, deadline: Deadline) -> Offered:
+        return Offered(
+            types=self._names("list_accelerator_types", "accelerator_types", zone, deadline),
+            runtime_versions=self._names(
+                "list_runtime_versions", "runtime_versions", zone, deadline
+            ),
+            listed=True,
+        )
+
+    def _names(self, method: Method, field: str, zone: str, deadline: Deadline) -> frozenset[str]:
+        doing = f"asking what {zone} offers"
+        request = {"parent": self._api.parent(zone)}
+        pages = self._api.pages(method, request, deadline, doing=doing, zone=zone)
+        return frozenset(id_of(one.name) for page in pages for one in getattr(page, field))
+
+
+def _of_table(zone: str) -> Offered:
+    types = frozenset(type for type in accelerators.ALL if zone in accelerators.zones(type))
+    versions = frozenset(accelerators.find(type).runtime_version for type in types)
+    return Offered(types, versions, listed=False)

@@ -1,0 +1,85 @@
+"""What the hosts of a slice have published of themselves through the Cloud TPU API, and what it knows of their login.
+
+The guest agent of a host writes its SSH host keys, and its machine's name, into guest attributes when it boots, if
+`enable-guest-attributes` is TRUE in its metadata. That TPU images do so is how `gcloud compute tpus tpu-vm ssh` finds
+both (read in the Cloud SDK: keys `ssh-ed25519` and `hostname`, a list in the order of the hosts); it is not documented.
+"""
+
+# The client library's generated classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from tpujob.adapters.cloud_tpu.calls import Api, Deadline, Missing
+from tpujob.adapters.cloud_tpu.request import node_ids
+from tpujob.domain.model import Slice
+from tpujob.errors import Refused
+from tpujob.ports import Guest
+
+_log = logging.getLogger(__name__)
+
+#: the types of host keys that are taken; what else a guest agent publishes is passed over
+KEY_TYPES = frozenset(
+    {
+        "ssh-ed25519",
+        "ecdsa-sha2-nistp256",
+        "ecdsa-sha2-nistp384",
+        "ecdsa-sha2-nistp521",
+        "ssh-rsa",
+    }
+)
+NAME = "hostname"
+
+
+class CloudTpuGuests:
+    """Threads may share it."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def look(self, slice: Slice, timeout: float) -> tuple[Guest, ...]:
+        """One for each host, in order; an empty one has published nothing. None at all where the project does not let
+        us ask, or has none: then a host is known by what it shows first. Raises Transient."""
+        deadline, found = Deadline(timeout), list[Guest]()
+        for id in node_ids(slice):
+            request = {"name": self._name(slice, id)}
+            doing = f"asking who the hosts of {id} are"
+            try:
+                answer = self._api.call(
+                    "get_guest_attributes", request, deadline, doing=doing, zone=slice.zone
+                )
+            except Refused as refused:
+                _log.warning("%s; their host keys are pinned at the first contact", refused.message)
+                return ()
+            found += [_guest(one) for one in answer.guest_attributes]
+        return tuple(found)
+
+    def obstacle(self, slice: Slice, timeout: float) -> str:
+        """What in the metadata of its nodes keeps our key out; empty: nothing that can be seen. Raises Transient."""
+        deadline = Deadline(timeout)
+        for id in node_ids(slice):
+            request = {"name": self._name(slice, id)}
+            doing = f"looking why {id} lets nobody in"
+            try:
+                node = self._api.call("get_node", request, deadline, doing=doing, zone=slice.zone)
+            except Missing:
+                continue
+            metadata = dict(node.metadata)
+            if metadata.get("enable-oslogin", "").upper() == "TRUE":
+                return f"the metadata of {id} has enable-oslogin=TRUE, so its ssh-keys are ignored"
+            if not metadata.get("ssh-keys"):
+                return f"the metadata of {id} has no ssh-keys any more"
+        return ""
+
+    def _name(self, slice: Slice, id: str) -> str:
+        return f"{self._api.parent(slice.zone)}/nodes/{id}"
+
+
+def _guest(attributes: Any) -> Guest:
+    items = [(item.key, item.value) for item in attributes.query_value.items]
+    name = next((value for key, value in items if key == NAME), "")
+    keys = frozenset((key, value) for key, value in items if key in KEY_TYPES and value)
+    return Guest(name, keys)

@@ -1,0 +1,86 @@
+"""From the messages of the Cloud TPU API to our records of them."""
+
+# The client library's generated classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen
+from tpujob.domain.model import Endpoint
+
+
+def id_of(name: str) -> str:
+    """The last part of a resource's name."""
+    return name.rpartition("/")[2]
+
+
+def queued_seen(queued: Any) -> QueuedSeen:
+    raw = type(queued).pb(queued)  # the wrapper warns of enum values that it does not know
+    specs = raw.tpu.node_spec
+    error = raw.state.failed_data.error
+    return QueuedSeen(
+        state=_word(raw.state, "state"),
+        initiator=_word(raw.state, "state_initiator"),
+        error_code=error.code,
+        error=error.message,
+        zone=_zone_of(raw.name),
+        labels=dict(specs[0].node.labels) if specs else {},
+        created_at=_seconds(raw.create_time),
+        type=specs[0].node.accelerator_type if specs else "",
+        nodes=max(1, specs[0].multislice_params.node_count) if specs else 1,
+        pricing=_pricing(
+            spot=raw.HasField("spot"),
+            reserved=bool(raw.reservation_name)
+            or any(one.node.scheduling_config.reserved for one in specs),
+        ),
+    )
+
+
+def node_seen(node: Any) -> NodeSeen:
+    raw = type(node).pb(node)
+    return NodeSeen(
+        state=_word(raw, "state"),
+        endpoints=tuple(
+            Endpoint(host, one.ip_address, one.access_config.external_ip)
+            for host, one in enumerate(raw.network_endpoints)
+        ),
+        health=_word(raw, "health"),
+        described=", ".join(s for s in (raw.health_description, _symptom(raw)) if s),
+        labels=dict(raw.labels),
+        created_at=_seconds(raw.create_time),
+        type=raw.accelerator_type,
+        pricing=_pricing(
+            spot=raw.scheduling_config.spot or raw.scheduling_config.preemptible,
+            reserved=raw.scheduling_config.reserved,
+        ),
+    )
+
+
+def _symptom(raw: Any) -> str:
+    """The newest one: old ones stay in the list."""
+    if not raw.symptoms:
+        return ""
+    newest = max(raw.symptoms, key=lambda one: _seconds(one.create_time))
+    kind = _word(newest, "symptom_type")
+    return " ".join(s for s in (kind, f"on {newest.worker_id}" if newest.worker_id else "") if s)
+
+
+def _pricing(*, spot: bool, reserved: bool) -> str:
+    return "spot" if spot else "reserved" if reserved else "on-demand"
+
+
+def _seconds(timestamp: Any) -> float:
+    return timestamp.ToNanoseconds() / 1e9
+
+
+def _zone_of(name: str) -> str:
+    return name.partition("/locations/")[2].partition("/")[0]
+
+
+def _word(message: Any, field: str) -> str:
+    """The name of an enum field's value; a value newer than the library is its number."""
+    value = getattr(message, field)
+    known = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number
+    return known[value].name if value in known else str(value)

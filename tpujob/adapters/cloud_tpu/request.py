@@ -1,0 +1,154 @@
+"""What the Cloud TPU API is asked for when a slice is wanted: a queued resource with one node, or with several of one
+kind for a Multislice. Pure."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from tpujob.adapters.cloud_tpu.calls import Version
+from tpujob.domain.model import Slice
+
+LABEL = "tpujob"
+JOB_LABEL = "tpujob-job"
+OWNER_LABEL = "tpujob-owner"
+
+SSH_USER = "tpujob"
+
+_ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"  # what the account may do is for IAM
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """One that exists, attached to every host. The API attaches none later."""
+
+    source: str  #: its name in the slice's zone, or `projects/P/zones/Z/disks/D`
+    read_only: bool = True  #: the API shares a disk among hosts only so
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is the same for every slice that a backend asks for. Empty: the project's defaults."""
+
+    network: str = ""
+    subnetwork: str = ""
+    external_ips: bool = True  #: each is billed, and counts against a quota
+    tags: tuple[str, ...] = ()  #: for firewall rules
+    service_account: str = ""  #: an address; it is who the program is in the cloud
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours are stronger
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours is stronger
+    startup_script: str = ""  #: run by root on every boot of every host
+    reservation: str = ""  #: its name, for slices at the price `reserved`
+    disks: tuple[Disk, ...] = ()
+    autocheckpoint: bool = False  #: programs are told to save before maintenance
+    wait: float | None = None  #: seconds that a request may wait in the queue; None: no bound
+
+    @property
+    def version(self) -> Version:
+        """Of the API that knows all these."""
+        return "v2alpha1" if self.autocheckpoint else "v2"
+
+
+def queued_request(
+    slice: Slice, options: Options, *, project: str, owner: str, job_id: str, public_key: str
+) -> dict[str, Any]:
+    """The same for every try, so that one whose answer was lost is recognised by its `request_id`."""
+    parent = f"projects/{project}/locations/{slice.zone}"
+    node = _node(slice, options, project, public_key)
+    node["labels"] = {**options.labels, LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: owner}
+    asked = _tier(slice, options, parent, node)
+    named = _named(slice, options.version)
+    asked["tpu"] = {"node_spec": [{"parent": parent, **named, "node": node}]}
+    if options.wait is not None:
+        asked["queueing_policy"] = {"valid_until_duration": timedelta(seconds=options.wait)}
+    return {
+        "parent": parent,
+        "queued_resource_id": slice.name,
+        "queued_resource": asked,
+        "request_id": request_id(f"{owner}/{job_id}/{parent}/{slice.name}"),
+    }
+
+
+def node_ids(slice: Slice) -> tuple[str, ...]:
+    """Of the nodes behind a slice, in the order in which their hosts are numbered."""
+    if slice.tpu_slices == 1:
+        return (slice.name,)
+    return tuple(f"{slice.name}-{place}" for place in range(slice.tpu_slices))
+
+
+#: what may stand between the numbers is a backend's word, which ends in a letter
+_ONE_OF_SEVERAL = re.compile(r"(tj-[0-9]+-[0-9]+(?:-[a-z][-a-z0-9]*[a-z])?)-([0-9]{1,4})")
+
+
+def slice_of(node_id: str) -> tuple[str, int]:
+    """The name of the slice that a node of ours belongs to, and its place in it; what `node_ids` is made of."""
+    found = _ONE_OF_SEVERAL.fullmatch(node_id)
+    return (found[1], int(found[2])) if found else (node_id, 0)
+
+
+def _named(slice: Slice, version: Version) -> dict[str, Any]:
+    """The API makes the ids of several nodes itself, from a prefix; each of its versions has a word for that."""
+    if slice.tpu_slices == 1:
+        return {"node_id": slice.name}
+    several = {"node_count": slice.tpu_slices, "node_id_prefix": slice.name}
+    return {"multislice_params" if version == "v2" else "multi_node_params": several}
+
+
+def request_id(what: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, what))
+
+
+def _node(slice: Slice, options: Options, project: str, public_key: str) -> dict[str, Any]:
+    node: dict[str, Any] = {
+        "accelerator_type": slice.type,
+        "runtime_version": slice.runtime_version,
+        "metadata": {
+            **options.metadata,
+            **({"startup-script": options.startup_script} if options.startup_script else {}),
+            "ssh-keys": f"{SSH_USER}:{public_key.strip()}",
+            "block-project-ssh-keys": "TRUE",
+            "enable-oslogin": "FALSE",  # else the key above is ignored
+            "enable-guest-attributes": "TRUE",
+        },
+        "network_config": {
+            "network": options.network,
+            "subnetwork": options.subnetwork,
+            "enable_external_ips": options.external_ips,
+        },
+        "tags": list(options.tags),
+        "data_disks": [_disk(disk, project, slice.zone) for disk in options.disks],
+    }
+    if options.service_account:
+        node["service_account"] = {"email": options.service_account, "scope": [_ALL_APIS]}
+    if options.autocheckpoint:
+        node["autocheckpoint_enabled"] = True
+    return node
+
+
+def _disk(disk: Disk, project: str, zone: str) -> dict[str, str]:
+    source = disk.source
+    if "/" not in source:
+        source = f"projects/{project}/zones/{zone}/disks/{source}"
+    return {"source_disk": source, "mode": "READ_ONLY" if disk.read_only else "READ_WRITE"}
+
+
+def _tier(slice: Slice, options: Options, parent: str, node: dict[str, Any]) -> dict[str, Any]:
+    """The queued resource's part of the price; what v2 says in the node for it is put there."""
+    if slice.pricing == "spot":
+        return {"spot": {}}  # then the node must have no scheduling_config
+    if slice.pricing == "on-demand":
+        return {}
+    tier: dict[str, Any] = {"guaranteed": {}}
+    if options.version == "v2alpha1":
+        tier["guaranteed"]["reserved"] = True
+    else:
+        node["scheduling_config"] = {"reserved": True}
+    if options.reservation:
+        full = "/" in options.reservation
+        name = options.reservation if full else f"{parent}/reservations/{options.reservation}"
+        tier["reservation_name"] = name
+    return tier

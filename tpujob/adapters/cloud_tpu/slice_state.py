@@ -1,0 +1,152 @@
+"""What a queued resource and its nodes, as the API shows them, say together about one slice. Pure.
+
+A Multislice is one slice of ours with several nodes: it is ready when all of them are, and lost with any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tpujob.adapters.cloud_tpu.errors import explained, of_state
+from tpujob.adapters.cloud_tpu.states import INITIATORS, NODE_HEALTH, NODE_STATES, QUEUED_STATES
+from tpujob.domain.model import Endpoint
+from tpujob.domain.observations import Present, SliceState, Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedSeen:
+    state: str  #: the API's word
+    initiator: str = "STATE_INITIATOR_UNSPECIFIED"
+    error_code: int = 0
+    error: str = ""
+    zone: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: of the node it asks for
+    created_at: float = 0.0
+    type: str = ""  #: of the node it asks for
+    pricing: str = ""  #: `spot`, `on-demand` or `reserved`
+    nodes: int = 1  #: that it asks for, all of one kind
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    state: str
+    endpoints: tuple[Endpoint, ...] = ()
+    health: str = "HEALTH_UNSPECIFIED"
+    described: str = ""  #: health in the cloud's own words, and its newest symptom
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    created_at: float = 0.0
+    type: str = ""
+    pricing: str = ""
+
+
+def judge(queued: QueuedSeen | None, nodes: Sequence[NodeSeen | None]) -> Present | Unknown | None:
+    """The state of a slice; None when there is neither a queued resource nor a node. `nodes`: every one that it should
+    consist of, in their order; None in place of one that is not there."""
+    there = [node for node in nodes if node is not None]
+    if queued is None:
+        return _together(nodes) if there else None
+    state = QUEUED_STATES.get(queued.state)
+    if state is None:
+        return Unknown(f"the queued resource is in state {queued.state}")
+    if state is SliceState.DELETING:
+        return Present(state, detail=f"the queued resource is {queued.state}")
+    if state is SliceState.FAILED:
+        return _failed(queued)
+    if state is SliceState.PREEMPTED:
+        return _suspended(queued, there)
+    if any(map(_preempted, there)):
+        return _together(nodes)  # its queued resource follows a little later
+    if state is SliceState.READY:
+        if not there:
+            return Unknown("the queued resource is ACTIVE, but its node is not found")
+        return _together(nodes)
+    return Present(state, detail=queued.state)
+
+
+def _failed(queued: QueuedSeen) -> Present:
+    meaning = of_state(queued.error_code, queued.error)
+    said = explained(queued.error or "no reason was given", meaning, queued.zone)
+    return Present(SliceState.FAILED, detail=said, cause=meaning.cause)
+
+
+def _suspended(queued: QueuedSeen, nodes: Sequence[NodeSeen]) -> Present | Unknown:
+    """By the service it is a preemption; so is what has left a preempted node behind, whoever suspended it."""
+    detail = f"the queued resource is {queued.state}"
+    if any(map(_preempted, nodes)):
+        return Present(SliceState.PREEMPTED, detail=detail)
+    by_person = INITIATORS.get(queued.initiator)
+    if by_person is None:
+        return Unknown(f"{detail}, by {queued.initiator}")
+    if by_person:
+        return Present(SliceState.STOPPED, detail=f"{detail}, by a person")
+    return Present(SliceState.PREEMPTED, detail=detail)
+
+
+def _preempted(node: NodeSeen) -> bool:
+    return NODE_STATES.get(node.state) is SliceState.PREEMPTED
+
+
+#: what counts where nodes of one Multislice differ: first what takes it away, then what cannot be told, then what is
+#: waited for. None: Unknown.
+_ORDER: Sequence[SliceState | None] = (
+    SliceState.PREEMPTED,
+    SliceState.STOPPED,
+    SliceState.DELETING,
+    SliceState.FAILED,
+    None,
+    SliceState.REPAIRING,
+    SliceState.CREATING,
+    SliceState.READY,
+)
+
+
+def _together(nodes: Sequence[NodeSeen | None]) -> Present | Unknown:
+    """One that is not there, while others are, is as good as preempted. Google documents that it may make a lost slice
+    of a Multislice anew and restart the others ("auto-repair"); when, nobody says, so it is not waited for."""
+    if len(nodes) == 1 and nodes[0] is not None:
+        return _node(nodes[0])
+    seen = [_node(node, f"node {place}") for place, node in enumerate(nodes) if node is not None]
+    found = min(seen, key=lambda one: _ORDER.index(one.state if isinstance(one, Present) else None))
+    leaving = isinstance(found, Present) and found.state in _ORDER[: _ORDER.index(None)]
+    if None in nodes and not leaving:
+        gone = f"node {nodes.index(None)} of {len(nodes)} is not there any more"
+        return Present(SliceState.PREEMPTED, detail=gone)
+    if isinstance(found, Unknown) or found.state is not SliceState.READY:
+        return found if isinstance(found, Unknown) else replace(found, endpoints=())
+    return _all_ready([one for one in seen if isinstance(one, Present)])
+
+
+def _all_ready(seen: Sequence[Present]) -> Present:
+    """The hosts of all, numbered through, which takes as many of each."""
+    hosts = len(seen[0].endpoints)
+    if any(len(one.endpoints) != hosts for one in seen):
+        return Present(SliceState.CREATING, detail="READY, but without all addresses")
+    endpoints = tuple(
+        replace(endpoint, host=place * hosts + endpoint.host)
+        for place, one in enumerate(seen)
+        for endpoint in one.endpoints
+    )
+    said = [f"node {place}: {one.detail}" for place, one in enumerate(seen) if one.detail]
+    return Present(SliceState.READY, endpoints, "; ".join(said))
+
+
+def _node(node: NodeSeen, who: str = "the node") -> Present | Unknown:
+    state = NODE_STATES.get(node.state)
+    if state is None:
+        return Unknown(f"{who} is in state {node.state}")
+    if state is SliceState.READY and not node.endpoints:
+        return Present(SliceState.CREATING, detail="READY, but without addresses")
+    if state is SliceState.READY:
+        return _ready(node, who)
+    return Present(state, node.endpoints, f"{who} is {node.state}")
+
+
+def _ready(node: NodeSeen, who: str) -> Present | Unknown:
+    health = NODE_HEALTH.get(node.health)
+    if health is None:
+        return Unknown(f"{who} is READY, and its health is {node.health}")
+    if not health:
+        return Present(SliceState.READY, node.endpoints)
+    said = ": ".join(word for word in (node.health, health, node.described) if word)
+    return Present(SliceState.READY, node.endpoints, said)

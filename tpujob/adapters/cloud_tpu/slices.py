@@ -1,0 +1,288 @@
+"""Slices on Cloud TPU, through the official client: the real service, or the emulator at an insecure endpoint.
+
+A slice is a queued resource and the node that it grants, both with the slice's name; with Multislice it grants several,
+which are told apart by a number behind that name. What is asked for is in `request.py`, what the API's states
+and errors mean in `slice_state.py` and `errors.py`; here is only which calls are made. None is repeated
+here, and none waits for a long-running operation: the next look sees what came of it.
+"""
+
+# The client library's generated classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from typing import Any
+
+from tpujob.adapters.cloud_tpu.calls import Api, Deadline, Exists, Method, Missing, refusal
+from tpujob.adapters.cloud_tpu.catalog import CloudTpuOffers
+from tpujob.adapters.cloud_tpu.guest_attributes import CloudTpuGuests
+from tpujob.adapters.cloud_tpu.messages import id_of, node_seen, queued_seen
+from tpujob.adapters.cloud_tpu.request import (
+    JOB_LABEL,
+    LABEL,
+    OWNER_LABEL,
+    Options,
+    node_ids,
+    queued_request,
+    request_id,
+    slice_of,
+)
+from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, judge
+from tpujob.adapters.cloud_tpu.throttle import Throttle
+from tpujob.domain.model import Cause, Slice
+from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
+from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.ports import Owned
+
+_log = logging.getLogger(__name__)
+
+#: zones that are listed at once: there are 40, and a list takes some tenths of a second
+LISTERS = 8
+
+
+class CloudTpuSlices:
+    """The port Slices. Threads may share it."""
+
+    def __init__(
+        self,
+        project: str,
+        *,
+        endpoint: str = "",
+        owner: str = "local",
+        options: Options | None = None,
+        throttle: Throttle | None = None,
+    ) -> None:
+        """`endpoint`: `host:port` of an emulator. `owner`: a label value that tells this backend's slices from
+        those of another one in the same project. `throttle`: the project's; without one, calls are not bounded."""
+        self._project = project
+        self._owner = owner
+        self._options = options or Options()
+        self._api = Api(project, endpoint=endpoint, throttle=throttle)
+        self.offers = CloudTpuOffers(self._api)  #: what the zones have
+        self.guests = CloudTpuGuests(self._api)  #: what the hosts have published of themselves
+
+    def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
+        """What the cloud says of it now. Never raises: what could not be seen is Unknown."""
+        try:
+            return self._look(slice, Deadline(timeout))
+        except TpujobError as error:
+            return Unknown(error.message)
+
+    def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
+        """Ask for it; returns when the request is accepted, not when the slice is ready. One that exists and carries
+        our labels is adopted. Raises Transient, or Refused with its cause."""
+        deadline = Deadline(timeout)
+        request = queued_request(
+            slice,
+            self._options,
+            project=self._project,
+            owner=self._owner,
+            job_id=job_id,
+            public_key=public_key,
+        )
+        try:
+            self._ask(slice, request, deadline)
+        except Exists:
+            self._adopt(slice, job_id, deadline)
+
+    def delete(self, slice: Slice, *, timeout: float) -> None:
+        """Ask for its end, nodes and queued resource; returns when that is accepted. Absent is success.
+        Raises Transient, Refused; what carries the name but is not ours is Refused and stays."""
+        deadline = Deadline(timeout)
+        doing = f"deleting {slice.name}"
+        with contextlib.suppress(Missing):
+            if queued := self._queued(slice, deadline, doing):
+                self._check_ours(slice, queued.labels)
+                request = {"name": self._queued_name(slice), "force": True}
+                self._call("delete_queued_resource", request, slice, deadline, doing)
+                return
+        for id, node in zip(node_ids(slice), self._nodes(slice, deadline, doing), strict=True):
+            if node is not None:
+                self._check_ours(slice, node.labels)
+                with contextlib.suppress(Missing):
+                    request = {"name": self._node_name(slice, id)}
+                    self._call("delete_node", request, slice, deadline, doing)
+
+    def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
+        """Everything in those zones that carries our label, whatever its state; a queued resource and its nodes are
+        one. A zone that is closed to the project holds nothing. Raises Transient, Refused."""
+        deadline = Deadline(timeout)
+        with ThreadPoolExecutor(LISTERS, thread_name_prefix="list") as pool:
+            found = pool.map(self._list_zone, zones, repeat(deadline))
+            return [owned for of_zone in found for owned in of_zone]
+
+    def close(self) -> None:
+        """Close the connection, if there is one; a later call opens another."""
+        self._api.close()
+
+    # Looking
+
+    def _look(self, slice: Slice, deadline: Deadline) -> SliceSeen:
+        doing = f"looking at {slice.name}"
+        queued, nodes = self._queued(slice, deadline, doing), self._nodes(slice, deadline, doing)
+        our_queued = queued if queued and self._ours(queued.labels) else None
+        our_nodes = [node if node and self._ours(node.labels) else None for node in nodes]
+        seen = judge(our_queued, our_nodes)
+        if seen is None and (queued or any(nodes)):
+            return Absent()  # the name is somebody else's, so ours is positively not there
+        if seen is None:
+            return self._agreed_absent(slice, deadline)
+        if isinstance(seen, Present) and seen.cause is not None:
+            _log.info("%s: %r %r", slice.name, queued, nodes)
+        return seen
+
+    def _agreed_absent(self, slice: Slice, deadline: Deadline) -> SliceSeen:
+        """Gone only if the lists agree, all pages of them."""
+        zone, request = slice.zone, {"parent": self._api.parent(slice.zone)}
+        names = {slice.name, *node_ids(slice)}
+        lists: tuple[tuple[Method, str], ...] = (
+            ("list_nodes", "nodes"),
+            ("list_queued_resources", "queued_resources"),
+        )
+        for method, field in lists:
+            doing = f"listing {zone}"
+            pages = list(self._api.pages(method, request, deadline, doing=doing, zone=zone))
+            if any(page.unreachable for page in pages):
+                return Unknown(f"{slice.name} is not found, but the list is not complete")
+            if any(id_of(one.name) in names for page in pages for one in getattr(page, field)):
+                return Unknown(f"{slice.name} is not found, but is still listed")
+        return Absent()
+
+    def _queued(self, slice: Slice, deadline: Deadline, doing: str) -> QueuedSeen | None:
+        request = {"name": self._queued_name(slice)}
+        with contextlib.suppress(Missing):
+            return queued_seen(self._call("get_queued_resource", request, slice, deadline, doing))
+        return None
+
+    def _node(self, slice: Slice, id: str, deadline: Deadline, doing: str) -> NodeSeen | None:
+        request = {"name": self._node_name(slice, id)}
+        with contextlib.suppress(Missing):
+            return node_seen(self._call("get_node", request, slice, deadline, doing))
+        return None
+
+    def _nodes(self, slice: Slice, deadline: Deadline, doing: str) -> list[NodeSeen | None]:
+        """All of the slice, in their order; None: not there. Those of a Multislice cost one list, however many there
+        are; where it lacks some, the first that is not found by its name either says that it is right."""
+        ids = node_ids(slice)
+        if len(ids) == 1:
+            return [self._node(slice, ids[0], deadline, doing)]
+        listed = self._listed(slice, deadline, doing)
+        found = [listed.get(id) for id in ids]
+        if any(found):
+            for place, id in enumerate(ids):
+                found[place] = found[place] or self._node(slice, id, deadline, doing)
+                if found[place] is None:
+                    break
+        return found
+
+    def _listed(self, slice: Slice, deadline: Deadline, doing: str) -> dict[str, NodeSeen]:
+        """Every node in the slice's zone, by id. Raises Transient where the list is not complete."""
+        request, found = {"parent": self._api.parent(slice.zone)}, dict[str, NodeSeen]()
+        for page in self._api.pages("list_nodes", request, deadline, doing=doing, zone=slice.zone):
+            if page.unreachable:
+                raise Transient(f"{doing}: the list of nodes is not complete")
+            found |= {id_of(node.name): node_seen(node) for node in page.nodes}
+        return found
+
+    def _list_zone(self, zone: str, deadline: Deadline) -> list[Owned]:
+        request, doing = {"parent": self._api.parent(zone)}, f"listing {zone}"
+        api, found = self._api, dict[str, Owned]()
+        try:
+            for page in api.pages(
+                "list_queued_resources", request, deadline, doing=doing, zone=zone
+            ):
+                for queued in page.queued_resources:
+                    seen = queued_seen(queued)
+                    self._add(found, id_of(queued.name), zone, seen, seen.nodes)
+            for page in api.pages("list_nodes", request, deadline, doing=doing, zone=zone):
+                for node in page.nodes:
+                    name, place = slice_of(id_of(node.name))
+                    self._add(found, name, zone, node_seen(node), place + 1)
+        except Refused as refused:
+            if "is not found or access is unauthorized" not in refused.message:
+                raise
+        return list(found.values())
+
+    def _add(
+        self,
+        found: dict[str, Owned],
+        name: str,
+        zone: str,
+        seen: QueuedSeen | NodeSeen,
+        tpu_slices: int,
+    ) -> None:
+        if self._ours(seen.labels):
+            job = seen.labels.get(JOB_LABEL, "")
+            kind = "node" if isinstance(seen, NodeSeen) else "queued resource"
+            detail = f"{kind} {seen.state}"
+            type, pricing = seen.type, seen.pricing
+            if known := found.get(name):
+                told = known.detail.split(", ")
+                detail = known.detail if detail in told else f"{known.detail}, {detail}"
+                type, pricing = type or known.type, pricing or known.pricing
+                tpu_slices = max(tpu_slices, known.tpu_slices)
+            found[name] = Owned(name, zone, job, seen.created_at, detail, type, pricing, tpu_slices)
+
+    # Asking
+
+    def _ask(self, slice: Slice, request: dict[str, Any], deadline: Deadline) -> None:
+        """The cloud answers a repeated request with the operation of the first one. When that is over and nothing is
+        there, what it made is gone again, and it takes a new request to get another."""
+        doing = f"asking for {slice.name}"
+        operation = self._create(slice, request, deadline, doing)
+        if not operation.done or self._queued(slice, deadline, doing):
+            return
+        anew = {**request, "request_id": request_id(operation.name)}
+        operation = self._create(slice, anew, deadline, doing)
+        if operation.done and operation.HasField("error"):
+            from google.rpc.code_pb2 import Code
+
+            code = Code.Name(operation.error.code)
+            raise refusal(doing, code, operation.error.message, slice.zone)
+
+    def _create(self, slice: Slice, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
+        return self._api.call(
+            "create_queued_resource",
+            request,
+            deadline,
+            doing=doing,
+            zone=slice.zone,
+            version=self._options.version,
+        ).operation  # as it was answered: to ask for its state would be another call
+
+    def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:
+        doing = f"asking for {slice.name}"
+        queued = self._queued(slice, deadline, doing)
+        there = [queued] if queued else list(filter(None, self._nodes(slice, deadline, doing)))
+        if not there:
+            raise Transient(f"{doing}: it exists, and is not found")
+        self._check_ours(slice, there[0].labels, job_id)
+
+    def _check_ours(self, slice: Slice, labels: Mapping[str, str], job_id: str = "") -> None:
+        if not self._ours(labels) or (job_id and labels.get(JOB_LABEL) != job_id):
+            raise Refused(
+                f"the name {slice.name} in {slice.zone} is taken by someone else",
+                cause=Cause.BAD_SPEC,
+                hint="it does not carry this backend's labels, so it is neither used nor deleted",
+            )
+
+    def _ours(self, labels: Mapping[str, str]) -> bool:
+        return labels.get(LABEL) == "1" and labels.get(OWNER_LABEL) == self._owner
+
+    # Names
+
+    def _call(
+        self, method: Method, request: dict[str, Any], slice: Slice, deadline: Deadline, doing: str
+    ) -> Any:
+        return self._api.call(method, request, deadline, doing=doing, zone=slice.zone)
+
+    def _queued_name(self, slice: Slice) -> str:
+        return f"{self._api.parent(slice.zone)}/queuedResources/{slice.name}"
+
+    def _node_name(self, slice: Slice, id: str) -> str:
+        return f"{self._api.parent(slice.zone)}/nodes/{id}"

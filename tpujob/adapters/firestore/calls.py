@@ -1,0 +1,331 @@
+"""How Firestore is spoken to: connection, time limits, tries, optimistic and locking changes, and its errors made ours.
+
+Knows documents, not jobs. The generated client is used rather than the hand-written one on top of it: that one bounds
+no call of a transaction in time, repeats a transaction at once and without pauses, not at all when a read of it is
+refused, and ends in a ValueError.
+"""
+
+# The client library's generated classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import random
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tpujob.adapters.firestore.values import (
+    Found,
+    Put,
+    Remove,
+    found,
+    microseconds,
+    query,
+    write_of,
+)
+from tpujob.errors import LOGIN, StoreError, TpujobError, Transient
+
+T = TypeVar("T")
+Docs = Mapping[str, Found | None]  #: by path; None: there is no such document
+Plan = Callable[[Docs], tuple[T, Sequence[Put | Remove]]]
+
+#: writes in one commit; the service's own limit is 500
+BATCH = 400
+#: seconds for giving locks back; they expire anyway
+ROLLBACK = 2.0
+
+_CHANNEL = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", 30000),
+    # gRPC's own 120 s would keep us blind for two minutes after the service is back.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often and how long one call of the port is tried, and what the waiting is done with."""
+
+    tries: int = 8
+    seconds: float = 20.0  #: for all tries and the pauses between them
+    request: float = 10.0  #: for one request
+    first_pause: float = 0.05  #: doubles from try to try; between half and all of it is waited
+    longest_pause: float = 2.0
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = field(default_factory=lambda: random.Random().random)  # noqa: S311
+
+    def pause(self, failures: int) -> float:
+        whole = min(self.longest_pause, self.first_pause * 2 ** (failures - 1))
+        return whole * (1 + self.chance()) / 2
+
+
+class _Moved(Exception):
+    """A document was changed between our read and our write."""
+
+
+class Firestore:
+    """One database. Safe to use from several threads. Connects at the first use."""
+
+    def __init__(
+        self,
+        project: str,
+        database: str = "(default)",
+        *,
+        endpoint: str = "",
+        patience: Patience | None = None,
+        interceptors: Sequence[Any] = (),
+    ) -> None:
+        """`endpoint`: host and port of an emulator, spoken to without credentials; empty: Google's.
+        `interceptors`: of gRPC, for whoever counts or disturbs the requests."""
+        self.database = f"projects/{project}/databases/{database}"
+        self.root = f"{self.database}/documents"
+        self.patience = patience or Patience()
+        self._endpoint, self._interceptors = endpoint, interceptors
+        self._lock = threading.Lock()
+        self._made: tuple[Any, Any] | None = None  #: the channel and the client on it
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made:
+            made[0].close()
+
+    # Read ------------------------------------------------------------------------------------------------------------
+
+    def read(self, doing: str, path: str) -> Found | None:
+        """One document as it is now."""
+        return self._repeated(doing, lambda left: self._get([path], left)[0][path])
+
+    def now(self, doing: str) -> int:
+        """The database's clock: microseconds since the epoch."""
+
+        def once(left: float) -> int:
+            request = {"database": self.database, "documents": [f"{self.root}/clock/none"]}
+            answers = self.api().batch_get_documents(request, **self.options(left))
+            return max(microseconds(type(each).pb(each).read_time) for each in answers)
+
+        return self._repeated(doing, once)
+
+    def select(self, doing: str, collection: str, **wanted: Any) -> list[Found]:
+        """The documents of a collection that `firestore_values.query` describes, all as of one moment."""
+
+        def once(left: float) -> list[Found]:
+            parent, _, name = f"{self.root}/{collection}".rpartition("/")
+            request = {
+                "parent": parent,
+                "structured_query": query(name, self.root, **wanted),
+            }
+            answers = self.api().run_query(request, **self.options(left))
+            return [found(a.document, self.root) for a in answers if a._pb.HasField("document")]
+
+        return self._repeated(doing, once)
+
+    # Change ----------------------------------------------------------------------------------------------------------
+
+    def change(self, doing: str, paths: Sequence[str], plan: Plan[T], *, locked: bool = False) -> T:
+        """Read these documents, ask `plan` what to write, write all of it or nothing, and return the plan's result.
+
+        What is written over what was read is written only if it is still what was read. `locked`: nothing that was
+        read has changed either, although it is not written. `plan` is pure: it is asked again after each try that
+        came to nothing, and after one whose reply was lost."""
+        retried = b""
+
+        def once(left: float) -> T:
+            nonlocal retried
+            docs, transaction = self._get(paths, left, locked=locked, retried=retried)
+            retried = transaction or retried
+            with self._rolled_back(transaction):
+                result, writes = plan(docs)
+                if writes:
+                    self._commit(writes, docs, transaction)
+            if transaction and not writes:
+                self._rollback(transaction)
+            return result
+
+        return self._repeated(doing, once)
+
+    def remove(self, doing: str, paths: Sequence[str]) -> None:
+        """Remove these documents, however many; those that are not there are no error. Not one change, but many."""
+        for start in range(0, len(paths), BATCH):
+            gone = [Remove(path) for path in paths[start : start + BATCH]]
+            self._repeated(doing, lambda _, gone=gone: self._commit(gone, {}, b""))
+
+    def _get(
+        self, paths: Sequence[str], left: float, *, locked: bool = False, retried: bytes = b""
+    ) -> tuple[dict[str, Found | None], bytes]:
+        request: dict[str, Any] = {
+            "database": self.database,
+            "documents": [f"{self.root}/{path}" for path in paths],
+        }
+        if locked:
+            request["new_transaction"] = {"read_write": {"retry_transaction": retried}}
+        docs: dict[str, Found | None] = dict.fromkeys(paths)
+        transaction = b""
+        for answer in self.api().batch_get_documents(request, **self.options(left)):
+            transaction = answer.transaction or transaction
+            if answer._pb.HasField("found"):
+                one = found(answer.found, self.root)
+                docs[one.path] = one
+        return docs, transaction
+
+    def _commit(self, writes: Sequence[Put | Remove], docs: Docs, transaction: bytes) -> None:
+        from google.api_core.exceptions import GoogleAPICallError
+
+        request = {
+            "database": self.database,
+            "writes": [write_of(each, docs, self.root) for each in writes],
+            "transaction": transaction,
+        }
+        try:
+            self.api().commit(request, **self.options(self.patience.request))
+        except GoogleAPICallError as error:
+            if code_of(error) in _MOVED or _expired(error, transaction):
+                raise _Moved(error.message) from error
+            raise
+
+    @contextlib.contextmanager
+    def _rolled_back(self, transaction: bytes) -> Generator[None]:
+        """Locks are given back when nothing comes of it, or the next to come would wait for them."""
+        try:
+            yield
+        except BaseException:
+            if transaction:
+                self._rollback(transaction)
+            raise
+
+    def _rollback(self, transaction: bytes) -> None:
+        from google.api_core.exceptions import GoogleAPICallError
+
+        request = {"database": self.database, "transaction": transaction}
+        with contextlib.suppress(GoogleAPICallError):
+            self.api().rollback(request, **self.options(ROLLBACK))
+
+    # One call of the port --------------------------------------------------------------------------------------------
+
+    def _repeated(self, doing: str, once: Callable[[float], T]) -> T:
+        """What `once` returns, the first time that it gets through; it is given the seconds of one request."""
+        patience = self.patience
+        ends = patience.clock() + patience.seconds
+        failures = 0
+        while True:
+            left = min(patience.request, ends - patience.clock())
+            try:
+                with translated(doing):
+                    return once(left)
+            except (Transient, _Moved) as error:
+                failures += 1
+                pause = patience.pause(failures)
+                if failures >= patience.tries or patience.clock() + pause >= ends:
+                    if isinstance(error, Transient):
+                        raise
+                    raise Transient(
+                        f"{doing}: others changed the same at the same time, again and again",
+                        hint="try again in a moment",
+                    ) from error
+            patience.sleep(pause)
+
+    def options(self, left: float) -> dict[str, Any]:
+        """The arguments of one request: its time, no repeats by the library, and the database for the router."""
+        routed = (("google-cloud-resource-prefix", self.database),)
+        return {"retry": None, "timeout": max(left, 0.001), "metadata": routed}
+
+    def api(self) -> Any:
+        """The generated client."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._connected()
+            return self._made[1]
+
+    def _connected(self) -> tuple[Any, Any]:
+        import grpc
+        from google.cloud.firestore_v1.services.firestore import FirestoreClient
+        from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
+
+        if self._endpoint:
+            local = ("grpc.enable_http_proxy", 0)
+            channel: Any = grpc.insecure_channel(self._endpoint, options=(*_CHANNEL, local))
+        else:
+            channel = FirestoreGrpcTransport.create_channel(
+                FirestoreClient.DEFAULT_ENDPOINT, options=_CHANNEL
+            )
+        heard = grpc.intercept_channel(channel, *self._interceptors)
+        return channel, FirestoreClient(transport=FirestoreGrpcTransport(channel=heard))
+
+
+_LOADING = threading.Lock()
+
+
+def load() -> None:
+    """Import the library, at the first use and in one thread: its modules import each other, and two threads that
+    begin in different places would wait for one another."""
+    with _LOADING:
+        importlib.import_module("google.cloud.firestore_v1.services.firestore.transports")
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+#: answers to a commit that mean: it is not as it was read
+_MOVED = frozenset({"FAILED_PRECONDITION", "ALREADY_EXISTS", "NOT_FOUND"})
+
+#: what a refusal means to a person; every other code is tried again
+REFUSALS = {
+    "PERMISSION_DENIED": "grant roles/datastore.user to the account that runs the backend",
+    "UNAUTHENTICATED": f"run `{LOGIN}`",
+    "NOT_FOUND": "is there such a database? gcloud firestore databases create",
+    "FAILED_PRECONDITION": "are the indexes of deploy/firestore.indexes.json there, and is the database in "
+    "Native mode?",
+    "INVALID_ARGUMENT": "",
+    "OUT_OF_RANGE": "",
+    "UNIMPLEMENTED": "the endpoint is no Firestore",
+}
+
+
+@contextlib.contextmanager
+def translated(doing: str) -> Generator[None]:
+    """Turn the library's errors into ours: Transient for what may succeed later, StoreError for a clear no."""
+    load()
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except GoogleAPICallError as error:
+        raise _meaning(doing, code_of(error), str(error.message)) from error
+    except GoogleAuthError as error:
+        raise StoreError(
+            f"{doing}: no credentials for Google Cloud: {error}",
+            hint=f"run `{LOGIN}`",
+        ) from error
+    except ValueError as error:
+        if "closed channel" not in str(error):
+            raise
+        raise Transient(f"{doing}: the connection was closed meanwhile") from error
+
+
+def _meaning(doing: str, code: str, message: str) -> TpujobError:
+    hint = REFUSALS.get(code)
+    if hint is not None:
+        return StoreError(f"{doing}: Firestore says no: {message}", hint=hint)
+    if code == "UNAVAILABLE":
+        message = "Firestore does not answer"  # the library goes on with sockets and error numbers
+    return Transient(f"{doing}: {message}", hint="try again in a moment")
+
+
+def _expired(error: Any, transaction: bytes) -> bool:
+    """This process was held up for a minute, and its locks were given to others."""
+    said = str(error.message).lower()
+    return bool(transaction) and code_of(error) == "INVALID_ARGUMENT" and "transaction" in said
+
+
+def code_of(error: Any) -> str:
+    """The name of gRPC's status code."""
+    return error.grpc_status_code.name if error.grpc_status_code is not None else "UNKNOWN"

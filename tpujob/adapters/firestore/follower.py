@@ -1,0 +1,176 @@
+"""Who wants to hear of changes at once: one stream from Firestore for all of them, in a thread of its own.
+
+Listeners are told that something has changed, the mirror is told what. A stream that breaks is begun again where it
+ended.
+"""
+
+# The client library's generated classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tpujob.adapters.firestore.calls import Firestore, translated
+from tpujob.adapters.firestore.mirror import Mirror
+from tpujob.adapters.firestore.records import WAKE
+from tpujob.adapters.firestore.values import CHANGED, Time, found, query
+from tpujob.errors import TpujobError, Transient
+
+log = logging.getLogger(__name__)
+
+#: seconds that one stream lives; the next one goes on from its token, which costs nothing
+LIFE = 600.0
+#: seconds between a server's stamp on a change and its commit, at most: it stamps a request when it comes in, and no
+#: request of ours lives longer
+STAMPED_BEFORE = 30
+#: seconds until a broken stream is begun again, at first and at most
+PAUSES = (0.5, 30.0)
+
+
+class Follower:
+    """Thread-safe. Costs one read for each change of a job while somebody listens."""
+
+    def __init__(self, firestore: Firestore, mirror: Mirror) -> None:
+        self._db, self._mirror = firestore, mirror
+        self._lock = threading.Lock()
+        self._hears: dict[int, Callable[[], None]] = {}
+        self._count = 0
+        self._stream: _Stream | None = None
+
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """`changed` is called soon after every commit of any process, until what is returned is called."""
+        with self._lock:
+            self._count += 1
+            number = self._count
+            self._hears[number] = changed
+            if self._stream is None:
+                self._stream = _Stream(self._db, self._mirror, self._tell)
+
+        def stop() -> None:
+            with self._lock:
+                self._hears.pop(number, None)
+                stream = None if self._hears else self._take()
+            if stream:
+                stream.close()
+
+        return stop
+
+    def close(self) -> None:
+        with self._lock:
+            self._hears.clear()
+            stream = self._take()
+        if stream:
+            stream.close()
+
+    def _take(self) -> _Stream | None:
+        stream, self._stream = self._stream, None
+        return stream
+
+    def _tell(self) -> None:
+        with self._lock:
+            hears = list(self._hears.values())
+        for changed in hears:
+            changed()
+
+
+class _Stream:
+    def __init__(self, firestore: Firestore, mirror: Mirror, tell: Callable[[], None]) -> None:
+        self._db, self._mirror, self._tell = firestore, mirror, tell
+        self._since = Time(0)
+        self._token = b""  #: where it ended; empty: it begins anew
+        self._works = False  #: this stream has told something
+        self._closing = threading.Event()
+        self._call: Any = None
+        self._thread = threading.Thread(target=self._run, name="firestore-follow", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends soon; whoever hears may be the one who closes, so it is not waited for."""
+        self._closing.set()
+        with contextlib.suppress(AttributeError):  # not begun, or over by now
+            self._call.cancel()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        first, longest = PAUSES
+        pause = first
+        while not self._closing.is_set():
+            self._works = False
+            try:
+                with translated("follow the jobs"):
+                    self._listen()
+            except TpujobError as error:
+                log.debug("%s; following again", error)
+            except Exception:
+                log.exception("following again after an error")
+            finally:
+                self._mirror.broken()
+            pause = first if self._works else min(longest, pause * 2)
+            self._closing.wait(pause)
+
+    def _listen(self) -> None:
+        """Until the stream ends, which it does by an error."""
+        if not self._token:
+            now = self._db.now("follow the jobs")  # the server's: ours may be wrong
+            self._since = Time(now - STAMPED_BEFORE * 1_000_000)
+            self._mirror.begun(now)
+        asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        asked.put(self._request())
+        self._call = self._db.api().listen(requests=iter(asked.get, None), **self._db.options(LIFE))
+        try:
+            if self._closing.is_set():  # closed before there was anything to cancel
+                self._call.cancel()
+            for told in self._told(self._call):
+                self._works = True
+                if self._mirror.caught_up():
+                    self._mirror.completed(self._db.select("follow the jobs", "jobs", order=WAKE))
+                if told:
+                    self._tell()
+        finally:
+            asked.put(None)
+
+    def _told(self, answers: Iterator[Any]) -> Iterator[bool]:
+        """For each moment of which the stream is complete: whether something changed before it."""
+        from google.cloud.firestore_v1.types import TargetChange
+
+        kinds = TargetChange.TargetChangeType
+        changed = False
+        for answer in answers:
+            pb = type(answer).pb(answer)
+            kind = pb.WhichOneof("response_type")
+            if kind != "target_change":
+                changed = self._noted(kind, answer) or changed
+                continue
+            target = pb.target_change
+            self._token = target.resume_token or self._token
+            if target.target_change_type == kinds.REMOVE:
+                self._token = b""
+                raise Transient(f"follow the jobs: {target.cause.message}")
+            if target.HasField("read_time") and not target.target_ids:
+                yield changed
+                changed = False
+
+    def _noted(self, kind: str, answer: Any) -> bool:
+        """Tell the mirror. Whether a job was changed."""
+        if kind == "document_change":
+            self._mirror.changed(found(answer.document_change.document, self._db.root))
+        elif kind in ("document_delete", "document_remove"):
+            self._mirror.deleted(getattr(answer, kind).document)
+        return kind != "filter"
+
+    def _request(self) -> dict[str, Any]:
+        wanted = query("jobs", self._db.root, where=[(CHANGED, ">", self._since)], order=CHANGED)
+        target: dict[str, Any] = {
+            "target_id": 1,
+            "query": {"parent": self._db.root, "structured_query": wanted},
+        }
+        if self._token:
+            target["resume_token"] = self._token
+        return {"database": self._db.database, "add_target": target}

@@ -1,0 +1,154 @@
+"""What one process knows of the jobs without asking: every record that it read, wrote, or was told of by the stream.
+
+It may be a moment old and never goes back: of two versions the newer one stays, and a removed job does not return.
+It answers only while the stream works; what cannot be answered from here is asked of the database.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from tpujob.adapters import records as store_records
+from tpujob.adapters.firestore import records as records
+from tpujob.adapters.firestore.values import Found
+from tpujob.domain.model import Job
+from tpujob.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+
+class Mirror:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: dict[str, Job] = {}
+        #: of each job, a version and when it is due by that; None: never
+        self._wakes: dict[str, tuple[int, float | None]] = {}
+        self._gone: set[str] = set()  #: removed; an id never comes back
+        self._told: set[tuple[str, int]] = set()  #: damaged records that the log has named
+        self._current = (
+            False  #: the stream works: what is here is as new as the database, or nearly
+        )
+        self._complete = False  #: and no job that is ever due is missing in `_wakes`
+        self._numbers: dict[
+            str, int
+        ] = {}  #: of each job, its last change, if that came after `_floor`
+        self._heard: dict[
+            str, int
+        ] = {}  #: the same, of changes that may not be all of their moment
+        self._floor = 0
+
+    # Ask -------------------------------------------------------------------------------------------------------------
+
+    def job(self, job_id: str) -> Job | None:
+        """The job as it was a moment ago; None: not known."""
+        with self._lock:
+            return self._jobs.get(job_id) if self._current else None
+
+    def due(self, now: float) -> list[str] | None:
+        """As the port says; None: not known."""
+        with self._lock:
+            if not (self._current and self._complete):
+                return None
+            wakes = [
+                (wake, job_id) for job_id, (_, wake) in self._wakes.items() if wake is not None
+            ]
+        return [job_id for wake, job_id in sorted(wakes) if wake <= now]
+
+    def changes(self, after: int) -> tuple[int, list[str]] | None:
+        """As the port says; None: not known."""
+        with self._lock:
+            if not self._current or after < self._floor:
+                return None
+            new = sorted((n, job_id) for job_id, n in self._numbers.items() if n > after)
+        return (new[-1][0] if new else after), [job_id for _, job_id in new]
+
+    # Tell ------------------------------------------------------------------------------------------------------------
+
+    def keep(self, job: Job) -> Job:
+        """This version was stored, by whomever."""
+        with self._lock:
+            known = self._wakes.get(job.id, (0, None))[0]
+            if job.id in self._gone or job.version < known:
+                return job
+            if len(self._jobs) >= store_records.CACHED:
+                self._jobs.clear()
+            self._jobs[job.id] = job
+            self._wakes[job.id] = (job.version, store_records.waking(job))
+        return job
+
+    def read(self, doc: Found) -> Job:
+        """The job of a document that was read. Records never change, so one of a version that is known is the same.
+        Raises StoreError when it is damaged, NotFound when it is a tombstone."""
+        with self._lock:
+            known = self._jobs.get(doc.id)
+        if known and known.version == doc.fields.get("version"):
+            return known
+        return self.keep(records.job(doc))
+
+    def readable(self, docs: Iterable[Found]) -> list[Job]:
+        """The jobs whose records can be read. One that cannot keeps nobody from the others; the log names it once."""
+        found: list[Job] = []
+        for doc in docs:
+            try:
+                found.append(self.read(doc))
+            except StoreError as error:
+                if (doc.id, doc.changed_us) not in self._told:
+                    log.error("%s; it is left out of every list", error.message)
+                    self._told.add((doc.id, doc.changed_us))
+        return found
+
+    def removed(self, job_id: str) -> None:
+        with self._lock:
+            self._gone.add(job_id)
+            self._drop(job_id)
+
+    def _drop(self, job_id: str) -> None:
+        self._jobs.pop(job_id, None)
+        self._wakes.pop(job_id, None)
+
+    # Told by the stream ----------------------------------------------------------------------------------------------
+
+    def begun(self, floor: int) -> None:
+        """What was known may have changed unseen; what changes after this moment will be told."""
+        with self._lock:
+            for known in (self._jobs, self._wakes, self._numbers, self._heard):
+                known.clear()
+            self._floor = floor
+            self._current = self._complete = False
+
+    def changed(self, doc: Found) -> None:
+        with self._lock:
+            self._heard[doc.id] = doc.changed_us
+        if records.removed(doc):
+            self.removed(doc.id)
+        elif not self.readable([doc]):
+            with self._lock:
+                self._drop(doc.id)
+
+    def deleted(self, name: Any) -> None:
+        """By hand: nothing of ours deletes a job's document."""
+        with self._lock:
+            self._drop(str(name).rpartition("/")[2])
+
+    def caught_up(self) -> bool:
+        """Every change until now was told. Whether `completed` is still to come."""
+        with self._lock:
+            self._current = True
+            self._numbers.update({j: n for j, n in self._heard.items() if n > self._floor})
+            self._heard.clear()
+            return not self._complete
+
+    def completed(self, docs: Iterable[Found]) -> None:
+        """These are all documents of jobs that are ever due."""
+        self.readable(docs)
+        with self._lock:
+            self._complete = True
+
+    def broken(self) -> None:
+        with self._lock:
+            self._current = False

@@ -1,0 +1,176 @@
+"""What the store's documents look like in Firestore: paths, fields, and how a record goes in and comes out. Pure.
+
+    jobs/000042                     the record as JSON text, and the fields that queries ask for
+    jobs/000042/events/000000007    one event, as JSON text, by the version that it made
+    leases/000042                   who may act on the job
+    keys/<digest>                   the job that was made under an idempotency key
+    suspects/<digest>  accusations/<digest>  zones/<zone>  counters/jobs
+
+The text is one field that no index holds (`deploy/firestore.indexes.json`): indexed, each host of each slice would
+count against the limit of index entries, and cost on every write. A removed job leaves a tombstone, so that those who
+follow hear of it and its id never comes back.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from tpujob.adapters import records
+from tpujob.adapters.firestore.values import Found, Put, Value
+from tpujob.domain.codec import SCHEMA_VERSION, job_from_json, suspect_from_json
+from tpujob.domain.model import Event, Job, Suspect
+from tpujob.errors import StoreError
+from tpujob.ports import Lease
+
+COUNTER = "counters/jobs"
+NUMBER, WAKE = "number", "wake"  #: fields that queries are ordered by
+TOMBSTONE: Mapping[str, Value | None] = {"removed": True}
+
+#: text beyond this many bytes is compressed; what people look at in the console stays readable
+READABLE = 200_000
+#: Firestore takes documents of 1 MiB; the rest is for the other fields
+LARGEST = 1_000_000
+
+
+# Jobs ----------------------------------------------------------------------------------------------------------------
+
+
+def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str, Value | None]:
+    """`token`: the newest under which the record was written, should the lease's document be lost."""
+    wake = records.waking(job)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        NUMBER: int(job.id),
+        "user": job.user,
+        "name": job.name,
+        "state": job.state.value,
+        "live": not job.state.final,
+        WAKE: None if wake is None else float(wake),
+        "version": job.version,
+        "key": key,
+        "ops": ops,
+        "token": token,
+        "document": _packed(f"the record of job {job.id}", records.job_text(job)),
+    }
+
+
+def job(doc: Found) -> Job:
+    """Raises StoreError when it is damaged, NotFound when it is a tombstone."""
+    return job_from_json(records.parse(doc.id, document(existing(doc, doc.id))))
+
+
+def existing(doc: Found | None, job_id: str) -> Found:
+    if doc is None or removed(doc):
+        raise records.missing(job_id)
+    return doc
+
+
+def removed(doc: Found) -> bool:
+    return doc.fields.get("removed") is True
+
+
+def ops(doc: Found) -> dict[str, int]:
+    """The operations that made the newest versions: by id, the version."""
+    kept = _field(doc, "ops", list)
+    split = (each.partition(" ") for each in kept)
+    return {op_id: int(version) for version, _, op_id in split}
+
+
+def remembered(ops: Mapping[str, int], op_id: str, version: int) -> list[str]:
+    """The same with one more, the oldest forgotten."""
+    newest = {**ops, op_id: version} if op_id else ops
+    kept = sorted((v, op) for op, v in newest.items() if v > version - records.REMEMBERED)
+    return [f"{v} {op}" for v, op in kept]
+
+
+# Events --------------------------------------------------------------------------------------------------------------
+
+
+def event_put(job: Job, event: Event) -> Put:
+    text = records.event_text(event, job.version)
+    packed = _packed(f"an event of job {job.id}", text)
+    return Put(f"jobs/{job.id}/events/{event_id(job.version)}", {"document": packed})
+
+
+def event_id(seq: int) -> str:
+    return f"{seq:09d}"
+
+
+# Leases --------------------------------------------------------------------------------------------------------------
+
+
+def lease_put(path: str, owner: str, token: int, until: float) -> Put:
+    return Put(path, {"owner": owner, "token": token, "until": float(until)})
+
+
+def same_lease(held: Found, lease: Lease) -> bool:
+    return (text(held, "owner"), number(held, "token")) == (lease.owner, lease.token)
+
+
+def check_lease(doc: Found, held: Found | None, lease: Lease) -> None:
+    """Raises Fenced when there is a newer lease of this job."""
+    if held and not same_lease(held, lease):
+        raise records.fenced(lease.job_id, text(held, "owner"))
+    if held is None and number(doc, "token") > lease.token:
+        raise records.fenced(lease.job_id, "another backend")
+
+
+# Suspects ------------------------------------------------------------------------------------------------------------
+
+
+def suspect(doc: Found) -> Suspect:
+    """Raises StoreError when it is damaged."""
+    return suspect_from_json({**doc.fields})
+
+
+# Fields --------------------------------------------------------------------------------------------------------------
+
+
+def document(doc: Found) -> str:
+    """The JSON text."""
+    kept = doc.fields.get("document")
+    if isinstance(kept, bytes):
+        try:
+            return zlib.decompress(kept).decode()
+        except (zlib.error, UnicodeDecodeError) as error:
+            raise _damaged(doc, f"`document` cannot be unpacked: {error}") from error
+    return _field(doc, "document", str)
+
+
+def text(doc: Found, name: str) -> str:
+    return _field(doc, name, str)
+
+
+def number(doc: Found, name: str) -> int:
+    return _field(doc, name, int)
+
+
+def real(doc: Found, name: str) -> float:
+    return _field(doc, name, float)
+
+
+def _field(doc: Found, name: str, kind: type) -> Any:
+    value = doc.fields.get(name)
+    if type(value) is not kind:
+        raise _damaged(doc, f"`{name}` should be of type {kind.__name__} and is {value!r:.40}")
+    return value
+
+
+def _damaged(doc: Found, why: str) -> StoreError:
+    of = f"the record of job {doc.id}" if doc.path.startswith("jobs/") else doc.path
+    return StoreError(f"{of} is damaged: {why}")
+
+
+def _packed(what: str, text: str) -> str | bytes:
+    if len(text) <= READABLE:  # JSON text is ASCII: as many bytes as characters
+        return text
+    packed = zlib.compress(text.encode())
+    if len(packed) > LARGEST:
+        raise StoreError(
+            f"{what} takes {len(packed) / 1e6:.1f} MB even when compressed, and Firestore keeps at most 1 MiB; "
+            "nothing was stored",
+            hint="is there a large value in the job's file? put it into a file of its own",
+        )
+    return packed

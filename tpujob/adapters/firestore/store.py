@@ -1,0 +1,311 @@
+"""The Store port on Firestore: what backends in the cloud keep of their jobs. Holds no rules beyond the port's own.
+
+A job is one document, its events a sub-collection, its lease a document of its own. Nothing is shared between jobs
+but the counter that ids come from, and only `create` touches that: Firestore takes about one write a second per
+document. Changes are therefore not counted: the number of a change is the time at which the database committed it,
+in microseconds, which grows as a count would and means the same to every backend.
+How requests are made and repeated is in `calls.py`, what the documents look like in `records.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tpujob.adapters import records as store_records
+from tpujob.adapters.firestore import records as records
+from tpujob.adapters.firestore.calls import Docs, Firestore
+from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
+from tpujob.adapters.firestore.mirror import Mirror
+from tpujob.adapters.firestore.values import CHANGED, NAME, Found, Put, Remove, Time, Where
+from tpujob.domain.codec import event_from_json, to_json
+from tpujob.domain.failures import host_reputation
+from tpujob.domain.model import Event, Job, Suspect
+from tpujob.errors import StoreError
+from tpujob.ports import Lease
+
+#: events removed in one go
+REMOVED = 400
+
+
+class FirestoreStore:
+    """Implements `ports.Store`. Every call may also raise Transient (Firestore did not answer in time, or many wrote
+    the same at once; nothing is lost by repeating) or StoreError (it said no; the hint says what to do)."""
+
+    def __init__(self, firestore: Firestore, *, mirrored: bool = False) -> None:
+        """`mirrored`: for a backend, which looks at every job every few seconds: `peek`, `due` and `changes` are
+        answered from memory, which a stream of changes keeps up to date."""
+        self._db = firestore
+        self._creating = threading.Lock()  #: one process does not race itself for the next id
+        self._zones: set[str] = set()  #: zones that are known to be stored
+        self._mirror = Mirror()
+        self._follower = Follower(firestore, self._mirror)
+        self._mirrored, self._following = mirrored, False
+
+    def close(self) -> None:
+        """End what follows and the connection; the store still works afterwards."""
+        self._following = False
+        self._follower.close()
+        self._db.close()
+
+    # Jobs ------------------------------------------------------------------------------------------------------------
+
+    def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
+        # Without a key, one of its own recognises the job when the reply is lost.
+        key = f"keys/{_digest(idempotency_key or uuid.uuid4().hex)}"
+
+        def plan(docs: Docs) -> tuple[Job | str, list[Put | Remove]]:
+            if taken := docs[key]:
+                return records.text(taken, "job"), []
+            counter = docs[records.COUNTER]
+            number = records.number(counter, "newest") + 1 if counter else 1
+            stored = replace(job, id=f"{number:06d}", version=1)
+            first = records.job_fields(stored, key=key, ops=[], token=0)
+            return stored, [
+                Put(records.COUNTER, {"newest": number}),
+                Put(key, {"job": stored.id}),
+                Put(f"jobs/{stored.id}", first, stamped=True),
+                records.event_put(stored, event),
+            ]
+
+        doing = f"create job {job.name}"
+        self._note_zones(job)
+        with self._creating:
+            made = self._db.change(doing, [key, records.COUNTER], plan)
+        return self.get(made) if isinstance(made, str) else self._mirror.keep(made)
+
+    def get(self, job_id: str) -> Job:
+        return self._mirror.read(self._existing(f"read job {job_id}", job_id))
+
+    def peek(self, job_id: str) -> Job:
+        return (self._follow().job(job_id) if self._mirrored else None) or self.get(job_id)
+
+    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
+        wanted = {"user": user or None, "name": name or None, "live": live}
+        where: list[Where] = [(f, "==", value) for f, value in wanted.items() if value is not None]
+        found = self._db.select(
+            "list jobs", "jobs", where=where, order=records.NUMBER, newest_first=True
+        )
+        return self._mirror.readable(found)
+
+    def commit(
+        self,
+        job: Job,
+        event: Event | None,
+        *,
+        expected_version: int,
+        op_id: str,
+        lease: Lease | None,
+    ) -> Job:
+        """As the port says. An `op_id` stands for its job and version: what a repeat gets is made from them."""
+        path, leases = f"jobs/{job.id}", f"leases/{job.id}"
+
+        def plan(docs: Docs) -> tuple[Job, list[Put | Remove]]:
+            doc = records.existing(docs[path], job.id)
+            version, ops = records.number(doc, "version"), records.ops(doc)
+            if op_id in ops:
+                return replace(job, version=ops[op_id]), []
+            if lease:
+                records.check_lease(doc, docs[leases], lease)
+            if version != expected_version:
+                raise store_records.moved_on(job.id, version, expected_version)
+            stored = replace(job, version=version + 1)
+            fields = records.job_fields(
+                stored,
+                key=records.text(doc, "key"),
+                ops=records.remembered(ops, op_id, stored.version),
+                token=max(records.number(doc, "token"), lease.token if lease else 0),
+            )
+            puts: list[Put | Remove] = [Put(path, fields, stamped=True)]
+            return stored, [*puts, records.event_put(stored, event)] if event else puts
+
+        self._note_zones(job)
+        doing = f"write job {job.id}"
+        # Without a lease nothing is read but what is written, so no locks are needed.
+        paths = [path, leases] if lease else [path]
+        return self._mirror.keep(self._db.change(doing, paths, plan, locked=lease is not None))
+
+    def events(self, job_id: str, *, after: int = 0) -> list[Event]:
+        doing = f"read the events of job {job_id}"
+        self._existing(doing, job_id)
+        below = f"jobs/{job_id}/events"
+        where: list[Where] = [(NAME, ">", records.event_id(after))] if after > 0 else []
+        found = self._db.select(doing, below, where=where, below=below)
+        texts = [records.document(each) for each in found]
+        return [event_from_json(store_records.parse(job_id, text)) for text in texts]
+
+    def remove(self, job_id: str, *, lease: Lease | None) -> None:
+        """As the port says. A call that dies halfway leaves events that nobody can reach; a repeat removes them."""
+        path, leases = f"jobs/{job_id}", f"leases/{job_id}"
+
+        def plan(docs: Docs) -> tuple[bool, list[Put | Remove]]:
+            doc = docs[path]
+            if doc is None or records.removed(doc):
+                return doc is not None, []
+            if lease:
+                records.check_lease(doc, docs[leases], lease)
+            gone = [Remove(leases)] if docs[leases] else []
+            tombstone = Put(path, records.TOMBSTONE, stamped=True)
+            return True, [tombstone, Remove(records.text(doc, "key")), *gone]
+
+        doing = f"remove job {job_id}"
+        if self._db.change(doing, [path, leases], plan):
+            below = f"jobs/{job_id}/events"
+            while found := self._db.select(doing, below, only=NAME, limit=REMOVED):
+                self._db.remove(doing, [each.path for each in found])
+        self._mirror.removed(job_id)
+
+    def damaged(self) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for doc in self._db.select("check all jobs", "jobs", order=records.NUMBER):
+            try:
+                self._mirror.read(doc)
+            except StoreError as error:
+                found.append((doc.id, error.message))
+        return found
+
+    def zones(self) -> list[str]:
+        return [doc.id for doc in self._db.select("list the zones", "zones")]
+
+    # Leases ----------------------------------------------------------------------------------------------------------
+
+    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
+        """As the port says; a job that is not there has no lease to give."""
+        path, leases = f"jobs/{job_id}", f"leases/{job_id}"
+
+        def plan(docs: Docs) -> tuple[Lease | bool, list[Put | Remove]]:
+            held, doc = docs[leases], docs.get(path)
+            if held is None and path not in docs:
+                return True, []
+            if held:
+                token, until = records.number(held, "token"), records.real(held, "until")
+                if records.text(held, "owner") != owner and until > now:
+                    return False, []
+            elif doc is None or records.removed(doc):
+                return False, []
+            else:  # the first one, or its document was lost: tokens grow all the same
+                token = records.number(doc, "token")
+            lease = Lease(job_id, owner, token + 1, now + ttl)
+            return lease, [records.lease_put(leases, owner, lease.token, lease.until)]
+
+        doing = f"lease job {job_id}"
+        taken = self._db.change(doing, [leases], plan)
+        if taken is True:  # never leased before: is there such a job?
+            taken = self._db.change(doing, [leases, path], plan)
+        return taken if isinstance(taken, Lease) else None
+
+    def release(self, lease: Lease) -> None:
+        path = f"leases/{lease.job_id}"
+
+        def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
+            held = docs[path]  # stays: its token must go on growing
+            if held is None or not records.same_lease(held, lease):
+                return None, []
+            return None, [records.lease_put(path, lease.owner, lease.token, 0.0)]
+
+        self._db.change(f"release job {lease.job_id}", [path], plan)
+
+    # When to look ----------------------------------------------------------------------------------------------------
+
+    def due(self, now: float) -> list[str]:
+        known = self._follow().due(now) if self._mirrored else None
+        if known is not None:
+            return known
+        where: list[Where] = [(records.WAKE, "<=", float(now))]
+        found = self._db.select("list due jobs", "jobs", where=where, order=records.WAKE)
+        return [job.id for job in self._mirror.readable(found)]
+
+    def next_wake(self) -> float | None:
+        found = self._db.select(
+            "find the next job that is due", "jobs", order=records.WAKE, limit=1, only=records.WAKE
+        )
+        return records.real(found[0], records.WAKE) if found else None
+
+    def changes(self, after: int) -> tuple[int, list[str]]:
+        """As the port says. Costs a read for each job that was changed since shortly before `after`; from the mirror
+        none, and a change is then known when the stream has told it."""
+        known = self._follow().changes(after) if self._mirrored else None
+        if known is not None:
+            return known
+        since = max(0, after - STAMPED_BEFORE * 1_000_000)
+        where: list[Where] = [(CHANGED, ">", Time(since))] if since else []
+        docs = self._db.select("follow the jobs", "jobs", where=where, order=CHANGED, only=CHANGED)
+        # The query goes by the stamp, the answer by the time of the commit: of everything that is committed before
+        # the moment that a query sees, it sees all.
+        new = sorted((doc.changed_us, doc.id) for doc in docs if doc.changed_us > after)
+        return (new[-1][0] if new else after), [job_id for _, job_id in new]
+
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:
+        return self._follower.follow(changed)
+
+    # Suspects --------------------------------------------------------------------------------------------------------
+
+    def accuse(
+        self,
+        physicals: Sequence[str],
+        *,
+        zone: str,
+        weight: float,
+        reason: str,
+        op_id: str,
+        at: float,
+    ) -> None:
+        made = f"accusations/{_digest(op_id)}"
+        accused = {_suspect_path(physical): physical for physical in physicals}
+
+        def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
+            if docs[made]:
+                return None, []
+            puts: list[Put | Remove] = [Put(made, {"op": op_id})]
+            for path, physical in accused.items():
+                doc = docs[path]
+                known = records.suspect(doc) if doc else Suspect(physical, zone, 0.0, at)
+                known = replace(known, zone=zone or known.zone)
+                more = host_reputation.accused(known, weight, reason, at)
+                puts.append(Put(path, to_json(more)))
+            return None, puts
+
+        self._db.change("store an accusation", [made, *accused], plan)
+
+    def suspects(self) -> list[Suspect]:
+        docs = self._db.select("list the suspects", "suspects")
+        return host_reputation.worst_first(map(records.suspect, docs))
+
+    def put_suspect(self, suspect: Suspect) -> None:
+        put = Put(_suspect_path(suspect.physical), to_json(suspect))
+        self._db.change(f"pin {suspect.physical}", [], lambda _: (None, [put]))
+
+    def remove_suspect(self, physical: str) -> None:
+        self._db.remove(f"forget {physical}", [_suspect_path(physical)])
+
+    # Steps -----------------------------------------------------------------------------------------------------------
+
+    def _existing(self, doing: str, job_id: str) -> Found:
+        return records.existing(self._db.read(doing, f"jobs/{job_id}"), job_id)
+
+    def _note_zones(self, job: Job) -> None:
+        """Before the job is stored: a zone that is remembered for nothing costs a look, one that is not a slice."""
+        new = {s.zone for s in job.slices} - self._zones
+        if new:
+            puts = [Put(f"zones/{zone}", {}) for zone in sorted(new)]
+            self._db.change("remember a zone", [], lambda _: (None, puts))
+            self._zones |= new
+
+    def _follow(self) -> Mirror:
+        """The mirror, with a stream that keeps it up to date."""
+        if not self._following:
+            self._following = True
+            self._follower.follow(lambda: None)
+        return self._mirror
+
+
+def _suspect_path(physical: str) -> str:
+    return f"suspects/{_digest(physical)}"
+
+
+def _digest(text: str) -> str:
+    """An id for any text: a document's name may not be long, nor hold a slash."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]

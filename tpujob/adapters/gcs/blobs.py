@@ -1,0 +1,248 @@
+"""Blobs on Google Cloud Storage, or on anything that speaks its API at another address.
+
+What a call needs is in `calls.py`, what an error means in `errors.py`, a bucket's setup in `bucket.py`.
+"""
+# The library has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import builtins
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from tpujob.adapters.gcs import bucket as gcs_bucket
+from tpujob.adapters.gcs.bucket import BucketFacts
+from tpujob.adapters.gcs.calls import Calls, Until
+from tpujob.errors import BadRequest, NotFound, Transient
+from tpujob.ports import Blob
+
+_FIELDS = "items(name,size,generation,updated,metadata),nextPageToken"
+#: Metadata key by which a conditional write finds out whether it was its own first try that won. Not shown to callers.
+_WRITE_ID = "tpujob-write"
+
+
+class GcsBlobs:
+    """Implements `ports.Blobs`. Safe to use from several threads.
+
+    Reads, deletes and conditional writes are repeated until they succeed or time is up; an unconditional write is not,
+    as a late repeat could undo somebody else's. A checksum that does not match is repeated once.
+    """
+
+    def __init__(self, project: str, endpoint: str = "") -> None:
+        self._calls = Calls(project, endpoint)  # no endpoint: Google Cloud's
+
+    def put(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        if_generation: int | None = None,
+        timeout: float,
+    ) -> Blob:
+        bucket, name = split_path(path)
+        deadline = time.monotonic() + timeout
+        write_id = uuid.uuid4().hex
+        given = dict(metadata or {})
+        if if_generation is not None:
+            given[_WRITE_ID] = write_id
+
+        def once(left: float, attempt: int) -> Blob:
+            from google.api_core.exceptions import NotFound as Missing
+            from google.api_core.exceptions import PreconditionFailed
+
+            blob = self._calls.client().bucket(bucket).blob(name)
+            blob.metadata = given
+            try:
+                blob.upload_from_file(
+                    Until(deadline, data),
+                    size=len(data),
+                    content_type="application/octet-stream",
+                    if_generation_match=if_generation,
+                    timeout=left,
+                    checksum="crc32c",
+                    retry=None,
+                )
+            except PreconditionFailed as conflict:
+                if attempt == 0:
+                    raise
+                # An earlier try may have been applied although its answer was lost.
+                try:
+                    blob.reload(timeout=left, retry=None)
+                except Missing:  # whatever won has been deleted since
+                    raise conflict from None
+                if (blob.metadata or {}).get(_WRITE_ID) != write_id:
+                    raise
+            return _blob(bucket, blob)
+
+        return self._calls.repeat(f"write {path}", deadline, once, safe=if_generation is not None)
+
+    def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
+        bucket, name = split_path(path)
+        deadline = time.monotonic() + timeout
+        whole = start == 0 and end is None
+
+        def once(left: float, _: int) -> bytes:
+            from google.api_core.exceptions import RequestRangeNotSatisfiable
+
+            blob = self._calls.client().bucket(bucket).blob(name)
+            if end is not None and end <= start:
+                blob.reload(timeout=left, retry=None)  # nothing to read, but is it there?
+                return b""
+            into = Until(deadline)
+            try:
+                blob.download_to_file(
+                    into,
+                    start=None if whole else start,
+                    end=None if end is None else end - 1,
+                    raw_download=True,
+                    timeout=left,
+                    checksum="crc32c",
+                    retry=None,
+                )
+            except RequestRangeNotSatisfiable:  # it has no more than `start` bytes
+                return b""
+            return into.getvalue()
+
+        return self._calls.repeat(f"read {path}", deadline, once)
+
+    def list(self, prefix: str, *, after: str = "", timeout: float) -> list[Blob]:
+        bucket, start = split_path(prefix, empty=True)
+        deadline = time.monotonic() + timeout
+        root = f"gs://{bucket}/"
+        token: str | None = None
+        found: builtins.list[Blob] = []
+
+        def page(left: float, _: int) -> Any:
+            pages = self._calls.client().list_blobs(
+                bucket,
+                prefix=start,
+                start_offset=after.removeprefix(root) if after.startswith(root) else None,
+                fields=_FIELDS,
+                page_token=token,
+                timeout=left,
+                retry=None,
+            )
+            return next(pages.pages, ()), pages
+
+        while True:
+            blobs, pages = self._calls.repeat(f"list {prefix}", deadline, page)
+            found += [_blob(bucket, blob) for blob in blobs]
+            token = pages.next_page_token
+            if not token:
+                return [blob for blob in found if blob.path > after]
+
+    def delete(self, path: str, *, timeout: float) -> None:
+        bucket, name = split_path(path)
+
+        def once(left: float, _: int) -> None:
+            self._calls.client().bucket(bucket).blob(name).delete(timeout=left, retry=None)
+
+        try:
+            self._calls.repeat(f"delete {path}", time.monotonic() + timeout, once)
+        except NotFound:
+            return
+
+    def clock(self, *, timeout: float) -> float:
+        now = self._calls.clock()
+        if now is not None:
+            return now
+
+        def once(left: float, _: int) -> float:
+            # Any answer carries the time, a refusal too.
+            client = self._calls.client()
+            address = f"{client.api_endpoint}/storage/v1/b/tpujob-clock?fields=name"
+            client._http.get(address, timeout=left)
+            now = self._calls.clock()
+            if now is None:
+                raise Transient("cannot ask the storage for its time: its answers carry none")
+            return now
+
+        return self._calls.repeat("ask the storage for its time", time.monotonic() + timeout, once)
+
+    def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
+        name, _ = split_path(bucket, empty=True)
+
+        def once(left: float, _: int) -> Any:
+            from google.api_core.exceptions import Conflict as Exists
+            from google.api_core.exceptions import NotFound as Missing
+
+            client = self._calls.client()
+            try:
+                return client.get_bucket(name, timeout=left, retry=None)
+            except Missing:
+                new = client.bucket(name)
+            gcs_bucket.dress(new, log_days=None)
+            try:
+                return client.create_bucket(new, location=region, timeout=left, retry=None)
+            except Exists:  # somebody was faster, or the name is taken elsewhere: look again
+                return client.get_bucket(name, timeout=left, retry=None)
+
+        found = self._calls.repeat(f"use bucket gs://{name}", time.monotonic() + timeout, once)
+        gcs_bucket.check_location(found, region)
+
+    def make_bucket(
+        self, bucket: str, region: str, *, log_days: int | None, adopt: bool, timeout: float
+    ) -> BucketFacts:
+        """Afterwards the bucket is there, in that region, closed to the public, without soft delete, and removes logs
+        of jobs after `log_days` (None: never); rules of others are left alone. Safe to repeat. Raises Refused when it
+        lies elsewhere, is somebody else's, or was made by other means and is not to be adopted."""
+        self.ensure_bucket(bucket, region, timeout=timeout)
+        name, _ = split_path(bucket, empty=True)
+
+        def once(left: float, _: int) -> BucketFacts:
+            found = self._calls.client().get_bucket(name, timeout=left, retry=None)
+            if not adopt:
+                gcs_bucket.check_ours(found)
+            if gcs_bucket.dress(found, log_days=log_days):
+                found.patch(timeout=left, retry=None, if_metageneration_match=found.metageneration)
+            return gcs_bucket.facts(found)
+
+        return self._calls.repeat(f"set up bucket gs://{name}", time.monotonic() + timeout, once)
+
+    def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
+        """What is set of it. Raises NotFound; Refused when it is somebody else's."""
+        name, _ = split_path(bucket, empty=True)
+
+        def once(left: float, _: int) -> BucketFacts:
+            return gcs_bucket.facts(self._calls.client().get_bucket(name, timeout=left, retry=None))
+
+        return self._calls.repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
+
+    def region(self, bucket: str, *, timeout: float) -> str:
+        name, _ = split_path(bucket, empty=True)
+
+        def once(left: float, _: int) -> str:
+            # who may only use the objects may not read the bucket itself, but may read this of it
+            found = self._calls.client()._connection.api_request(
+                method="GET", path=f"/b/{name}/storageLayout", timeout=left, retry=None
+            )
+            return str(found["location"]).lower()
+
+        return self._calls.repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
+
+    def close(self) -> None:
+        """End its connections. Safe to repeat; a later call opens new ones."""
+        self._calls.close()
+
+
+def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
+    """Bucket and name of a `gs://` path. Raises BadRequest for what is none."""
+    bucket, _, name = path.removeprefix("gs://").partition("/")
+    if not path.startswith("gs://") or not bucket or not (name or empty):
+        raise BadRequest(f"{path!r} is no gs:// path of an object")
+    return bucket, name
+
+
+def _blob(bucket: str, blob: Any) -> Blob:
+    metadata = {k: v for k, v in (blob.metadata or {}).items() if k != _WRITE_ID}
+    return Blob(
+        path=f"gs://{bucket}/{blob.name}",
+        size=int(blob.size),
+        generation=int(blob.generation),
+        updated=blob.updated.timestamp(),
+        metadata=metadata,
+    )

@@ -1,0 +1,93 @@
+"""How a bucket of tpujob is set up, and what can be told of one: on the library's bucket object, without a call."""
+# The library has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tpujob.domain.host import LOG_SUFFIX
+from tpujob.domain.model import Cause
+from tpujob.errors import Refused
+
+_LABEL = "tpujob"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFacts:
+    """What matters of a bucket to jobs."""
+
+    name: str
+    location: str  #: a region, or a continent such as `us`; small letters
+    uniform_access: bool  #: IAM alone says who may read it
+    public_access: str  #: `enforced`: nobody can make it public
+    soft_delete_s: int  #: seconds for which deleted objects are kept, and billed
+    versioning: bool  #: overwritten objects are kept, and billed
+    log_days: int | None  #: logs of jobs are removed after that many; None: never
+    ours: bool  #: tpujob made it, or was told to look after it
+
+
+def dress(bucket: Any, *, log_days: int | None) -> bool:
+    """Set it up; whether that changes anything. Rules of others about what is deleted when are left alone."""
+    before = facts(bucket)
+    bucket.labels = {**bucket.labels, _LABEL: "1"}
+    access = bucket.iam_configuration
+    access.uniform_bucket_level_access_enabled = True
+    access.public_access_prevention = "enforced"
+    # Deleted checkpoints would be billed for another week.
+    bucket.soft_delete_policy.retention_duration_seconds = 0
+    if before.log_days != log_days:
+        rules = [rule for rule in bucket.lifecycle_rules if not _is_ours(rule)]
+        bucket.lifecycle_rules = [*rules, *([] if log_days is None else [_rule(log_days)])]
+    return facts(bucket) != before
+
+
+def facts(bucket: Any) -> BucketFacts:
+    ours = [rule for rule in bucket.lifecycle_rules if _is_ours(rule)]
+    return BucketFacts(
+        name=str(bucket.name),
+        location=str(bucket.location or "").lower(),
+        uniform_access=bool(bucket.iam_configuration.uniform_bucket_level_access_enabled),
+        public_access=str(bucket.iam_configuration.public_access_prevention or "inherited"),
+        soft_delete_s=int(bucket.soft_delete_policy.retention_duration_seconds or 0),
+        versioning=bool(bucket.versioning_enabled),
+        log_days=int(ours[0]["condition"]["age"]) if ours else None,
+        ours=bucket.labels.get(_LABEL) == "1",
+    )
+
+
+def check_location(bucket: Any, region: str) -> None:
+    """Raises Refused when it lies elsewhere."""
+    location = str(bucket.location).lower()
+    if location != region.lower():
+        raise Refused(
+            f"bucket gs://{bucket.name} lies in {location}, not in {region}",
+            cause=Cause.BAD_SPEC,
+            hint=f"name a bucket in {region}, or one that does not exist yet",
+        )
+
+
+def check_ours(bucket: Any) -> None:
+    """Raises Refused when somebody made it by other means, and may rely on how it is set up."""
+    if not facts(bucket).ours:
+        raise Refused(
+            f"bucket gs://{bucket.name} exists, and tpujob did not make it",
+            cause=Cause.BAD_SPEC,
+            hint="take another name; or have it changed to uniform access, no public access and no soft delete: "
+            "--adopt",
+        )
+
+
+def _rule(days: int) -> dict[str, Any]:
+    """A rule can go by how names end and not by a pattern; so logs have an ending of their own."""
+    return {
+        "action": {"type": "Delete"},
+        "condition": {"age": days, "matchesSuffix": [LOG_SUFFIX]},
+    }
+
+
+def _is_ours(rule: Any) -> bool:
+    condition = rule.get("condition", {})
+    deletes = rule.get("action", {}).get("type") == "Delete"
+    return deletes and condition == {"age": condition.get("age"), "matchesSuffix": [LOG_SUFFIX]}

@@ -1,0 +1,82 @@
+"""Whose credentials this machine has for Google Cloud (Application Default Credentials), and whether they work."""
+
+# google-auth has no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+from tpujob.adapters.google.rest import PATIENCE, SCOPE, first_line
+from tpujob.doctor.access import LOGIN, Identity, NoIdentity
+from tpujob.doctor.findings import NotSeen
+
+#: the module of a credential's class, and what such credentials are called
+_KINDS = {
+    "google.oauth2.credentials": "user",
+    "google.oauth2.service_account": "service account",
+    "google.auth.compute_engine.credentials": "service account of this machine",
+    "google.auth.impersonated_credentials": "impersonated service account",
+}
+
+
+def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
+    """The credentials, made fresh just now, and whose they are; None for credentials that are not there. What goes
+    wrong on the way to Google is NotSeen: they may be good."""
+    import google.auth
+    from google.auth.exceptions import (
+        DefaultCredentialsError,
+        GoogleAuthError,
+        RefreshError,
+        TransportError,
+    )
+
+    logging.getLogger("google.auth").setLevel(logging.ERROR)  # it warns of what is no trouble here
+    try:
+        credentials, _ = google.auth.default(scopes=[SCOPE])
+    except (DefaultCredentialsError, OSError, ValueError) as error:
+        if "were not found" in str(error):
+            return None, NoIdentity("this machine has no credentials for Google Cloud")
+        return None, NoIdentity(f"the credentials cannot be read: {first_line(error)}")
+    try:
+        credentials.refresh(_request())
+    except RefreshError as error:
+        if error.retryable:
+            return credentials, NotSeen(f"asking for a token failed: {first_line(error)}")
+        return credentials, NoIdentity(f"the credentials are refused: {_said(error)}")
+    except TransportError:
+        return credentials, NotSeen("Google's token server cannot be reached from this machine")
+    except GoogleAuthError as error:
+        return credentials, NotSeen(first_line(error), LOGIN)
+    return credentials, _identity(credentials)
+
+
+def _identity(credentials: Any) -> Identity:
+    module = type(credentials).__module__
+    return Identity(
+        principal=_principal(credentials),
+        kind=_KINDS.get(module, "workload identity"),
+        key_file=module == "google.oauth2.service_account",
+    )
+
+
+def _principal(credentials: Any) -> str:
+    """`account` is what newer versions of gcloud write beside a user's token."""
+    for name in ("service_account_email", "account"):
+        said = getattr(credentials, name, "")
+        if isinstance(said, str) and "@" in said:
+            return said
+    return ""
+
+
+def _said(error: Any) -> str:
+    """The token server's own words; the library puts them first and the whole answer second."""
+    return first_line(error.args[0] if error.args else error)
+
+
+def _request() -> Any:
+    from google.auth.transport.requests import Request
+
+    return functools.partial(Request(), timeout=PATIENCE)

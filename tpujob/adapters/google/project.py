@@ -1,0 +1,327 @@
+"""Looks at a project on Google Cloud, all at once: what `tpujob doctor` is told of it. Only asks, never changes.
+
+What the answers mean is in `domain/checkup/`. A look that is refused or fails is a `NotSeen` in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tpujob.adapters.cloud_tpu import Api, CloudTpuOffers
+from tpujob.adapters.google import identity as google_identity
+from tpujob.adapters.google import quota as google_quota
+from tpujob.adapters.google.rest import GoogleRest, Missing, part, parts, text
+from tpujob.doctor.access import (
+    ACT_AS,
+    BUCKET_PERMISSIONS,
+    Database,
+    Identity,
+    NoIdentity,
+    Project,
+    needed_permissions,
+    needed_services,
+)
+from tpujob.doctor.cloud import Seen
+from tpujob.doctor.findings import Grant, NotSeen, Wants
+from tpujob.doctor.network import Network, Rule, Subnetwork, last_part, network_name
+from tpujob.doctor.places import Addresses, Bucket
+from tpujob.errors import TpujobError
+
+if TYPE_CHECKING:
+    from tpujob.config.context import Context
+
+T = TypeVar("T")
+
+#: questions at a time
+AT_ONCE = 12
+#: seconds for what a zone offers
+OFFERS_PATIENCE = 15.0
+#: numbers that JSON has as text, with room for what other services write
+ALL_PORTS = (0, 65535)
+
+_MANAGER = "cloudresourcemanager.googleapis.com"
+_USAGE = "serviceusage.googleapis.com"
+_COMPUTE = "compute.googleapis.com"
+_STORAGE = "storage.googleapis.com"
+
+
+def look(wants: Wants, *, endpoint: str = "", tpu_endpoint: str = "") -> Seen:
+    """Everything that a context's checks need, in about the time of the slowest answer. Never raises for what Google
+    says. `endpoint`: see GoogleRest; `tpu_endpoint`: `host:port` of an emulated Cloud TPU API."""
+    credentials: Any = None
+    identity: Identity | NoIdentity | NotSeen = Identity()
+    if not endpoint:
+        credentials, identity = google_identity.find()
+    google = GoogleRest(wants.project, credentials, endpoint=endpoint)
+    tpu = Api(wants.project, endpoint=tpu_endpoint)
+    try:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
+            blind = isinstance(identity, NoIdentity)
+            return _Looks(wants, google, CloudTpuOffers(tpu), pool, blind).seen(identity)
+    finally:
+        google.close()
+        tpu.close()
+
+
+def wants_of(context: Context) -> Wants:
+    """What that context asks of its project."""
+    return Wants(
+        project=context.project,
+        zones=context.zones,
+        buckets=context.buckets,
+        network=context.network,
+        subnetwork=context.subnetwork,
+        service_account=context.service_account,
+        ssh=context.ssh,
+        external_ips=context.with_external_ips,
+        tags=context.tags,
+        firestore=context.store == "firestore",
+        database=context.database,
+        grants=[Grant(g.type, g.zone, g.pricing, g.chips) for g in context.grants],
+        deployed=bool(context.backend),
+    )
+
+
+class _Looks:
+    """One look at one project."""
+
+    def __init__(
+        self,
+        wants: Wants,
+        google: GoogleRest,
+        offers: CloudTpuOffers,
+        pool: ThreadPoolExecutor,
+        blind: bool,
+    ) -> None:
+        """`blind`: there are no credentials, so nothing is asked."""
+        self._wants = wants
+        self._google = google
+        self._offers = offers
+        self._pool = pool
+        self._blind = blind
+
+    def seen(self, identity: Identity | NoIdentity | NotSeen) -> Seen:
+        wants = self._wants
+        project = self._start(self._project)
+        services = self._start(self._services)
+        permissions = self._start(self._permissions)
+        account = self._start(self._service_account)
+        limits = self._start(lambda: google_quota.limits(self._google, wants.project))
+        network = self._start(self._network)
+        rules = self._start(self._rules)
+        types = self._each(wants.all_zones, self._types)
+        addresses = self._each(wants.regions, self._addresses)
+        subnetworks = self._each(wants.regions, self._subnetwork)
+        buckets = self._each(wants.buckets.values(), self._bucket)
+        objects = self._each(wants.buckets.values(), self._objects)
+        database = self._start(self._database)
+        return Seen(
+            identity=identity,
+            project=_or_absent(project),
+            services=_or_unseen(services),
+            permissions=_or_unseen(permissions),
+            service_account=_or_absent(account),
+            limits=_or_unseen(limits),
+            network=_or_absent(network),
+            rules=_or_unseen(rules),
+            types={zone: _or_unseen(one) for zone, one in types.items()},
+            addresses={region: _or_unseen(one) for region, one in addresses.items()},
+            subnetworks={region: _or_absent(one) for region, one in subnetworks.items()},
+            buckets={url: _or_absent(one) for url, one in buckets.items()},
+            objects={url: _or_unseen(one) for url, one in objects.items()},
+            database=_or_absent(database),
+            ahead_s=self._ahead(),  # the last: by then something has answered
+        )
+
+    def _start(self, ask: Callable[[], T]) -> Future[T]:
+        return self._pool.submit(self._refuse if self._blind else ask)
+
+    def _each(self, names: Iterable[str], ask: Callable[[str], T]) -> dict[str, Future[T]]:
+        return {name: self._start(lambda name=name: ask(name)) for name in names}
+
+    def _refuse(self) -> Any:
+        raise TpujobError("there are no credentials")
+
+    def _ahead(self) -> float | NotSeen:
+        ahead = self._google.ahead_s
+        return NotSeen("nothing of Google's has answered") if ahead is None else ahead
+
+    # The project
+
+    def _project(self) -> Project:
+        found = self._google.get(_MANAGER, f"v3/projects/{self._wants.project}")
+        number = last_part(text(found, "name"))
+        return Project(text(found, "projectId"), number, found.get("state", "ACTIVE") == "ACTIVE")
+
+    def _services(self) -> frozenset[str]:
+        """That the project's id will do where Google's page has its number is inferred."""
+        project, names = self._wants.project, needed_services(self._wants)
+        found = self._google.get(
+            _USAGE,
+            f"v1/projects/{project}/services:batchGet",
+            names=[f"projects/{project}/services/{name}" for name in names],
+        )
+        on = [one for one in found["services"] if one.get("state") == "ENABLED"]
+        return frozenset(last_part(text(one, "name")) for one in on)
+
+    def _permissions(self) -> frozenset[str]:
+        """Google refuses the whole question for one permission that no project has; that all of these can be asked
+        about is inferred."""
+        asked = {"permissions": needed_permissions(self._wants)}
+        of = f"v3/projects/{self._wants.project}:testIamPermissions"
+        return _granted(self._google.post(_MANAGER, of, asked))
+
+    def _service_account(self) -> frozenset[str]:
+        account = self._wants.service_account
+        if not account:
+            return frozenset()
+        of = f"v1/projects/-/serviceAccounts/{account}:testIamPermissions"
+        return _granted(self._google.post("iam.googleapis.com", of, {"permissions": [ACT_AS]}))
+
+    def _database(self) -> Database | None:
+        if not self._wants.firestore:
+            return None
+        of = f"v1/projects/{self._wants.project}/databases/{self._wants.database}"
+        found = self._google.get("firestore.googleapis.com", of)
+        kind = text(found, "type")
+        return Database(kind == "FIRESTORE_NATIVE", kind, str(found.get("locationId", "")))
+
+    # Its places
+
+    def _types(self, zone: str) -> frozenset[str]:
+        offered = self._offers.known(zone, timeout=OFFERS_PATIENCE)
+        if not offered.listed:
+            raise TpujobError("Cloud TPU does not say now what the zone offers")
+        return offered.types
+
+    def _addresses(self, region: str) -> Addresses:
+        found = self._google.get(
+            _COMPUTE, f"compute/v1/projects/{self._wants.project}/regions/{region}"
+        )
+        quota = next(q for q in found["quotas"] if q["metric"] == "IN_USE_ADDRESSES")
+        return Addresses(int(quota["limit"]), int(quota.get("usage", 0)))
+
+    def _bucket(self, url: str) -> Bucket:
+        found = self._google.get(_STORAGE, f"storage/v1/b/{_bucket_name(url)}")
+        access = part(found, "iamConfiguration")
+        return Bucket(
+            location=text(found, "location").lower(),
+            location_type=str(found.get("locationType", "")),
+            uniform=bool(part(access, "uniformBucketLevelAccess").get("enabled")),
+            soft_delete_s=int(part(found, "softDeletePolicy").get("retentionDurationSeconds", 0)),
+            public_refused=access.get("publicAccessPrevention") == "enforced",
+        )
+
+    def _objects(self, url: str) -> frozenset[str]:
+        of = f"storage/v1/b/{_bucket_name(url)}/iam/testPermissions"
+        return _granted(self._google.get(_STORAGE, of, permissions=BUCKET_PERMISSIONS))
+
+    # Its network
+
+    def _network(self) -> Network:
+        of = f"{self._network_project()}/global/networks/{last_part(network_name(self._wants))}"
+        return Network(auto=bool(self._google.get(_COMPUTE, of).get("autoCreateSubnetworks")))
+
+    def _subnetwork(self, region: str) -> Subnetwork:
+        """The one that the context names; else that of an auto mode network, else any of the network."""
+        network = last_part(network_name(self._wants))
+        wanted = last_part(self._wants.subnetwork)
+        of = f"{self._network_project()}/regions/{region}"
+        there = [
+            one
+            for one in self._google.pages(_COMPUTE, f"{of}/subnetworks", "items")
+            if last_part(text(one, "network")) == network and wanted in ("", one["name"])
+        ]
+        if not there:
+            raise Missing(f"{region} has no such subnetwork", cause="BAD_SPEC")
+        one = min(there, key=lambda one: one["name"] != network)
+        return Subnetwork(bool(one.get("privateIpGoogleAccess")), self._nat(of, network))
+
+    def _nat(self, of: str, network: str) -> bool | NotSeen:
+        def ask() -> bool:
+            routers = self._google.pages(_COMPUTE, f"{of}/routers", "items")
+            return any(
+                last_part(text(one, "network")) == network and one.get("nats") for one in routers
+            )
+
+        return False if self._wants.external_ips else _unless_unseen(ask)
+
+    def _rules(self) -> list[Rule]:
+        network = last_part(network_name(self._wants))
+        found = self._google.pages(_COMPUTE, f"{self._network_project()}/global/firewalls", "items")
+        return [
+            _rule(one)
+            for one in found
+            if last_part(text(one, "network")) == network
+            and one.get("direction", "INGRESS") == "INGRESS"
+            and not one.get("disabled")
+        ]
+
+    def _network_project(self) -> str:
+        """Of a shared network it is another project: `projects/HOST/global/networks/NAME`."""
+        parts = network_name(self._wants).split("/")
+        host = parts[parts.index("projects") + 1] if "projects" in parts else self._wants.project
+        return f"compute/v1/projects/{host}"
+
+
+# Answers to records --------------------------------------------------------------------------------------------------
+
+
+def _or_unseen(future: Future[T]) -> T | NotSeen:
+    return _unless_unseen(future.result)
+
+
+def _or_absent(future: Future[T]) -> T | NotSeen | None:
+    try:
+        return _unless_unseen(future.result, besides=(Missing,))
+    except Missing:
+        return None
+
+
+def _unless_unseen(
+    ask: Callable[[], T], besides: tuple[type[TpujobError], ...] = ()
+) -> T | NotSeen:
+    try:
+        return ask()
+    except TpujobError as error:
+        if isinstance(error, besides):
+            raise
+        return NotSeen(error.message, error.hint)
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        return NotSeen(f"Google's answer is not understood: {error!r}"[:200])
+
+
+def _granted(found: Mapping[str, Any]) -> frozenset[str]:
+    """No field at all: nothing of what was asked for."""
+    return frozenset(map(str, found.get("permissions") or ()))
+
+
+def _rule(found: Mapping[str, Any]) -> Rule:
+    allowed = parts(found, "allowed")
+    return Rule(
+        name=text(found, "name"),
+        allows=bool(allowed),
+        ports=tuple(_ports(allowed or parts(found, "denied"))),
+        sources=tuple(map(str, found.get("sourceRanges") or ())),
+        priority=int(found.get("priority", 1000)),
+        tags=tuple(map(str, found.get("targetTags") or ())),
+        accounts=tuple(map(str, found.get("targetServiceAccounts") or ())),
+    )
+
+
+def _ports(entries: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, int]]:
+    """Of TCP (protocol 6): `22`, `20-30`; none named: all."""
+    for entry in entries:
+        if str(entry.get("IPProtocol")) in ("tcp", "6", "all"):
+            named = entry.get("ports") or ()
+            for port in named:
+                low, _, high = str(port).partition("-")
+                yield int(low), int(high or low)
+            if not named:
+                yield ALL_PORTS
+
+
+def _bucket_name(url: str) -> str:
+    return url.removeprefix("gs://").partition("/")[0]  # it may be a folder of one

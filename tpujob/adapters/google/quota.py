@@ -1,0 +1,208 @@
+"""How the Service Usage API spells quotas of Cloud TPU, and Cloud Monitoring their use.
+
+Names that were seen in public: `tpu.googleapis.com/tpu-v5s-litepod-preemptible`, `.../tpu-v5s-litepod-serving`,
+`.../tpu-v6e`, `.../tpu-v4s-preemptible`, `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`. The others are inferred from
+these, so names are read by their parts, and one that is not understood is kept as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tpujob.adapters.cloud_tpu import Counted, usage
+from tpujob.adapters.google import identity as google_identity
+from tpujob.adapters.google.rest import GoogleRest, part, parts
+from tpujob.doctor.access import LOGIN, NoIdentity
+from tpujob.doctor.findings import NotSeen, Wants, listed
+from tpujob.doctor.quota import (
+    ONE_HOST,
+    Kind,
+    Limit,
+    Overview,
+    Reported,
+    Scope,
+    Unit,
+    allowances,
+    unit_of,
+)
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Cause
+from tpujob.errors import Refused, TpujobError, Transient
+
+SERVICE = "tpu.googleapis.com"
+#: seconds; how far back a figure of use may lie; that they come at least once a day is inferred
+LOOK_BACK = 25 * 3600.0
+NO_LIMIT = -1
+#: seconds for counting what is held, in all zones together
+COUNT_PATIENCE = 30.0
+ALL_ZONES = tuple(sorted({z for g in accelerators.GENERATIONS for z in accelerators.zones(g)}))
+
+_VERSION = re.compile(r"v([2-6])([a-z]?)")
+
+
+def overview(
+    wants: Wants,
+    now: float,
+    *,
+    everywhere: bool = False,
+    endpoint: str = "",
+    tpu_endpoint: str = "",
+) -> Overview:
+    """Limits, use and grants in the zones of a context, or `everywhere`. Raises Refused or Transient when the limits
+    cannot be read; of the rest, what cannot be seen becomes a note. `endpoint`, `tpu_endpoint`: those of emulators."""
+    zones = ALL_ZONES if everywhere else wants.all_zones
+    google = GoogleRest(wants.project, _credentials(endpoint), endpoint=endpoint)
+    try:
+        found = limits(google, wants.project)
+        counted = usage.count(wants.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint)
+        notes = _not_counted(counted)
+        told: list[Reported] | None = None
+        try:
+            told = reported(google, wants.project, now)
+        except TpujobError as error:
+            notes.append(f"Cloud Monitoring: {error.message}")
+    finally:
+        google.close()
+    return Overview(
+        of=wants.project,
+        rows=allowances(
+            found,
+            zones,
+            held=counted.held,
+            reported=told,
+            grants=wants.grants,
+            closed=counted.closed,
+        ),
+        others=[one for one in found if one.kind is None],
+        notes=notes,
+    )
+
+
+def limits(google: GoogleRest, project: str) -> list[Limit]:
+    """Every quota of Cloud TPU. Raises as `GoogleRest.get` does."""
+    path = f"v1beta1/projects/{project}/services/{SERVICE}/consumerQuotaMetrics"
+    found = google.pages(
+        "serviceusage.googleapis.com", path, "metrics", view="FULL", pageSize="200"
+    )
+    return [limit for metric in found for limit in _of_metric(metric)]
+
+
+def reported(google: GoogleRest, project: str, now: float) -> list[Reported]:
+    """The newest figure of use of every quota, in zones. Raises as `GoogleRest.get` does."""
+    series = google.pages(
+        "monitoring.googleapis.com",
+        f"v3/projects/{project}/timeSeries",
+        "timeSeries",
+        filter=(
+            'metric.type="serviceruntime.googleapis.com/quota/allocation/usage" AND '
+            f'resource.type="consumer_quota" AND resource.labels.service="{SERVICE}"'
+        ),
+        **{
+            "interval.startTime": _rfc3339(now - LOOK_BACK),
+            "interval.endTime": _rfc3339(now),
+        },
+    )
+    return [found for one in series if (found := _reported(one))]
+
+
+def kind_of_metric(metric: str) -> Kind | None:
+    """What a quota is of; None: nothing that the table of generations has."""
+    name = metric.rpartition("/")[2].lower()
+    version = _VERSION.search(name)
+    if not version or "tpu" not in name:
+        return None
+    number, letter = version.groups()
+    generation = _generation(number, letter, name)
+    if not generation:
+        return None
+    pricing = (
+        "spot"
+        if re.search("preemptible|spot", name)
+        else "reserved"
+        if "reserved" in name
+        else "on-demand"
+    )
+    one_host = (
+        "serving" in name
+        if generation == "v5e"
+        else generation in ("v2", "v3") and "pod" not in name
+    )
+    return Kind(generation, pricing, ONE_HOST if one_host else "")
+
+
+def _not_counted(counted: Counted) -> list[str]:
+    """One note, however many zones: most projects are closed out of most zones, all for the same reason."""
+    if not counted.closed:
+        return []
+    first = next(iter(counted.closed.values()))
+    return [f"what is held in {listed(counted.closed)}: {first.why}"]
+
+
+def _credentials(endpoint: str) -> Any:
+    if endpoint:
+        return None
+    credentials, identity = google_identity.find()
+    if isinstance(identity, NoIdentity):
+        raise Refused(identity.why, cause=Cause.PERMISSION, hint=LOGIN)
+    if isinstance(identity, NotSeen):
+        raise Transient(identity.why, hint=identity.cure)
+    return credentials
+
+
+def _generation(number: str, letter: str, name: str) -> str:
+    if number in "234":
+        return f"v{number}"
+    if number == "5":
+        return "v5e" if "lite" in name or letter == "e" else "v5p" if letter == "p" else ""
+    return "v6e" if letter == "e" else ""
+
+
+def _of_metric(metric: Mapping[str, Any]) -> list[Limit]:
+    name = str(metric.get("metric", ""))
+    kind = kind_of_metric(name)
+    unit = _unit(kind, str(metric.get("displayName", "")))
+    found: list[Limit] = []
+    for limit in parts(metric, "consumerQuotaLimits"):
+        scope = _scope(str(limit.get("unit", "")))
+        places = frozenset(map(str, limit.get("supportedLocations") or ()))
+        for bucket in parts(limit, "quotaBuckets"):
+            dimensions = part(bucket, "dimensions")
+            if set(dimensions) - {scope}:
+                continue  # narrower than a place, as for one kind of user
+            # JSON leaves a 0 out
+            amount = int(bucket.get("effectiveLimit", 0))
+            allowed = None if amount == NO_LIMIT else amount
+            found.append(
+                Limit(name, kind, scope, str(dimensions.get(scope, "")), allowed, unit, places)
+            )
+    return found
+
+
+def _scope(unit: str) -> Scope:
+    """Of `1/{project}/{zone}`, where the braces are part of the text."""
+    return "zone" if "{zone}" in unit else "region" if "{region}" in unit else "project"
+
+
+def _unit(kind: Kind | None, display: str) -> Unit:
+    """As the display name says; else as far as it is known."""
+    said = re.search(r"\b(core|chip)s?\b", display.lower())
+    if said:
+        return "cores" if said[1] == "core" else "chips"
+    return unit_of(kind.generation) if kind else ""
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+def _reported(series: Mapping[str, Any]) -> Reported | None:
+    labels = part(series, "resource", "labels") | part(series, "metric", "labels")
+    kind, points = kind_of_metric(str(labels.get("quota_metric", ""))), parts(series, "points")
+    if kind is None or not points:
+        return None
+    value = part(points[0], "value")  # the newest comes first
+    amount = value.get("int64Value", value.get("doubleValue", 0))
+    return Reported(kind, str(labels.get("location", "")), int(float(amount)))

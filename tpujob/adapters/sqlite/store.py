@@ -1,0 +1,284 @@
+"""The Store port on one SQLite file: what a laptop keeps of its jobs. Holds no rules beyond the port's own.
+
+Any number of threads and processes may use one file at once. Each transaction is a few statements and takes the write
+lock at its start, so two writers queue up instead of failing halfway. Opening, pooling and errors are in
+`file.py`, the tables in `tables.py`, the machines under suspicion in `host_reputation.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from sqlite3 import Connection
+
+from tpujob.adapters import records
+from tpujob.adapters.records import CACHED, REMEMBERED
+from tpujob.adapters.sqlite import host_reputation
+from tpujob.adapters.sqlite.file import SqliteFile
+from tpujob.adapters.sqlite.tables import SCRIPTS
+from tpujob.domain.codec import event_from_json, job_from_json
+from tpujob.domain.model import Event, Job, Suspect
+from tpujob.errors import StoreError
+from tpujob.ports import Lease
+
+log = logging.getLogger(__name__)
+
+
+class SqliteStore:
+    """Implements `ports.Store`. Every call may also raise StoreError (the file cannot be used; the hint says what
+    to do) or Transient (another process kept the file locked for too long)."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the file, and its folder, when they are not there; only their owner may read them."""
+        self._file = SqliteFile(path, SCRIPTS)
+        self._decoded: dict[
+            str, Job
+        ] = {}  #: records never change, so one of the same version is the same
+        self._told: set[tuple[str, int]] = set()  #: damaged records that the log has named
+
+    def close(self) -> None:
+        """Close the idle connections; the store still works afterwards."""
+        self._file.close()
+
+    # Jobs ------------------------------------------------------------------------------------------------------------
+
+    def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
+        with self._file.writing() as db:
+            if idempotency_key:
+                query = (
+                    "SELECT id, version, document FROM keys JOIN jobs ON id = job_id WHERE key = ?"
+                )
+                if row := db.execute(query, (idempotency_key,)).fetchone():
+                    return self._decode(*row)
+            number = db.execute("INSERT INTO jobs DEFAULT VALUES").lastrowid
+            stored = replace(job, id=f"{number:06d}", version=1)
+            _write(db, stored, event)
+            if idempotency_key:
+                db.execute("INSERT INTO keys VALUES (?, ?)", (idempotency_key, stored.id))
+        return stored
+
+    def get(self, job_id: str) -> Job:
+        with self._file.reading() as db:
+            row = _row(db, job_id)
+        return self._decode(job_id, *row)
+
+    def peek(self, job_id: str) -> Job:
+        """The newest: reading it costs next to nothing."""
+        return self.get(job_id)
+
+    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
+        wanted = {"user = ?": user or None, "name = ?": name or None, "live = ?": live}
+        given = {clause: value for clause, value in wanted.items() if value is not None}
+        where = f"WHERE {' AND '.join(given)}" if given else ""
+        query = f"SELECT id, version, document FROM jobs {where} ORDER BY number DESC"  # noqa: S608
+        with self._file.reading() as db:
+            rows = db.execute(query, tuple(given.values())).fetchall()
+        return self._readable(rows)
+
+    def commit(
+        self,
+        job: Job,
+        event: Event | None,
+        *,
+        expected_version: int,
+        op_id: str,
+        lease: Lease | None,
+    ) -> Job:
+        with self._file.writing() as db:
+            replayed = db.execute(
+                "SELECT version, document FROM ops WHERE job_id = ? AND op_id = ?", (job.id, op_id)
+            ).fetchone()
+            if replayed:
+                return self._decode(job.id, *replayed)
+            version, _ = _row(db, job.id)
+            _check_lease(db, job.id, lease)
+            if version != expected_version:
+                raise records.moved_on(job.id, version, expected_version)
+            stored = replace(job, version=version + 1)
+            _write(db, stored, event, op_id)
+        return stored
+
+    def events(self, job_id: str, *, after: int = 0) -> list[Event]:
+        with self._file.reading() as db:
+            _row(db, job_id)
+            query = "SELECT document FROM events WHERE job_id = ? AND seq > ? ORDER BY seq"
+            rows = db.execute(query, (job_id, after)).fetchall()
+        return [event_from_json(records.parse(job_id, text)) for (text,) in rows]
+
+    def remove(self, job_id: str, *, lease: Lease | None) -> None:
+        with self._file.writing() as db:
+            _check_lease(db, job_id, lease)
+            if db.execute("DELETE FROM jobs WHERE id = ?", (job_id,)).rowcount:
+                for table in ("events", "ops", "keys", "leases"):
+                    db.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))  # noqa: S608
+                _changed(db, job_id)
+        self._decoded.pop(job_id, None)
+
+    def damaged(self) -> list[tuple[str, str]]:
+        with self._file.reading() as db:
+            rows = db.execute("SELECT id, version, document FROM jobs ORDER BY number").fetchall()
+        found: list[tuple[str, str]] = []
+        for row in rows:
+            try:
+                self._decode(*row)
+            except StoreError as error:
+                found.append((row[0], error.message))
+        return found
+
+    def zones(self) -> list[str]:
+        with self._file.reading() as db:
+            return [zone for (zone,) in db.execute("SELECT zone FROM zones ORDER BY zone")]
+
+    # Leases ----------------------------------------------------------------------------------------------------------
+
+    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
+        """As the port says; a job that is not there has no lease to give."""
+        with self._file.writing() as db:
+            if not db.execute("SELECT 1 FROM jobs WHERE id = ?", (job_id,)).fetchone():
+                return None
+            held: tuple[str, int, float] = db.execute(
+                "SELECT owner, token, until FROM leases WHERE job_id = ?", (job_id,)
+            ).fetchone() or ("", 0, 0.0)
+            if held[0] != owner and held[2] > now:
+                return None
+            lease = Lease(job_id, owner, held[1] + 1, now + ttl)
+            row = (job_id, owner, lease.token, lease.until)
+            db.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)", row)
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        with self._file.writing() as db:  # the row stays: its token must go on growing
+            ended = "UPDATE leases SET until = 0 WHERE job_id = ? AND token = ?"
+            db.execute(ended, (lease.job_id, lease.token))
+
+    # When to look ----------------------------------------------------------------------------------------------------
+
+    def due(self, now: float) -> list[str]:
+        with self._file.reading() as db:
+            query = "SELECT id, version, document FROM jobs WHERE wake <= ? ORDER BY wake"
+            rows = db.execute(query, (now,)).fetchall()
+        return [job.id for job in self._readable(rows)]
+
+    def next_wake(self) -> float | None:
+        with self._file.reading() as db:
+            return db.execute("SELECT min(wake) FROM jobs WHERE wake IS NOT NULL").fetchone()[0]
+
+    def changes(self, after: int) -> tuple[int, list[str]]:
+        with self._file.reading() as db:
+            query = "SELECT number, job_id FROM changes WHERE number > ? ORDER BY number"
+            rows = db.execute(query, (after,)).fetchall()
+            newest = rows[-1][0] if rows else _newest(db)
+        return newest, [job_id for _, job_id in rows]
+
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:  # noqa: ARG002
+        """None: a file tells nobody; `changes` costs a few microseconds."""
+        return None
+
+    # Suspects --------------------------------------------------------------------------------------------------------
+
+    def accuse(
+        self,
+        physicals: Sequence[str],
+        *,
+        zone: str,
+        weight: float,
+        reason: str,
+        op_id: str,
+        at: float,
+    ) -> None:
+        with self._file.writing() as db:
+            if host_reputation.first_time(db, op_id):
+                for physical in dict.fromkeys(physicals):
+                    host_reputation.accuse(db, physical, zone, weight, reason, at)
+
+    def suspects(self) -> list[Suspect]:
+        with self._file.reading() as db:
+            return host_reputation.all_of(db)
+
+    def put_suspect(self, suspect: Suspect) -> None:
+        with self._file.writing() as db:
+            host_reputation.put(db, suspect)
+
+    def remove_suspect(self, physical: str) -> None:
+        with self._file.writing() as db:
+            host_reputation.remove(db, physical)
+
+    # Decoding --------------------------------------------------------------------------------------------------------
+
+    def _readable(self, rows: Iterable[tuple[str, int, str]]) -> list[Job]:
+        """The jobs whose records can be read. One that cannot keeps nobody from the others; the log names it once."""
+        found: list[Job] = []
+        for job_id, version, text in rows:
+            try:
+                found.append(self._decode(job_id, version, text))
+            except StoreError as error:
+                if (job_id, version) not in self._told:
+                    log.error("%s; it is left out of every list", error.message)
+                    self._told.add((job_id, version))
+        return found
+
+    def _decode(self, job_id: str, version: int, text: str) -> Job:
+        """Outside any transaction where it can be: decoding takes longer than reading."""
+        known = self._decoded.get(job_id)
+        if known and known.version == version:
+            return known
+        job = job_from_json(records.parse(job_id, text))
+        if len(self._decoded) >= CACHED:
+            self._decoded.clear()
+        self._decoded[job_id] = job
+        return job
+
+
+# Steps of a transaction ----------------------------------------------------------------------------------------------
+
+
+def _row(db: Connection, job_id: str) -> tuple[int, str]:
+    row = db.execute("SELECT version, document FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    if row is None:
+        raise records.missing(job_id)
+    return row
+
+
+def _check_lease(db: Connection, job_id: str, lease: Lease | None) -> None:
+    if lease is None:
+        return
+    row = db.execute("SELECT owner, token FROM leases WHERE job_id = ?", (job_id,)).fetchone()
+    if row and row[1] != lease.token:
+        raise records.fenced(job_id, row[0])
+
+
+def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> None:
+    text = records.job_text(job)
+    values = (
+        job.user,
+        job.name,
+        not job.state.final,
+        records.waking(job),
+        job.version,
+        text,
+    )
+    db.execute(
+        "UPDATE jobs SET id = ?, user = ?, name = ?, live = ?, wake = ?, version = ?, document = ? "
+        "WHERE number = ?",
+        (job.id, *values, int(job.id)),
+    )
+    if event:
+        document = records.event_text(event, job.version)
+        db.execute("INSERT INTO events VALUES (?, ?, ?)", (job.id, job.version, document))
+    if op_id:
+        db.execute("INSERT INTO ops VALUES (?, ?, ?, ?)", (job.id, job.version, op_id, text))
+        db.execute(
+            "DELETE FROM ops WHERE job_id = ? AND version <= ?", (job.id, job.version - REMEMBERED)
+        )
+    db.executemany("INSERT OR IGNORE INTO zones VALUES (?)", {(s.zone,) for s in job.slices})
+    _changed(db, job.id)
+
+
+def _changed(db: Connection, job_id: str) -> None:
+    db.execute("INSERT OR REPLACE INTO changes VALUES (?, ?)", (job_id, _newest(db) + 1))
+
+
+def _newest(db: Connection) -> int:
+    return db.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()[0]

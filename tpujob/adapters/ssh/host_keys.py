@@ -1,0 +1,60 @@
+"""Which host key is believed: the one that was pinned, else one that the cloud publishes, else the first one seen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from tpujob.adapters.ssh.keys import HostKey, Pins, changed
+from tpujob.errors import HostKeyChanged, TpujobError
+from tpujob.ports import Guest
+
+
+class Known:
+    """The host keys of one slice during one call. Threads may share it.
+
+    A published key is accepted from any host of the slice, as no source says that the cloud's list is in the order of
+    the hosts; what a host has once shown is then pinned to it alone."""
+
+    def __init__(
+        self, pinned: Pins, guests: Sequence[Guest] = (), *, hosts: int, trust_new: bool = True
+    ) -> None:
+        """`hosts`: how many the slice has. When each of them has published its keys, no other key is believed.
+        `trust_new`: whether a first contact may pin a key that nobody has published."""
+        self._pinned = dict(pinned)
+        self._published = {key for guest in guests for key in guest.host_keys}
+        speaking = sum(bool(guest.host_keys) for guest in guests)
+        self._trust_new = trust_new and speaking < hosts
+        self._met: dict[str, HostKey] = {}
+        self._lock = threading.Lock()
+
+    def check(self, label: str, key: HostKey) -> None:
+        """Return when this key is to be believed. Raises HostKeyChanged, or TpujobError when there is nothing to hold
+        it against and there must be."""
+        with self._lock:
+            known = self._pinned.get(label)
+            if known == key:
+                return
+            if known is not None:
+                raise changed(label)
+            if key not in self._published and not self._trust_new:
+                raise self._unknown(label)
+            self._pinned[label] = self._met[label] = key
+
+    def take_met(self) -> dict[str, HostKey]:
+        """Those believed for the first time since the last call, to be pinned."""
+        with self._lock:
+            met, self._met = self._met, {}
+            return met
+
+    def _unknown(self, label: str) -> TpujobError:
+        if not self._published:
+            return TpujobError(
+                f"no host key is pinned for {label}",
+                hint="The backend pins it when it first reaches the host; `tpujob show JOB` says how far it is.",
+            )
+        return HostKeyChanged(
+            f"{label} shows a host key that no host of its slice has published; nothing was sent to it",
+            hint="Somebody else may have answered at that address: get another slice with "
+            "`tpujob cancel --release JOB` and `tpujob resume JOB`.",
+        )

@@ -1,0 +1,203 @@
+"""The key pair and the pinned host keys of each slice: what every store of them promises, and the store in files.
+
+A host key is trusted at the first contact within one slice and compared ever after; it is never replaced. The store in
+Google Secret Manager is in `secret_manager.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from tpujob.errors import HostKeyChanged
+
+_NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")
+
+#: the type of a host key, such as `ssh-ed25519`, and the key in base64
+HostKey = tuple[str, str]
+#: host keys by the host's label in a known_hosts file
+Pins = Mapping[str, HostKey]
+
+
+class KeyStore(Protocol):
+    """Keys by the name of a slice. Threads and processes may share it. A name that is none is a ValueError; a store
+    that does not answer raises Transient, one that says no Refused."""
+
+    def private_key(self, slice: str) -> str:
+        """The private half, as OpenSSH writes it; the pair is made by the first of any number of callers."""
+        ...
+
+    def pinned(self, slice: str) -> dict[str, HostKey]: ...
+
+    def pin(self, slice: str, keys: Pins) -> None:
+        """Trust these from now on. Raises HostKeyChanged when another key is pinned for one of the hosts, which
+        happens when two first contacts race and meet two servers."""
+        ...
+
+    def key_file(self, slice: str) -> str:
+        """Where the private half lies on this machine; empty: nowhere."""
+        ...
+
+    def secret(self, slice: str) -> str:
+        """The secret that holds the private half; empty: none."""
+        ...
+
+    def forget(self, slice: str) -> None:
+        """Remove keys and pins. Absent is success."""
+        ...
+
+    def names(self) -> list[str]:
+        """Every slice that there is something of."""
+        ...
+
+
+class FileKeys:
+    """A folder for each slice below `root`, 0700, in it the private key and a known_hosts file, 0600."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def private_key(self, slice: str) -> str:
+        path = self._key_path(slice)
+        if not path.exists():
+            self._make(path)
+        return path.read_text(encoding="ascii")
+
+    def pinned(self, slice: str) -> dict[str, HostKey]:
+        try:
+            return read_pins(_whole_lines(self._pins_path(slice).read_text(encoding="ascii")))
+        except FileNotFoundError:
+            return {}
+
+    def pin(self, slice: str, keys: Pins) -> None:
+        path = self._pins_path(slice)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(fd, "r+", encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # released with the file
+            whole = _whole_lines(file.read())
+            file.truncate(len(whole))
+            file.write(write_pins(unpinned(read_pins(whole), keys)))
+
+    def key_file(self, slice: str) -> str:
+        return str(self._key_path(slice))
+
+    def secret(self, slice: str) -> str:
+        checked_name(slice)
+        return ""
+
+    def forget(self, slice: str) -> None:
+        shutil.rmtree(self._folder(slice), ignore_errors=True)
+
+    def names(self) -> list[str]:
+        folders = self._root.iterdir() if self._root.is_dir() else ()
+        return sorted(f.name for f in folders if _NAME.fullmatch(f.name))
+
+    def _make(self, path: Path) -> None:
+        for folder in (path.parent.parent, path.parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = path.with_name(f"{secrets.token_hex(8)}.tmp")
+        _write_private(temporary, new_private_key().encode())
+        with contextlib.suppress(FileExistsError):  # another caller was first: theirs it is
+            os.link(temporary, path)
+        temporary.unlink()
+
+    def _key_path(self, slice: str) -> Path:
+        return self._folder(slice) / "id_ed25519"
+
+    def _pins_path(self, slice: str) -> Path:
+        return self._folder(slice) / "known_hosts"
+
+    def _folder(self, slice: str) -> Path:
+        return self._root / checked_name(slice)
+
+
+# Keys ----------------------------------------------------------------------------------------------------------------
+
+
+def new_private_key() -> str:
+    """A new pair; the private half as OpenSSH writes it."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    return (
+        ed25519.Ed25519PrivateKey.generate()
+        .private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        .decode()
+    )
+
+
+def public_line(private_key: str) -> str:
+    """The public half, as a line for `authorized_keys`."""
+    from cryptography.hazmat.primitives import serialization
+
+    private = serialization.load_ssh_private_key(private_key.encode(), password=None)
+    line = private.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return f"{line.decode()} tpujob"
+
+
+# Pins ----------------------------------------------------------------------------------------------------------------
+
+
+def host_label(address: str, port: int) -> str:
+    """How a known_hosts file calls a host."""
+    return address if port == 22 else f"[{address}]:{port}"
+
+
+def unpinned(pinned: Pins, keys: Pins) -> dict[str, HostKey]:
+    """Those that are not pinned yet. Raises HostKeyChanged for one that differs."""
+    for label, key in keys.items():
+        if pinned.get(label, key) != key:
+            raise changed(label)
+    return {label: key for label, key in keys.items() if label not in pinned}
+
+
+def changed(label: str) -> HostKeyChanged:
+    return HostKeyChanged(
+        f"{label} shows another host key than the one that was pinned; nothing was sent to it",
+        hint="If nobody has rebuilt that host, somebody else may have answered: get another slice with "
+        "`tpujob cancel --release JOB` and `tpujob resume JOB`.",
+    )
+
+
+def read_pins(text: str) -> dict[str, HostKey]:
+    """From the lines of a known_hosts file, those that we write."""
+    fields = (line.split() for line in text.splitlines())
+    return {f[0]: (f[1], f[2]) for f in fields if len(f) == 3}
+
+
+def _whole_lines(text: str) -> str:
+    """Without the half of a line that a full disk left at its end: half a key would be another key."""
+    return text[: text.rfind("\n") + 1]
+
+
+def write_pins(pins: Pins) -> str:
+    return "".join(f"{label} {kind} {key}\n" for label, (kind, key) in pins.items())
+
+
+def checked_name(slice: str) -> str:
+    """That name. Raises ValueError for what is none: it becomes part of a path."""
+    if not _NAME.fullmatch(slice):
+        raise ValueError(f"{slice!r} is no name of a slice")
+    return slice
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,146 @@
+"""The connections of one call to a slice: a bounded number at a time, worked on in parallel, each outcome kept apart.
+
+A connection costs two threads while it is worked on, and one while it is kept: paramiko has a thread for each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tpujob.adapters.ssh.connection import Deadline, Link, Target
+from tpujob.adapters.ssh.host_keys import Known
+from tpujob.adapters.ssh.keys import Pins
+from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
+
+T = TypeVar("T")
+#: what one host gave: a value, or why there is none
+Outcomes = dict[int, T | TpujobError]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much one process does at once, whatever the number of hosts and calls. 2 x `workers` + `kept` threads at
+    most."""
+
+    workers: int = 28  #: connections that are worked on
+    share: int = 20  #: of them, for one call: a slice of dead hosts must not hold up all others
+    kept: int = 8  #: connections that small slices keep from one step of a call to the next
+
+
+class Crew:
+    """The threads of one process, and who may keep connections."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.pool = ThreadPoolExecutor(bounds.workers, thread_name_prefix="ssh")
+        self._free = bounds.kept
+        self._lock = threading.Lock()
+
+    def may_keep(self, connections: int) -> bool:
+        """Whether so many may be kept; `give_back` is due when they may."""
+        with self._lock:
+            if connections > self._free:
+                return False
+            self._free -= connections
+            return True
+
+    def give_back(self, connections: int) -> None:
+        with self._lock:
+            self._free += connections
+
+
+class Fleet:
+    """Use with `with`: nothing is connected afterwards."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        targets: Mapping[int, Target],
+        known: Known,
+        pin: Callable[[Pins], None],
+    ) -> None:
+        """`pin` is told of host keys that were met for the first time, before a next step is taken."""
+        self._crew = crew
+        self._links = {host: Link(target, known) for host, target in targets.items()}
+        self._known = known
+        self._pin = pin
+        self._kept = 0
+
+    def __enter__(self) -> Fleet:
+        if self._crew.may_keep(len(self._links)):
+            self._kept = len(self._links)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for link in self._links.values():
+            link.abort()
+        self._crew.give_back(self._kept)
+        self._kept = 0
+
+    def each(self, work: Callable[[int, Link], T], deadline: Deadline) -> Outcomes[T]:
+        """Do `work` with every host, each connected. Returns by the deadline: a host that is not done by then is cut
+        off."""
+        todo, done = deque(self._links), Outcomes[T]()
+
+        def lane() -> None:
+            while todo:
+                try:
+                    host = todo.popleft()
+                except IndexError:  # another lane was quicker
+                    return
+                done[host] = self._one(host, work, deadline)
+
+        lanes = min(self._crew.bounds.share, len(todo))
+        futures = [self._crew.pool.submit(lane) for _ in range(lanes)]
+        wait(futures, timeout=max(0.0, deadline.left()))
+        todo.clear()
+        for future in futures:
+            if not future.cancel() and future.done():
+                future.result()  # a mistake of ours is not a host's
+        outcomes = dict(done)
+        for host in self._links.keys() - outcomes.keys():
+            self._links[host].abort()  # wakes its thread
+            outcomes[host] = Transient("no answer in time")
+        self._pin(self._known.take_met())
+        return dict(sorted(outcomes.items()))
+
+    def insist(self, outcomes: Outcomes[T], *, afterword: str = "") -> None:
+        """Raise what stands in the way, naming every host: a changed key before a clear no before no contact."""
+        errors = [(h, o) for h, o in sorted(outcomes.items()) if isinstance(o, TpujobError)]
+        if not errors:
+            return
+        worst = min(_gravity(error) for _, error in errors)
+        chosen = [(host, error) for host, error in errors if _gravity(error) == worst]
+        text = "; ".join(f"{self._label(h)}: {e.message}" for h, e in chosen) + afterword
+        first = chosen[0][1]
+        if isinstance(first, HostKeyChanged):
+            raise HostKeyChanged(text, hint=first.hint)
+        if isinstance(first, Refused):
+            raise Refused(text, cause=first.cause, hint=first.hint)
+        raise Transient(text, hint=first.hint)
+
+    def _one(
+        self, host: int, work: Callable[[int, Link], T], deadline: Deadline
+    ) -> T | TpujobError:
+        link = self._links[host]
+        try:
+            link.open(deadline)
+            return work(host, link)
+        except TpujobError as error:
+            return error
+        finally:
+            if not self._kept:
+                link.abort()
+
+    def _label(self, host: int) -> str:
+        return f"host {host} ({self._links[host].target.address})"
+
+
+def _gravity(error: TpujobError) -> int:
+    """The smaller, the worse."""
+    return 0 if isinstance(error, HostKeyChanged) else 1 if isinstance(error, Refused) else 2

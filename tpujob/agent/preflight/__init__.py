@@ -1,0 +1,4 @@
+"""The check before a program starts: that this host, and all hosts together, are what they should be.
+
+What is installed for the program belongs to `setup/`.
+"""

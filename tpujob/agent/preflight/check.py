@@ -1,0 +1,287 @@
+"""The check before a program starts: that this host, and all hosts together, are what they should be. What it found
+is kept by `cache.py`, so that an attempt soon after need not ask the devices again.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import pkgutil
+import secrets
+import shutil
+import time
+from typing import Callable, Dict, List, Tuple
+
+from tpujob.agent.base import (
+    ROOT,
+    Aside,
+    Failure,
+    Note,
+    Record,
+    Told,
+    attempt_path,
+    read_json,
+    remove_file,
+)
+from tpujob.agent.preflight.cache import is_fresh, keep, key_of
+from tpujob.agent.preflight.meeting import meet
+from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
+from tpujob.agent.storage import Storage, StorageError
+
+ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: of the disk that must be free: bytes, and part of the whole
+SKEW_WARNS, SKEW_FAILS = 60.0, 600.0  #: seconds between this host's clock and the storage's
+ARRIVAL = 3  #: times the budget, for hosts whose set-up takes longer than others'
+QUICK = 5.0  #: seconds that a part gets, at least, however long those before took
+SETTLE = 15.0  #: seconds for the hosts to tell each other what their devices said
+TRIES = 10.0  #: seconds that the storage may be away
+COMPARED = ("jax", "jaxlib", "libtpu", "python")
+
+Run = Callable[[List[str], bytes, float], int]
+
+
+class Preflight:
+    def __init__(
+        self,
+        plan: Record,
+        folder: str,
+        storage: Storage,
+        note: Note,
+        run: Run,
+        aside: Aside,
+        told: Told,
+    ) -> None:
+        """`run` runs a command as the program would be run, and returns its exit code; `aside` does what it is given
+        while a word to stop is heard; both raise Stopped then."""
+        self._plan, self._asked, self._storage = plan, plan["preflight"], storage
+        self._folder = os.path.join(folder, "preflight")
+        self._run, self._aside, self._told = run, aside, told
+        self._started = time.monotonic()
+        self._said: Dict[str, str] = {}
+        self._key: Record = {}
+        self._skipped = False
+        self._log = note
+        self.versions: Record = {}  #: of Python and what belongs to JAX, where the program runs
+
+    def go(self) -> None:
+        """Every check, in the order of what it costs. Raises Failure."""
+        passed = False
+        try:
+            self._aside(self._quick)
+            facts = self._facts()
+            self._key = key_of(self._plan, facts)
+            words = self._meeting(facts, is_fresh(self._key))
+            if self._may_skip(words):
+                passed = is_fresh(self._key)
+            else:
+                self._devices()
+                passed = True
+        finally:
+            keep(passed, self._skipped, self._key, self._said, self._plan["attempt"])
+
+    # On this host
+
+    def _quick(self) -> None:
+        self._disk()
+        self._workdir()
+        self._clock()
+        files = device_files()
+        left = holders(files) | hidden_holders(files)
+        if left:
+            names = ", ".join(sorted(map(command_of, left)))
+            raise Failure("the TPU is held by %s" % names, "PREFLIGHT")
+        self._note("device", "nothing holds it" if files else "there are no device files")
+
+    def _disk(self) -> None:
+        usage = shutil.disk_usage(ROOT)
+        free, share = usage.free / 1024**3, usage.free / usage.total
+        self._note("disk", "%.1f GiB are free (%.0f %%)" % (free, 100 * share))
+        if usage.free < ROOM or share < ROOM_SHARE:
+            text = "%.1f GiB (%.0f %%) of the disk are free, and %.0f GiB and %.0f %% are needed"
+            needed = (ROOM / 1024**3, 100 * ROOM_SHARE)
+            raise Failure(text % (free, 100 * share, *needed), "PREFLIGHT")
+
+    def _workdir(self) -> None:
+        path = "%s/preflight/host-%d" % (attempt_path(self._plan), self._plan["host"])
+        until = time.monotonic() + TRIES
+        while True:
+            data = secrets.token_hex(32).encode()
+            try:
+                began = time.monotonic()
+                self._storage.put(path, data)
+                read: List[bytes] = []
+                self._storage.read(path, read.append)
+                self._storage.delete(path)
+                break
+            except StorageError as error:
+                if time.monotonic() > until or error.lasts:
+                    text = "the workdir cannot be written, read and deleted in: %s" % error
+                    raise Failure(text[:400], "PREFLIGHT") from error
+            time.sleep(0.5)
+        if b"".join(read) != data:
+            raise Failure("the workdir gives back something else than was written", "PREFLIGHT")
+        took = time.monotonic() - began
+        self._note("workdir", "written, read and deleted in %.2f s" % took)
+
+    def _clock(self) -> None:
+        skew = self._storage.skew
+        if skew is None:
+            return self._note("clock", "the storage does not tell the time")
+        text = "%.0f s off the storage's" % abs(skew)
+        self._note("clock", text + (", which is much" if abs(skew) > SKEW_WARNS else ""))
+        if abs(skew) > SKEW_FAILS:
+            limit = "at most %.0f s are expected" % SKEW_FAILS
+            raise Failure("the clock of this host is %s, and %s" % (text, limit), "PREFLIGHT")
+        return None
+
+    # Of all hosts
+
+    def _facts(self) -> Record:
+        """What is installed where the program runs; empty: its Python does not tell, and need not."""
+        code, said = self._script("facts", max(QUICK, self._left()))
+        if code != 0 and self._asked.get("required"):
+            text = "the program's Python does not say what is installed (exit code %d)"
+            raise Failure(text % code, "PREFLIGHT")
+        if code != 0:
+            return {}
+        installed: Record = said.get("versions") or {}
+        self.versions = {name: str(v)[:60] for name, v in installed.items() if v}
+        return said
+
+    def _meeting(self, facts: Record, fresh: bool) -> List[Record]:
+        """The words of all hosts, which agree. Raises Failure."""
+        bundles = [os.path.basename(path)[:12] for path in self._plan["bundles"]]
+        usable = bool(facts.get("usable"))
+        versions: Record = facts.get("versions") or {}
+        word: Record = {"host": self._plan["host"], "versions": versions, "bundles": bundles}
+        word.update(usable=usable, fresh=fresh)
+        words = [word]
+        if self._plan["hosts"] > 1:
+            before = time.monotonic()
+            words = self._meet(word, ARRIVAL * float(self._asked["seconds"]))
+            self._started += time.monotonic() - before  # to wait for others is no check
+            self._note("hosts", "all %d have come" % len(words))
+        odd = difference(words)
+        if odd:
+            raise Failure(odd, "PREFLIGHT")
+        named = ["%s %s" % (name, versions[name]) for name in COMPARED if versions.get(name)]
+        of_jax = "" if versions.get("jax") else "; nothing of JAX is installed"
+        self._note("versions", (", ".join(named) or "no Python") + of_jax)
+        return words
+
+    def _meet(self, word: Record, patience: float) -> List[Record]:
+        named = {name: self._plan[name] for name in ("job", "attempt", "host")}
+        address, hosts = self._asked["coordinator"], self._plan["hosts"]
+        said = dict(word, **named)
+        return list(self._aside(lambda: meet(address, said, hosts, patience, self._told)))
+
+    def _may_skip(self, words: List[Record]) -> bool:
+        """Whether the devices need not be asked: decided by the words of all hosts alone, so that none waits for
+        another that does not ask. Raises Failure."""
+        if all(word["fresh"] for word in words):
+            self._skipped = True
+            self._note("devices", "checked on all hosts less than an hour ago")
+            return True
+        useless = [word["host"] for word in words if not word["usable"]]
+        if not useless:
+            return False
+        lacking = not words[0]["versions"].get("jax")
+        what = "jax is not installed" if lacking else "jax has no libtpu to reach a TPU"
+        if self._asked["required"]:
+            raise Failure("%s on host %d" % (what, useless[0]), "PREFLIGHT")
+        self._note("devices", "%s: devices were not checked" % what)
+        return True
+
+    def _devices(self) -> None:
+        """Ask the devices, then tell the other hosts: all come to the same end, with the same words. Raises Failure."""
+        before = time.monotonic()
+        found = self._ask(max(QUICK, self._left()))
+        self._aside(lambda: free_devices(0), whole=True)
+        words = [{"host": self._plan["host"], **found}]
+        if self._plan["hosts"] > 1:
+            words = self._meet(found, max(0.0, self._left()) + SETTLE)
+        counts = (found.get("devices"), found.get("kind"), found.get("total"))
+        worst = min(words, key=lambda word: (not word["lies"], not word["error"], word["host"]))
+        own = worst["host"] == self._plan["host"]
+        text = worst["error"] if own else "host %d: %s" % (worst["host"], worst["error"])
+        if worst["lies"]:
+            raise Lie(text, worst["host"], worst["device"])
+        if worst["error"]:
+            raise Failure(text, "PREFLIGHT")
+        took = time.monotonic() - before
+        self._note("devices", "%s of %s, %s in all, gave right answers" % counts)
+        self._log("pre-flight: the devices took %.1f s" % took)
+
+    def _ask(self, seconds: float) -> Record:
+        """What `devices.py` found out, with `error` (empty: all is well), `lies` and `device`."""
+        order = {name: self._asked[name] for name in ("coordinator", "hosts", "chips")}
+        order.update(host=self._plan["host"], seconds=seconds)
+        until = time.monotonic() + seconds
+        code, said = self._script("check", seconds, json.dumps(order))
+        error = str(said.get("error") or "")
+        stage = said.get("stage", "its start")
+        if error and not said.get("wrong"):
+            error = "%s, at %s" % (error, stage)
+        elif not error and not said.get("ok"):
+            late = time.monotonic() >= until
+            how = "was not done within %.0f s" % seconds if late else "ended with code %d" % code
+            error = "the check of the devices %s, at %s" % (how, stage)
+        device = str(said.get("device", ""))[:100]
+        return dict(said, error=error[:400], lies=bool(said.get("lies")), device=device)
+
+    # Helpers
+
+    def _script(self, what: str, patience: float, *more: str) -> Tuple[int, Record]:
+        """Exit code and result of `devices.py`, run as the program will be."""
+        os.makedirs(self._folder, exist_ok=True)
+        script = os.path.join(self._folder, "devices.py")
+        result = os.path.join(self._folder, what + ".json")
+        with open(script, "wb") as file:
+            file.write(pkgutil.get_data("tpujob.agent.preflight", "devices.py") or b"")
+        remove_file(result)
+        first = self._plan["argv"][0]
+        python = first if os.path.basename(first).startswith("python") else "python3"
+        code = self._run([python, script, what, result, *more], b"[pre-flight] ", patience)
+        return code, read_json(result)
+
+    def _left(self) -> float:
+        return self._started + float(self._asked["seconds"]) - time.monotonic()
+
+    def _note(self, check: str, text: str) -> None:
+        self._said[check] = text
+        self._log("pre-flight: %s: %s" % (check, text))
+
+
+class Lie(Failure):
+    """A device of this or another host gave a wrong answer; `device` is empty when nobody knows whose it was."""
+
+    def __init__(self, text: str, host: int, device: str) -> None:
+        super().__init__(text, "BAD_HOST")
+        where = {"host": host if device else None, "device": device}
+        self.verdict: Record = dict(where, step=None, blame="device", text=text[:300])
+
+
+def difference(words: List[Record]) -> str:
+    """Which host has something else than the others; empty: all have the same."""
+    for name in (*COMPARED, "code"):
+        found = [_shown(word, name) for word in words]
+        (usual, times), *others = collections.Counter(found).most_common()
+        if others:
+            odd = next(i for i, value in enumerate(found) if value != usual)
+            if (
+                times * 2 == len(found) and odd == 0
+            ):  # no majority: host 0 is what others are held to
+                odd, usual = next(i for i, v in enumerate(found) if v != found[0]), found[0]
+            return "host %d has %s %s, and %s is expected" % (
+                words[odd]["host"], name, found[odd], usual,
+            )  # fmt: skip
+    return ""
+
+
+def _shown(word: Record, name: str) -> str:
+    if name == "code":
+        return " ".join(word.get("bundles") or []) or "none"
+    versions: Record = word.get("versions") or {}
+    version = str(versions.get(name) or "none")
+    # of Python, what programs are compiled for: 3.11
+    return ".".join(version.split(".")[:2]) if name == "python" else version

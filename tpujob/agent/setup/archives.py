@@ -1,0 +1,91 @@
+"""An environment in the bucket, one archive for each key: for other hosts and later slices. Whoever may write there may
+already choose what jobs of that bucket run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import threading
+from typing import Optional
+
+from tpujob.agent.base import Aside, Note, Record, fresh_folder, remove_file
+from tpujob.agent.setup.runtimes import ENVS, MARKER, Built
+from tpujob.agent.storage import Storage, StorageError
+
+MAX_KEPT = 8 * 1024**3  #: bytes of an environment that is kept in the bucket
+ROOM = 4 * 1024**3  #: bytes of the disk that stay free when it is packed for that
+
+
+def fetch(storage: Storage, where: str, built: Built, note: Note) -> bool:
+    """Whether the bucket had it and it runs here; if not, its folder may hold anything."""
+    fresh_folder(built.folder)
+    archive = built.folder + ".tar"
+    try:
+        with open(archive, "wb") as file:
+            storage.read(where, file.write)
+        with tarfile.open(archive) as tar:
+            trusting: Record = (
+                {"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}
+            )
+            tar.extractall(built.folder, **trusting)  # noqa: S202
+    except StorageError as error:
+        if error.status != 404:
+            note("environment: %s cannot be fetched: %s" % (where, error))
+        return False
+    except (OSError, tarfile.TarError, EOFError) as error:
+        note("environment: %s is no good: %s" % (where, error))
+        return False
+    finally:
+        remove_file(archive)
+    if built.is_marked() and built.works():
+        return True
+    note("environment: %s does not run on this host" % where)
+    return False
+
+
+def keep(
+    storage: Storage, where: str, built: Built, note: Note, aside: Aside
+) -> Optional[threading.Thread]:
+    """Pack it before anybody changes it, and put it into the bucket beside what follows: on the thread that is
+    returned. None: it is not kept, as the log says. Raises Stopped."""
+    archive = built.folder + ".tar"
+    try:
+        size = aside(lambda: _size_of(built.folder))
+        free = shutil.disk_usage(ENVS).free
+        if size > MAX_KEPT or size > free - ROOM:
+            note("environment: %.1f GiB are too much for the bucket's cache" % (size / 1024**3))
+            return None
+        aside(lambda: _pack(built.folder, archive))
+    except (OSError, tarfile.TarError) as error:
+        remove_file(archive)
+        note("environment: it is not kept in the bucket: %s" % error)
+        return None
+
+    def put() -> None:
+        try:
+            storage.put_new(where, archive)
+        except (OSError, StorageError) as error:
+            note("environment: it is not kept in the bucket: %s" % error)
+        finally:
+            remove_file(archive)
+
+    keeping = threading.Thread(target=put, name="keep", daemon=True)
+    keeping.start()
+    return keeping
+
+
+def _size_of(folder: str) -> int:
+    return sum(
+        os.lstat(os.path.join(root, name)).st_size
+        for root, _, files in os.walk(folder)
+        for name in files
+    )
+
+
+def _pack(folder: str, archive: str) -> None:
+    """Everything, the marker last: an archive that was cut off has none."""
+    with tarfile.open(archive, "w") as tar:
+        for name in sorted(os.listdir(folder), key=lambda name: (name == MARKER, name)):
+            tar.add(os.path.join(folder, name), name)

@@ -1,0 +1,133 @@
+"""How an environment is made by each tool: uv, pip, conda. What is made, and when, is in `environments.py`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Callable, Dict, List, Tuple
+
+from tpujob.agent.base import CACHES, ROOT, Aside, Failure, Note, Record
+from tpujob.agent.processes import output_of
+from tpujob.agent.setup.bundles import lay_out
+from tpujob.agent.setup.runtimes import TOOLS, Built
+from tpujob.agent.setup.sources import find
+
+#: A command, the folder that it is run in, more variables -> its exit code.
+Run = Callable[[List[str], str, Dict[str, str]], int]
+
+#: The programs that know conda's files, in order of preference, and how each makes an environment.
+CONDA: Tuple[Tuple[str, List[str]], ...] = (
+    ("micromamba", ["create", "-y"]),
+    ("mamba", ["env", "create"]),
+    ("conda", ["env", "create"]),
+)
+
+
+class Installer:
+    """Makes what a plan's `environment` asks for, with the tool that it names."""
+
+    def __init__(
+        self, asked: Record, bundles: List[str], note: Note, run: Run, aside: Aside
+    ) -> None:
+        """`run` and `aside` raise Stopped."""
+        self._kind, self._file = str(asked["kind"]), str(asked["file"])
+        self._version = str(asked.get("python") or "")  #: empty: any
+        self._bundles, self._note, self._run, self._aside = bundles, note, run, aside
+
+    def python(self) -> str:
+        """Which Python it is made with: as asked, or what this host has. Raises Failure."""
+        if self._kind == "conda" or (self._kind == "uv" and self._version):
+            return self._version
+        name = self._python_here()
+        question = "import platform, sys; print(platform.python_version(), sys.executable)"
+        found = (output_of([name, "-c", question], 30) or b"").decode("utf-8", "replace").strip()
+        if not found:
+            raise Failure(
+                "%s is not on this host; `env: {uv: %s, python: ...}` gets any version"
+                % (name, self._file)
+            )
+        return found
+
+    def install(self, built: Built, local: bool, hashed: bool) -> None:
+        """Everything is in its folder. `local`: the file names others of the bundle; `hashed`: it says what each
+        package must be. Raises Failure, Stopped."""
+        source = self._source(built, local)
+        if self._kind == "conda":
+            return self._with_conda(built, source)
+        if self._kind == "uv":
+            return self._with_uv(built, source, hashed)
+        return self._with_pip(built, source, hashed)
+
+    def _source(self, built: Built, local: bool) -> str:
+        """The folder from which the file is read. What names files of the bundle gets a copy that stays as it is."""
+        if not local:
+            return find(self._file, self._bundles)
+        folder = os.path.join(built.folder, "src")
+        lay_out(self._bundles, folder, self._aside)
+        return folder
+
+    # With each tool
+
+    def _with_pip(self, built: Built, source: str, hashed: bool) -> None:
+        """With `-I`, as the folder that it runs in is the user's, and its modules are not for pip."""
+        self._step([self._python_here(), "-I", "-m", "venv", built.prefix], source)
+        install = [os.path.join(built.prefix, "bin", "python"), "-I", "-m", "pip", "install"]
+        quiet = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+        what = [*self._hashes(hashed), "-r", self._file]
+        cache = os.path.join(CACHES, "pip")
+        self._step([*install, *quiet, *what], source, PIP_CACHE_DIR=cache)
+
+    def _with_uv(self, built: Built, source: str, hashed: bool) -> None:
+        uv = self._uv()
+        variables = {
+            "UV_CACHE_DIR": os.path.join(CACHES, "uv"),
+            # a Python that uv gets must travel with the environment
+            "UV_PYTHON_INSTALL_DIR": os.path.join(built.folder, "python"),
+            "UV_NO_PROGRESS": "1",
+        }
+        wanted = ["--python", self._version] if self._version else []
+        self._step([uv, "venv", *wanted, built.prefix], source, **variables)
+        into = ["--python", os.path.join(built.prefix, "bin", "python")]
+        what = [*self._hashes(hashed), "-r", self._file]
+        self._step([uv, "pip", "install", *into, *what], source, **variables)
+
+    def _uv(self) -> str:
+        """On this host afterwards."""
+        own = os.path.join(TOOLS, "uv", "bin", "uv")
+        found = shutil.which("uv") or shutil.which(own)
+        if not found:
+            folder = os.path.join(TOOLS, "uv")
+            # into a folder: that needs neither venv nor the right to write to the host's Python
+            get = ["python3", "-m", "pip", "install", "--disable-pip-version-check", "--upgrade"]
+            self._step([*get, "--target", folder, "uv"], ROOT)
+        return found or own
+
+    def _with_conda(self, built: Built, source: str) -> None:
+        tool = next((name for name, _ in CONDA if shutil.which(name)), "")
+        if not tool:
+            raise Failure(
+                "neither micromamba, mamba nor conda is on this host; have a start-up script "
+                "install micromamba, or write `env: {uv: requirements.txt}` instead"
+            )
+        words = [*dict(CONDA)[tool], "-p", built.prefix, "-f", self._file]
+        self._step([tool, *words], source, CONDA_ALWAYS_YES="true")
+
+    # Helpers
+
+    def _step(self, argv: List[str], cwd: str, **variables: str) -> None:
+        code = self._run(argv, cwd, variables)
+        if code != 0:
+            shown = " ".join(os.path.basename(word) if "/" in word else word for word in argv[:4])
+            raise Failure(
+                "the environment cannot be made: `%s ...` ended with exit code %d; its log says why"
+                % (shown, code)
+            )
+
+    def _hashes(self, hashed: bool) -> List[str]:
+        if hashed:
+            return ["--require-hashes"]
+        self._note("environment: %s has no hashes: another build may get others" % self._file)
+        return []
+
+    def _python_here(self) -> str:
+        return "python" + (self._version or "3")

@@ -1,0 +1,47 @@
+"""Word that this host is about to be taken away, and whether the program still saved what it had."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Optional
+
+from tpujob.agent.ship.reports import Progress
+from tpujob.agent.storage import Metadata
+
+
+class Notices:
+    """`said` is the newest notice: empty, `preempted` or `maintenance`."""
+
+    def __init__(self, metadata: Metadata, progress: Progress) -> None:
+        self._metadata, self._progress = metadata, progress
+        self.said = ""
+        self._heard = 0.0  #: monotonic
+        self._saved_before: Any = None  #: the step of the newest checkpoint then
+        threading.Thread(target=self._watch, name="metadata", daemon=True).start()
+
+    def ask(self) -> None:
+        """Once more, now."""
+        self.said = self.said or self._metadata.notice() or ""
+
+    def heard(self) -> None:
+        """The program is told of it now; it is told once."""
+        if not self._heard:
+            self._heard = time.monotonic()
+            self._saved_before = self._progress.facts.get("checkpoint")
+
+    def saved_in(self) -> Optional[float]:
+        """Seconds from the first notice to now, when a checkpoint newer than the one before it is committed."""
+        saved, before = self._progress.facts.get("checkpoint"), self._saved_before
+        if not self._heard or saved is None or (before is not None and saved <= before):
+            return None
+        return round(time.monotonic() - self._heard, 1)
+
+    def _watch(self) -> None:
+        """Once a second while the server answers, seldom while it does not."""
+        delay = 1.0
+        while self.said != "preempted":
+            notice = self._metadata.notice()
+            self.said = notice or self.said
+            delay = min(delay * 2, 60) if notice is None else 1.0
+            time.sleep(delay)

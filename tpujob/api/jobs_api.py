@@ -1,0 +1,111 @@
+"""The way in: everything that a user can ask of jobs, for command line, pages and HTTP alike. No rule is here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from tpujob.api.shapes import (
+    BrokenView,
+    CodeGiven,
+    DiffView,
+    EventView,
+    HostAccess,
+    JobView,
+    LeakView,
+    LogPage,
+    PlanView,
+    SuspectView,
+    SweptView,
+)
+
+
+class JobsApi(Protocol):
+    """Behaves alike in process (`service/jobs.py`) and over HTTP (`adapters/remote.py`).
+
+    `job` is an id (`000042` or `42`) or a name; a name must be unique among jobs that are not final, or else among
+    all. Raises NotFound, BadSpec, BadRequest, IllegalInState."""
+
+    def plan(self, spec: Mapping[str, Any]) -> PlanView:
+        """What `create` would do, resolved; nothing is stored."""
+        ...
+
+    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+        """Store an archive by its hash, once; returns its object path. Raises BadRequest when the hash differs."""
+        ...
+
+    def create(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        user: str,
+        bundles: Sequence[str] = (),
+        code: CodeGiven | None = None,
+        idempotency_key: str = "",
+    ) -> JobView: ...
+
+    def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
+        """Jobs, newest first, without `attempts`, `slices` and `spec` filled; final ones only with `all`."""
+        ...
+
+    def get(self, job: str) -> JobView: ...
+
+    def events(self, job: str, *, after: int = 0) -> list[EventView]: ...
+
+    def logs(
+        self,
+        job: str,
+        *,
+        host: int | None = None,
+        attempt: int | None = None,
+        cursor: str = "",
+        tail: int | None = None,
+    ) -> LogPage: ...
+
+    def diff(self, a: str, b: str) -> DiffView:
+        """What differs between two jobs: spec, outcome, and the files of their bundles."""
+        ...
+
+    def cancel(self, job: str, *, release: bool = False) -> JobView: ...
+
+    def resume(self, job: str) -> JobView: ...
+
+    def delete(self, job: str) -> JobView: ...
+
+    def clean(self, job: str, *, checkpoints: bool = False) -> JobView: ...
+
+    def access(self, job: str, *, host: int = 0) -> HostAccess:
+        """Raises IllegalInState when the job has no slice that can be reached."""
+        ...
+
+    def hosts(self) -> list[SuspectView]:
+        """Machines that are suspected of wrong numbers, or pinned, the worst first."""
+        ...
+
+    def pin_host(self, physical: str, verdict: str) -> SuspectView:
+        """Call a machine `good` (never refused) or `bad` (always refused) whatever its score; empty takes that back.
+        Raises BadRequest."""
+        ...
+
+    def clear_host(self, physical: str) -> None:
+        """Forget what is held against a machine. Raises NotFound."""
+        ...
+
+    def leaks(self) -> list[LeakView]:
+        """What is billed and owned by nobody, the oldest first, in every zone that a job of ours ever used.
+        Raises Transient when a zone cannot be listed: an empty list means that there is nothing."""
+        ...
+
+    def sweep(self, *, dry_run: bool = False) -> SweptView:
+        """Ask for the end of everything that `leaks` lists and that is older than some minutes, and remove the keys of
+        slices that are gone. `dry_run`: only say so. Safe to repeat. Raises Transient, with nothing done, when a zone
+        cannot be listed."""
+        ...
+
+    def fsck(self) -> list[BrokenView]:
+        """Every rule that does not hold of a record or its history; an empty list means that all do."""
+        ...
+
+    def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
+        """Yields at once, then whenever that job (or any) may have changed, at the latest after `timeout`."""
+        ...

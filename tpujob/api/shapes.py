@@ -1,0 +1,255 @@
+"""What goes into `JobsApi` and comes out of it: the same dictionaries in process, over HTTP and under `--json`.
+
+Shapes alone: `service/views.py` makes them from records, `web/schemas.py` describes them. Times are RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class EventView(TypedDict):
+    seq: int
+    kind: str
+    at: str  #: RFC 3339, UTC
+    state: str
+    text: str
+
+
+class SliceView(TypedDict):
+    name: str
+    type: str
+    tpu_slices: int  #: that it consists of, all of that type
+    zone: str
+    pricing: str
+    role: str
+    usd_per_hour: float | None
+    usd: float | None  #: so far
+    requested_at: str
+    ready_at: str | None
+    gone_at: str | None
+    reason: str  #: why it was, or is being, given back
+    hosts: list[str]  #: addresses, by host number
+
+
+class VerdictView(TypedDict):
+    """Where a number that is not finite came from."""
+
+    step: int | None
+    host: int | None
+    device: str
+    blame: str  #: `device`, `data` or `model`; empty: nobody knows
+    text: str
+
+
+class AttemptView(TypedDict):
+    number: int
+    slice: str
+    started_at: str
+    running_at: str | None
+    ended_at: str | None
+    outcome: str | None
+    cause: str | None
+    host: int | None
+    message: str
+    evidence: list[str]  #: the lines that prove the cause, each with its host
+    physical: list[str]  #: the machines below its hosts, by host; empty where they are not known
+    verdict: VerdictView | None  #: of numbers that are not finite
+    step: int | None
+    checkpoint: int | None
+    resumed_from: int | None
+    versions: dict[str, str]  #: python, jax, jaxlib, libtpu, as far as known
+
+
+class CodeGiven(TypedDict):
+    """Where the checkout stands whose files are shipped, as its owner's machine says."""
+
+    commit: str
+    branch: str
+    dirty: bool
+    diff: str  #: from the commit to what is shipped, cut at a size
+
+
+class CodeView(TypedDict):
+    """What `CodeGiven` became."""
+
+    commit: str
+    branch: str
+    dirty: bool
+    diff: str  #: object path of the diff; empty: there is none
+
+
+class ChangeView(TypedDict):
+    """One key that differs. None: it is not there."""
+
+    key: str
+    a: Any
+    b: Any
+
+
+class FileChangeView(TypedDict):
+    path: str
+    change: str  #: `added`, `removed`, `changed`, `mode`; as seen from a to b
+    diff: str  #: unified; empty where the file is no text, or too much was shown already
+
+
+class DiffSide(TypedDict):
+    id: str
+    name: str
+    state: str
+    code: CodeView | None
+    bundles: list[str]
+
+
+class DiffView(TypedDict):
+    """What differs between two jobs."""
+
+    a: DiffSide
+    b: DiffSide
+    spec: list[ChangeView]
+    outcome: list[ChangeView]
+    files: list[FileChangeView]
+    files_unknown: str  #: why the files could not be compared; empty: they were
+    cut: bool  #: not every diff is shown
+
+
+class JobView(TypedDict):
+    id: str
+    name: str
+    user: str
+    state: str
+    wish: str
+    message: str  #: why it stands where it stands
+    trouble: str  #: what is in the way just now and is tried again, in one line; empty: nothing
+    trouble_since: str | None
+    waiting: str  #: for capacity: how often refused, where, since when, what is tried next; empty: it is not
+    outcome: str | None
+    cause: str | None
+    type: str
+    tpu_slices: int  #: more than one: Multislice
+    chips: int  #: of all of them, as are the hosts
+    hosts: int
+    topology: str  #: of one of them
+    zone: str
+    pricing: str
+    runtime_version: str
+    usd_per_hour: float | None  #: what is billed now, condemned slices included; 0 without a slice
+    usd_spent: float | None
+    condemned: list[str]  #: slices that were swapped out as bad and are not gone yet
+    host0_ip: str
+    attempt: int  #: number of the newest; 0: none yet
+    phase: str
+    step: int | None
+    steps: int | None
+    progress_at: str | None  #: when the step last changed, as far as is known; while it runs
+    stall_s: (
+        float | None
+    )  #: seconds without progress after which it hangs, while it runs; None: never
+    loss: float | None
+    checkpoint: int | None
+    metrics: dict[str, float]
+    workdir: str
+    bundles: list[str]  #: object paths of what is shipped, laid over each other in this order
+    code: CodeView | None  #: None: nothing is shipped, or it comes from no checkout
+    version: int
+    created_at: str
+    state_since: str
+    finished_at: str | None
+    hold_until: str | None
+    wake_at: str | None  #: when the next try is due, while one is waited for
+    spent: dict[str, int]  #: retry budgets used, by name
+    slices: list[SliceView]
+    attempts: list[AttemptView]
+    spec: dict[str, Any]
+
+
+class PlanView(TypedDict):
+    """What `create --dry-run` prints."""
+
+    name: str
+    type: str
+    generation: str
+    tpu_slices: int  #: more than one: Multislice
+    chips: int  #: of all of them, as is what follows but the topology
+    hosts: int
+    topology: str
+    zone: str
+    zones: list[str]
+    pricing: str
+    runtime_version: str
+    usd_per_hour: float | None
+    hbm_gib: int
+    peak_bf16_tflops: float
+    bucket: str
+    command: str
+    environment: str  #: what it runs in, in words; empty: the host as it is
+    mounts: list[str]  #: in words
+    warnings: list[str]  #: what is allowed, and may surprise later
+    spec: dict[str, Any]
+
+
+class LogLine(TypedDict):
+    host: int
+    at: str
+    text: str
+
+
+class LogPage(TypedDict):
+    lines: list[LogLine]
+    cursor: str  #: pass it back for what comes after
+    done: bool  #: nothing more will come
+
+
+class HostAccess(TypedDict):
+    """What `tpujob ssh` needs to reach one host."""
+
+    host: int
+    address: str
+    port: int
+    user: str
+    key_file: str  #: on the backend's machine; empty: the key is kept elsewhere
+    key_secret: str  #: the secret that holds the key, in Google Secret Manager; empty: none
+    host_keys: list[str]  #: what is pinned for this host, as lines of a known_hosts file
+    instance: str  #: how IAP calls the host; empty: it is reached at its address
+    zone: str
+    project: str
+
+
+class SuspectView(TypedDict):
+    """What `tpujob hosts` shows of a machine."""
+
+    physical: str
+    zone: str
+    score: float  #: faded to now
+    refused: bool  #: programs are kept off it
+    pinned: str  #: empty, `good` or `bad`
+    reasons: list[str]
+    updated_at: str
+
+
+class LeakView(TypedDict):
+    """Something in the cloud that carries our label and that no job claims."""
+
+    name: str
+    zone: str
+    job: str
+    age_s: float
+    usd_per_hour: float | None  #: None: the type is not known any more
+    detail: str
+
+
+class SweptView(TypedDict):
+    """What `tpujob sweep` did, or would do, in every zone of the context."""
+
+    deleted: list[LeakView]  #: asked to end
+    kept: list[LeakView]  #: so young that a job may just be about to claim it
+    failed: list[LeakView]  #: could not be asked to end; `detail` says why
+    keys: list[str]  #: names of slices that are gone, whose keys were removed
+
+
+class BrokenView(TypedDict):
+    """A rule that does not hold of a record (`domain/invariants.py`)."""
+
+    rule: str
+    job: str
+    text: str

@@ -1,0 +1,137 @@
+"""The commands about the whole: machines under suspicion, slices that nobody owns, records that do not add up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpujob.cli.backend import connect, say_where
+from tpujob.cli.errors import FOUND
+from tpujob.cli.options import Json, complete_host
+from tpujob.cli.output import say, say_json, screen
+from tpujob.cli.render.text import clean
+from tpujob.errors import BadRequest
+
+if TYPE_CHECKING:
+    from tpujob.api import JobsApi
+
+hosts = typer.Typer(
+    invoke_without_command=True,
+    help="Show machines that are suspected of wrong numbers; pin them.",
+)
+
+Machine = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="As `tpujob hosts` shows it.", autocompletion=complete_host
+    ),
+]
+
+
+@hosts.callback()
+def show_hosts(context: typer.Context, as_json: Json = False) -> None:
+    """Show machines that are suspected of wrong numbers; pin them."""
+    if context.invoked_subcommand:
+        return
+    found = connect().hosts()
+    if as_json:
+        say_json(found)
+        return
+    from tpujob.cli.render.admin import hosts_table
+
+    on = screen()
+    say(hosts_table(found, on.columns, color=on.color))
+
+
+@hosts.command()
+def pin(
+    name: Machine,
+    good: Annotated[bool, typer.Option("--good", help="Never keep programs off it.")] = False,
+    bad: Annotated[bool, typer.Option("--bad", help="Always keep programs off it.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Let its score decide again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what a machine is, whatever its score."""
+    if good + bad + off != 1:
+        raise BadRequest(
+            "say one of --good, --bad and --off", hint=f"tpujob hosts pin {name} --bad"
+        )
+    api = connect()
+    found = api.pin_host(_whole(api, name), "good" if good else "bad" if bad else "")
+    if as_json:
+        say_json(found)
+        return
+    from tpujob.cli.render.admin import host_text
+
+    say(host_text(found))
+
+
+@hosts.command()
+def clear(name: Machine) -> None:
+    """Forget what is held against a machine."""
+    api = connect()
+    whole = _whole(api, name)
+    api.clear_host(whole)
+    say(f"{clean(whole)}: score, pin and reasons are forgotten.")
+
+
+def _whole(api: JobsApi, name: str) -> str:
+    """The name that a table had no room for, from what it showed; any other name as it is."""
+    head, cut, tail = name.partition("…")
+    if not cut:
+        return name
+    known = [h["physical"] for h in api.hosts()]
+    found = [k for k in known if k.startswith(head) and k.endswith(tail)]
+    if len(found) != 1:
+        raise BadRequest(
+            f"{len(found)} machines are called {name}",
+            hint="`tpujob hosts --json` has whole names.",
+        )
+    return found[0]
+
+
+def leaks(as_json: Json = False) -> int:
+    """List slices in the cloud that no job claims, with age and price."""
+    found = connect().leaks()
+    if as_json:
+        say_json(found)
+    else:
+        from tpujob.cli.render.admin import leaks_table
+
+        on = screen()
+        say(leaks_table(found, on.columns, color=on.color))
+    return FOUND if found else 0
+
+
+def sweep(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be deleted.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Delete what no job claims.
+
+    Slices and requests in every zone of the context, and keys of slices that are gone."""
+    say_where()
+    swept = connect().sweep(dry_run=dry_run)
+    if as_json:
+        say_json(swept)
+    else:
+        from tpujob.cli.render.admin import swept_page
+
+        on = screen()
+        say(swept_page(swept, on.columns, color=on.color, dry_run=dry_run))
+    return FOUND if swept["failed"] else 0
+
+
+def fsck(as_json: Json = False) -> int:
+    """Check every record, its history and the slices in the cloud."""
+    found = connect().fsck()
+    if as_json:
+        say_json(found)
+    else:
+        from tpujob.cli.render.admin import fsck_lines
+
+        say(fsck_lines(found))
+    return FOUND if found else 0

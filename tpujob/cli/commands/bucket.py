@@ -1,0 +1,127 @@
+"""`tpujob bucket`: the buckets of a context, where jobs keep their checkpoints, logs and code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpujob.cli.options import Json
+from tpujob.cli.output import say, say_json
+from tpujob.errors import BadRequest
+
+if TYPE_CHECKING:
+    from tpujob.adapters.gcs.bucket import BucketFacts
+    from tpujob.config.context import Context
+    from tpujob.config.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Make and show the buckets of the context.")
+
+#: seconds that Cloud Storage gets to answer
+PATIENCE = 60.0
+
+
+@app.command()
+def create(
+    region: Annotated[
+        str,
+        typer.Option(metavar="REGION", help="Where; left out: that of the context's first zone."),
+    ] = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            metavar="gs://NAME", help="Left out: the context's, or one after the project."
+        ),
+    ] = "",
+    log_days: Annotated[
+        int,
+        typer.Option(min=0, metavar="DAYS", help="Remove logs of jobs after so many; 0: never."),
+    ] = 90,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Also set up a bucket that was made by other means.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Make a bucket in a region of the context, set up for checkpoints. Safe to repeat."""
+    from tpujob.config import context
+    from tpujob.wiring import client
+
+    now, here = _here()
+    region = region or here.regions[0]
+    bucket = (name or here.buckets.get(region) or _usual(here, region)).rstrip("/")
+    named = context.with_bucket(here, region, bucket)  # refuses what can be no bucket, first
+    with client.blobs(now, here.project) as blobs:
+        made = blobs.make_bucket(
+            bucket, region, log_days=log_days or None, adopt=adopt, timeout=PATIENCE
+        )
+    if named != here:
+        context.save_bucket(now, here, region, bucket)
+    _say(made, {region: bucket}, as_json=as_json)
+    return 0
+
+
+@app.command()
+def show(as_json: Json = False) -> int:
+    """Show the buckets of the context, as they are set up."""
+    from tpujob.wiring import client
+
+    now, here = _here()
+    if not here.buckets:
+        raise BadRequest(
+            f"the context {here.name} has no bucket",
+            hint=f"tpujob bucket create --region {here.regions[0]}",
+        )
+    with client.blobs(now, here.project) as blobs:
+        found = {r: blobs.bucket(b, timeout=PATIENCE) for r, b in here.buckets.items()}
+    if as_json:
+        say_json([_record(facts, region) for region, facts in found.items()])
+        return 0
+    for region, facts in found.items():
+        _say(facts, {region: f"gs://{facts.name}"}, as_json=False)
+    return 0
+
+
+def _here() -> tuple[Settings, Context]:
+    from tpujob.config import context, settings
+
+    now = settings.load()
+    if now.context == settings.LOCAL:
+        raise BadRequest(
+            "the local stack makes its buckets by itself, as they are used",
+            hint="for Google Cloud: tpujob init, or tpujob use NAME",
+        )
+    here = context.current(now)
+    if here.backend:
+        raise BadRequest(
+            f"{here.name} is a deployed backend, which has its own context",
+            hint="make its buckets where its context is kept",
+        )
+    return now, here
+
+
+def _usual(here: Context, region: str) -> str:
+    """Names of buckets are the whole world's, so the project's is in it."""
+    project = here.project.replace(":", "-").replace(".", "-")
+    return f"gs://{project}-tpujob-{region}"
+
+
+def _record(facts: BucketFacts, region: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {"region": region, **asdict(facts)}
+
+
+def _say(facts: BucketFacts, region: dict[str, str], *, as_json: bool) -> None:
+    [(name, bucket)] = region.items()
+    if as_json:
+        say_json(_record(facts, name))
+        return
+    kept = f"removed after {facts.log_days} days" if facts.log_days else "kept for ever"
+    deleted = (
+        "gone at once" if not facts.soft_delete_s else f"billed for {facts.soft_delete_s} s more"
+    )
+    say(f"{bucket} in {facts.location}, for zones of {name}")
+    say(f"  access      {'by IAM alone' if facts.uniform_access else 'by IAM and lists'}")
+    say(f"  public      {'never' if facts.public_access == 'enforced' else 'possible'}")
+    say(f"  deleted     {deleted}{', overwritten objects are kept' if facts.versioning else ''}")
+    say(f"  logs        {kept}")

@@ -1,0 +1,266 @@
+"""`tpujob init` and `tpujob use`: say where jobs run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpujob.cli.options import Json
+from tpujob.cli.output import note, say, say_json, screen
+from tpujob.errors import BadRequest
+
+if TYPE_CHECKING:
+    from tpujob.config.context import Context
+    from tpujob.config.settings import Settings
+
+
+def use(
+    where: Annotated[
+        str,
+        typer.Argument(metavar="[local|NAME|URL]", help="Left out: list the contexts."),
+    ] = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="What to call a deployed backend; left out: after its host."
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> int:
+    """Choose where jobs run: here, a context, a deployed backend."""
+    from tpujob.config import context, settings
+
+    now = settings.load()
+    if not where:
+        return _list(now, as_json=as_json)
+    if "://" in where:
+        where = _deployed(now, where, name)
+    elif where != settings.LOCAL:
+        context.read(now, where)
+    settings.choose(now, where)
+    chosen = settings.load()
+    if chosen.context != where:
+        note(f"tpujob: TPUJOB_CONTEXT is set, so this terminal goes on using {chosen.context}")
+    say(f"Jobs now run in {_line(now, where)}.")
+    return 0
+
+
+def _list(now: Settings, *, as_json: bool) -> int:
+    from tpujob.config import context, settings
+
+    names = [settings.LOCAL, *context.names(now)]
+    if as_json:
+        say_json([{"name": name, "current": name == now.context} for name in names])
+        return 0
+    for name in names:
+        say(f"{'*' if name == now.context else ' '} {_line(now, name)}")
+    if len(names) == 1:
+        say("\nTo run jobs in Google Cloud: tpujob init")
+    return 0
+
+
+def _line(now: Settings, name: str) -> str:
+    """One context, in a few words; also of a file that cannot be used."""
+    from tpujob.config import context, settings
+    from tpujob.errors import TpujobError
+
+    if name == settings.LOCAL:
+        return "local: the emulator on this machine"
+    try:
+        found = context.read(now, name)
+    except TpujobError as error:
+        return f"{name}: {error.message}"
+    if found.backend:
+        return f"{name}: the backend at {found.backend}"
+    return f"{name}: project {found.project}, {', '.join(found.zones)}"
+
+
+def _deployed(now: Settings, url: str, name: str) -> str:
+    """Afterwards there is a context for that backend, which has accepted its token; its name."""
+    from tpujob.config import context, settings
+    from tpujob.wiring import client
+
+    url = url.rstrip("/")
+    made = context.for_backend(now, url, name)
+    token = _token(url)
+    client.greet(url, token)
+    context.write(now, made)
+    settings.keep_token(settings.load(now.state, context=made.name), token)
+    return made.name
+
+
+def _token(url: str) -> str:
+    asked = screen().asks
+    token = (
+        typer.prompt(f"Token of {url}", hide_input=True, err=True)
+        if asked
+        else sys.stdin.readline()
+    )
+    if not token.strip():
+        raise BadRequest(
+            f"no token for {url} was given",
+            hint="write it to standard input, such as `tpujob use URL < token.txt`",
+        )
+    return token.strip()
+
+
+# Init ----------------------------------------------------------------------------------------------------------------
+
+
+def init(
+    name: Annotated[str, typer.Option(metavar="NAME", help="What to call the context.")] = "",
+    project: Annotated[
+        str, typer.Option(metavar="ID", help="The project's; left out: as gcloud has it.")
+    ] = "",
+    zone: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ZONE", help="One with TPUs, the preferred first; repeat it for more."
+        ),
+    ] = None,
+    bucket: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[REGION=]gs://NAME",
+            help="A bucket of yours, of the first zone's region unless it says; repeat it for more.",
+        ),
+    ] = None,
+    network: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the slices; left out: the default one.")
+    ] = "",
+    subnetwork: Annotated[str, typer.Option(metavar="NAME", help="Of the network.")] = "",
+    service_account: Annotated[
+        str, typer.Option(metavar="EMAIL", help="Who programs are in the cloud.")
+    ] = "",
+    ssh: Annotated[
+        str, typer.Option(metavar="[external|internal|iap]", help="How hosts are reached.")
+    ] = "external",
+    store: Annotated[
+        str,
+        typer.Option(
+            metavar="[sqlite|firestore]", help="What keeps the jobs: this machine, or Firestore."
+        ),
+    ] = "sqlite",
+    grant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TYPE:ZONE:PRICING:CHIPS", help="Chips that cost you nothing."),
+    ] = None,
+    grant_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The e-mail of the TPU Research Cloud; - is standard input."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a context.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Write a context: where in Google Cloud jobs run."""
+    from tpujob.config import context, settings
+
+    now = settings.load()
+    grants = _grants(grant or (), grant_file)
+    project = project or _project()
+    zones = list(zone or ()) or _zones(grants)
+    name = name or _ask("Name of the context", default=_short(project))
+    _check_free(now, name, force=force)
+    made = context.make(
+        {
+            "name": name,
+            "project": project,
+            "zones": zones,
+            "buckets": _buckets(bucket or (), zones),
+            "network": network,
+            "subnetwork": subnetwork,
+            "service_account": service_account,
+            "ssh": ssh,
+            "store": store,
+            "grants": grants,
+        }
+    )
+    path = context.write(now, made)
+    settings.choose(now, made.name)
+    if as_json:
+        say_json(made.model_dump(mode="json"))
+        return 0
+    say(f"{path}:\n")
+    say("\n".join(f"  {line}" for line in context.text(made).splitlines()))
+    say(f"\nJobs now run in {_line(now, made.name)}.\nNext:")
+    say("\n".join(f"  {command}" for command in _next(made)))
+    return 0
+
+
+def _next(made: Context) -> list[str]:
+    missing = [region for region in made.regions if region not in made.buckets]
+    commands = [f"tpujob bucket create --region {region}" for region in missing[:1]]
+    return [*commands, "tpujob doctor"]
+
+
+def _check_free(now: Settings, name: str, *, force: bool) -> None:
+    from tpujob.config import context
+
+    path = context.path_of(now, name)
+    if path.exists() and not force:
+        raise BadRequest(
+            f"there is a context {name!r} already", hint=f"edit {path}, or write over it: --force"
+        )
+
+
+def _grants(given: Sequence[str], file: Path | None) -> list[dict[str, Any]]:
+    from tpujob.doctor import grants
+    from tpujob.domain.spec import yaml
+
+    found = [grants.of_option(text) for text in given]
+    if file is not None:
+        letter = sys.stdin.read() if str(file) == "-" else yaml.read(file)
+        found += grants.of_letter(letter)
+    return found
+
+
+def _project() -> str:
+    from tpujob.wiring import client
+
+    return _ask("Project", option="--project", default=client.usual_project())
+
+
+def _zones(grants: Sequence[dict[str, Any]]) -> list[str]:
+    usual = list(dict.fromkeys(str(grant["zone"]) for grant in grants))
+    if usual and not screen().asks:
+        return usual
+    answer = _ask("Zones, the preferred first", option="--zone", default=" ".join(usual))
+    return answer.replace(",", " ").split()
+
+
+def _buckets(given: Sequence[str], zones: Sequence[str]) -> dict[str, str]:
+    from tpujob.domain.hardware.accelerators import region_of
+
+    found: dict[str, str] = {}
+    for text in given:
+        region, equals, bucket = text.partition("=")
+        if not equals:
+            region, bucket = region_of(zones[0]) if zones else "", text
+        if region in found:
+            raise BadRequest(
+                f"two buckets are given for {region}", hint="write --bucket REGION=gs://NAME"
+            )
+        found[region] = bucket.rstrip("/")
+    return found
+
+
+def _short(project: str) -> str:
+    """A name for the context, after its project."""
+    return project.rpartition(":")[2][:30].strip("-")
+
+
+def _ask(what: str, *, default: str = "", option: str = "") -> str:
+    """A person's answer, or the default where nobody can be asked. Raises BadRequest when there is none."""
+    if screen().asks:
+        return str(typer.prompt(what, default=default or None, err=True)).strip()
+    if not default:
+        raise BadRequest(
+            f"{what.lower()}: not given, and nobody can be asked", hint=f"say {option}"
+        )
+    return default

@@ -1,0 +1,122 @@
+"""`tpujob demo`: a training job on the local stack, through a preemption, shown as it happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpujob.cli.backend import Steady, running
+from tpujob.cli.errors import goes_on, on_interrupt
+from tpujob.cli.output import note, say, screen
+from tpujob.errors import BadRequest, TpujobError
+
+if TYPE_CHECKING:
+    from tpujob.api import JobView, PlanView
+
+NOTICE_S = 5.0  #: seconds that a preempted host has; Google Cloud gives 30
+EARLY, LATE = 0.25, 0.6  #: the part of all steps after which the slice is taken away
+
+
+def demo(
+    preempt: Annotated[
+        bool, typer.Option("--preempt/--no-preempt", help="Take the slice away in mid-training.")
+    ] = True,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the local stack running afterwards.")
+    ] = False,
+) -> int:
+    """Run a training job on the local stack, through a preemption."""
+    _only_local()
+    was_running = running() is not None
+    job, plan = _submit()
+    code = _watch(job, plan, preempt)
+    if code == 0 and not (keep or was_running):
+        from tpujob.config import settings, stack
+
+        stack.down(settings.load())
+        say("The local stack is stopped again; any command starts it.")
+    return code
+
+
+def _only_local() -> None:
+    from tpujob.config import settings
+
+    if settings.load().context != settings.LOCAL:
+        raise BadRequest(
+            "the demo takes slices away, so it runs on the local stack alone",
+            hint="tpujob use local; or, for once: TPUJOB_CONTEXT=local tpujob demo",
+        )
+
+
+def _submit() -> tuple[JobView, PlanView]:
+    import secrets
+
+    from tpujob.config import settings
+    from tpujob.domain.spec import jobspec
+
+    wanted = jobspec.dump(jobspec.read(quickstart()))
+    api = Steady().api
+    key = secrets.token_hex(12)
+    return api.create(wanted, user=settings.load().user, idempotency_key=key), api.plan(wanted)
+
+
+def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
+    from tpujob.cli.commands.follow import follow, sink_for
+    from tpujob.cli.render.summary import shortcomings, summary
+
+    on = screen()
+    attempts = 2 if preempt else 1
+    what = "a spot slice that is taken away in mid-training" if preempt else "a spot slice"
+    say(f"Job {job['id']} is configs/quickstart.yaml on {what}. Ctrl-C leaves it running.")
+    with on_interrupt(*goes_on(job["id"])):
+        sink = sink_for(on, list_price=plan["usd_per_hour"])
+        done = follow(Steady(), job["id"], sink, each=Preemption(wanted=preempt))
+    say(
+        summary(
+            done, on.columns, list_price=plan["usd_per_hour"], attempts=attempts, color=on.color
+        )
+    )
+    return 1 if shortcomings(done, attempts=attempts) else 0
+
+
+class Preemption:
+    """Takes the slice away, once, when it hurts: well after a checkpoint, well before the end."""
+
+    def __init__(self, *, wanted: bool) -> None:
+        self._done = not wanted
+
+    def __call__(self, job: JobView) -> str:
+        if self._done or not time_to_preempt(job):
+            return ""
+        from tpujob.config import settings
+        from tpujob.emulator.client import EmulatorClient
+
+        self._done = True
+        try:
+            emulator = EmulatorClient.from_ready(settings.load().emulator_ready)
+            emulator.preempt(job["id"], notice_s=NOTICE_S)
+        except TpujobError as error:
+            note(f"tpujob: could not preempt: {error}")
+            return ""
+        return f"the emulator takes the slice away: {NOTICE_S:g} s of notice"
+
+
+def time_to_preempt(job: JobView) -> bool:
+    """Whether the first attempt has a checkpoint, is past it, and is in the middle of its work."""
+    done, of, saved = job["step"], job["steps"], job["checkpoint"]
+    if job["state"] != "running" or job["attempt"] != 1 or not (done and of and saved):
+        return False
+    part = done / of
+    return (part >= EARLY and done > saved) or part >= LATE
+
+
+def quickstart() -> Path:
+    """The bundled job file: in the installed package, or in the checkout that it is run from."""
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package, package.parent):
+        file = folder / "configs" / "quickstart.yaml"
+        if file.exists():
+            return file
+    raise TpujobError("configs/quickstart.yaml is not in this installation")

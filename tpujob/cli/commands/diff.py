@@ -1,0 +1,88 @@
+"""`tpujob diff`: what differs between two jobs. The command, and its page, which is pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpujob.cli.backend import connect
+from tpujob.cli.options import Json, complete_job
+from tpujob.cli.output import say, say_json, screen
+from tpujob.cli.render import words
+from tpujob.cli.render.lines import many
+from tpujob.cli.render.text import clean, clip, paint
+
+if TYPE_CHECKING:
+    from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView
+
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+Side = Annotated[
+    str, typer.Argument(metavar="JOB", help="Its id or name.", autocompletion=complete_job)
+]
+
+
+def diff(a: Side, b: Side, as_json: Json = False) -> int:
+    """Show what differs between two jobs: spec, code, outcome."""
+    found = connect().diff(a, b)
+    if as_json:
+        say_json(found)
+        return 0
+    on = screen()
+    say(diff_page(found, on.columns, color=on.color))
+    return 0
+
+
+def diff_page(found: DiffView, columns: int, *, color: bool = False) -> str:
+    """From the first job to the second; what is equal is not shown."""
+    a, b = found["a"], found["b"]
+    out = [clean(f"a: job {a['id']}, {a['name']}"), clean(f"b: job {b['id']}, {b['name']}")]
+    for title, changes in (("Spec", found["spec"]), ("Outcome", found["outcome"])):
+        out += ["", paint(title, "bold", color), *_changes(changes, columns)]
+    out += ["", paint("Code", "bold", color), *_code(found)]
+    for file in found["files"]:
+        out += _file(file, color)
+    if found["cut"]:
+        out += ["", "Not every change is shown: there is too much of it."]
+    return "\n".join(out)
+
+
+def _changes(changes: list[ChangeView], columns: int) -> list[str]:
+    if not changes:
+        return ["  the same"]
+    wide = min(32, max(len(change["key"]) for change in changes))
+    return [
+        clip(
+            clean(f"  {change['key']:{wide}}  {_value(change['a'])} -> {_value(change['b'])}"),
+            columns,
+        )
+        for change in changes
+    ]
+
+
+def _value(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _code(found: DiffView) -> list[str]:
+    out = [f"  {name}: {_stands(side)}" for name, side in (("a", found["a"]), ("b", found["b"]))]
+    if found["files_unknown"]:
+        return [*out, f"  {clean(found['files_unknown'])}"]
+    if not found["files"]:
+        return [*out, "  the files are the same"]
+    differ = "differs" if len(found["files"]) == 1 else "differ"
+    return [*out, f"  {many(len(found['files']), 'file')} {differ}"]
+
+
+def _stands(side: DiffSide) -> str:
+    if side["code"]:
+        return clean(words.code(side["code"]))
+    return "files of no commit" if side["bundles"] else "nothing is shipped"
+
+
+def _file(file: FileChangeView, color: bool) -> list[str]:
+    head = f"{file['change']}  {clean(file['path'])}"
+    lines = (clean(line) for line in file["diff"].splitlines()[2:])  # without its own heading
+    painted = [paint(line, _STYLES.get(line[:1], ""), color) for line in lines]
+    return ["", paint(head, "bold", color), *painted]

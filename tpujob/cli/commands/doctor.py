@@ -1,0 +1,81 @@
+"""`tpujob doctor` and `tpujob quota`: whether jobs can run where they are to run, and how much of what."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from tpujob.cli.errors import FOUND
+from tpujob.cli.options import Json
+from tpujob.cli.output import say, say_json, screen
+from tpujob.errors import Transient
+
+
+def doctor(as_json: Json = False) -> int:
+    """Check that jobs can run, and say what to do where they cannot."""
+    from tpujob.config import settings
+    from tpujob.doctor.findings import Verdict, worst
+    from tpujob.wiring import doctor
+
+    now = settings.load()
+    found = doctor.findings(now)
+    if as_json:
+        say_json([asdict(one) for one in found])
+    else:
+        from tpujob.cli.render.doctor import doctor_page
+
+        on = screen()
+        say(doctor_page(now.context, found, on.columns, color=on.color))
+    return {Verdict.FAIL: FOUND, Verdict.UNKNOWN: Transient.exit_code}.get(worst(found), 0)
+
+
+def quota(
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="In every zone, not only those of the context.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show limits, use and grants of each type of TPU, by zone."""
+    from tpujob.config import settings
+    from tpujob.wiring import doctor
+
+    found = doctor.quotas(settings.load(), everywhere=everywhere)
+    if as_json:
+        say_json(_as_json(found))
+        return
+    from tpujob.cli.render.doctor import quota_page
+
+    on = screen()
+    say(quota_page(found, on.columns, color=on.color, everywhere=everywhere))
+
+
+def _as_json(found: Any) -> dict[str, Any]:
+    """Limits that there are none of are null; so is use that could not be told."""
+    return {
+        "of": found.of,
+        "rows": [
+            {
+                "type": row.kind.generation,
+                "part": row.kind.part,
+                "pricing": row.kind.pricing,
+                "zone": row.zone,
+                "known": row.known,
+                "limit": row.limit,
+                "zone_limit": row.zone_limit,
+                "region_limit": row.region_limit,
+                "unit": row.unit,
+                "used": row.used,
+                "used_by": row.used_by,
+                "granted_chips": row.granted,
+            }
+            for row in found.rows
+        ],
+        "others": [
+            {"metric": one.metric, "scope": one.scope, "place": one.place, "limit": one.limit}
+            for one in found.others
+        ],
+        "notes": list(found.notes),
+        "stock": [asdict(one) for one in found.stock],
+    }

@@ -1,0 +1,154 @@
+"""`tpujob emulator ...`: make things go wrong on the local Cloud TPU, and see how it stands.
+
+Here is what is done to the cloud as a whole. `slices.py` has what is done to slices and hosts,
+`plans.py` what comes by plan.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from tpujob.cli.commands.emulator import options as given
+from tpujob.cli.commands.emulator import plans, slices
+from tpujob.cli.commands.emulator.options import Hang, Lasts, Type, Zone, lasting
+from tpujob.cli.options import Json
+from tpujob.cli.output import say, say_json, screen
+
+app = typer.Typer(
+    no_args_is_help=True, help="Make things go wrong on the local Cloud TPU, and look at it."
+)
+
+
+@app.command()
+def status(
+    as_json: Json = False,
+) -> None:
+    """Show slices, hosts, stock and the faults in force."""
+    found = given.client().status()
+    if as_json:
+        say_json(found)
+        return
+    from tpujob.cli.render.emulator import status_page
+
+    on = screen()
+    say(status_page(found, on.columns, color=on.color))
+
+
+for command in slices.COMMANDS:
+    app.command()(command)
+
+
+@app.command()
+def stockout(
+    zone: Zone,
+    type: Annotated[
+        str, typer.Argument(metavar="TYPE", help="Such as v4; left out: every type.")
+    ] = "",
+    lasts: Lasts = None,
+    off: Annotated[bool, typer.Option("--off", help="There is capacity again.")] = False,
+    fail: Annotated[
+        bool, typer.Option("--fail", help="Requests fail at once, instead of waiting in the queue.")
+    ] = False,
+) -> None:
+    """Let a zone run out of capacity for new slices."""
+    given.client().stockout(zone, type, for_s=lasts, off=off, fail=fail)
+    what = type or "any type"
+    say(f"{zone}: {'capacity' if off else 'no more capacity'} for {what}{' again' if off else ''}")
+
+
+@app.command()
+def quota(
+    zone: Zone,
+    type: Type,
+    limit: Annotated[
+        str,
+        typer.Argument(
+            metavar="LIMIT", help="In cores (v5e, v6e: chips), as in v4-16; none: no limit."
+        ),
+    ],
+    pricing: Annotated[
+        str, typer.Option(metavar="[spot|on-demand|reserved]", help="Left out: each of them.")
+    ] = "",
+) -> None:
+    """Limit what may be held of a generation in a zone."""
+    if not limit.isdecimal() and limit != "none":
+        raise typer.BadParameter(f"{limit!r} is neither a number nor none", param_hint="LIMIT")
+    given.client().quota(zone, type, int(limit) if limit != "none" else None, pricing=pricing)
+    say(f"{zone}: quota of {type} is {limit}")
+
+
+@app.command()
+def api_error(
+    method: Annotated[
+        str, typer.Argument(metavar="METHOD", help="Such as CreateQueuedResource; *: any.")
+    ],
+    code: Annotated[
+        str, typer.Argument(metavar="CODE", help="Such as UNAVAILABLE; OK: it only hangs.")
+    ],
+    count: Annotated[int, typer.Option(min=0, metavar="N", help="Calls; 0: no more.")] = 1,
+    after: Annotated[
+        bool, typer.Option("--after", help="Fail after the call took effect, not before.")
+    ] = False,
+    hang: Hang = 0.0,
+) -> None:
+    """Let the next calls of the API fail, or hang."""
+    when = "post" if after else "pre"
+    given.client().api_error(method, code, count=count, when=when, delay_s=hang)
+    say(f"{method}: {_next(count, 'call')} {code.upper()}")
+
+
+@app.command()
+def storage_error(
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Requests.")] = 1,
+    status: Annotated[
+        int, typer.Option(help="503, 429, 403 or 404; 200: it only hangs.", metavar="CODE")
+    ] = 503,
+    method: Annotated[
+        str,
+        typer.Option(metavar="METHOD", help="GET, LIST, POST, PUT, PATCH or DELETE; *: any."),
+    ] = "*",
+    hang: Hang = 0.0,
+    path: Annotated[
+        str, typer.Option(help="Only where bucket and name contain this text.", metavar="TEXT")
+    ] = "",
+    after: Annotated[
+        bool, typer.Option("--after", help="Fail after the request took effect, not before.")
+    ] = False,
+    off: Annotated[bool, typer.Option("--off", help="Take all of these faults back.")] = False,
+) -> None:
+    """Let the next requests of Cloud Storage fail, or hang."""
+    when = "post" if after else "pre"
+    given.client().storage_error(
+        status, method=method, count=count, when=when, hang_s=hang, path=path, off=off
+    )
+    of = "" if method == "*" else f" ({method.upper()})"
+    answers = f"{_next(count, 'request', of)} {status}"
+    say(f"Cloud Storage: {'nothing is set to fail any more' if off else answers}")
+
+
+def _next(count: int, what: str, of: str = "") -> str:
+    if count == 0:
+        return f"no {what} is set to answer"
+    return f"the next {what}{of} answers" if count == 1 else f"the next {count} {what}s{of} answer"
+
+
+@app.command()
+def settings(
+    create: Annotated[float | None, lasting("To make a slice.")] = None,
+    delete: Annotated[float | None, lasting("To delete one.")] = None,
+    list_lag: Annotated[
+        float | None,
+        lasting("To show either in lists."),
+    ] = None,
+) -> None:
+    """Show or change how long the cloud takes, in seconds."""
+    wanted = {"create": create, "delete": delete, "list_lag": list_lag}
+    all_of_it = given.client().settings(**{k: v for k, v in wanted.items() if v is not None})
+    say(json.dumps(all_of_it))
+
+
+for command in plans.COMMANDS:
+    app.command()(command)

@@ -1,0 +1,59 @@
+"""What the commands of `tpujob emulator` share: their arguments, and the way to the emulator."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tpujob.emulator.client import EmulatorClient
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration(text: str) -> float:
+    """Seconds of `45`, `30s`, `10m`, `1.5h`, `2d`. Raises typer.BadParameter."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", str(text).strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no duration; write it as 30s, 10m, 2h or 1d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def lasting(help: str, *names: str) -> Any:
+    """An option whose value is a time, such as 30s, in seconds."""
+    return typer.Option(*names, parser=duration, metavar="DURATION", show_default=False, help=help)
+
+
+Target = Annotated[
+    str, typer.Argument(metavar="[JOB|SLICE]", help="Left out: the only ready slice.")
+]
+Zone = Annotated[str, typer.Argument(metavar="ZONE", help="Such as us-central2-b.")]
+Type = Annotated[
+    str, typer.Argument(metavar="TYPE", help="Such as v4 or v4-16: the generation counts.")
+]
+Hang = Annotated[float, lasting("Answer only after this.")]
+Lasts = Annotated[float | None, lasting("Left out: until --off.", "--for")]
+OneHost = Annotated[int, typer.Option(min=0, metavar="K", help="Its number in the slice.")]
+AnyHost = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="K", help="Its number in the slice; left out: every host."),
+]
+
+
+def slice_or_id(target: str) -> str:
+    """What the emulator knows: slices and job ids. A job's name is the backend's to resolve."""
+    if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+(-[-a-z0-9]+)?", target):
+        return target
+    from tpujob.cli.backend import connect
+
+    return connect().get(target)["id"]
+
+
+def client() -> EmulatorClient:
+    """The emulator of the local stack. Raises BackendGone if it does not run."""
+    from tpujob.config import settings as configuration
+    from tpujob.emulator.client import EmulatorClient
+
+    return EmulatorClient.from_ready(configuration.load(context=configuration.LOCAL).emulator_ready)

@@ -1,0 +1,141 @@
+"""The commands of `tpujob emulator` that are done to a slice, to one of its hosts, or to a physical machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tpujob.cli.commands.emulator import options as given
+from tpujob.cli.commands.emulator.options import AnyHost, OneHost, Target, lasting
+from tpujob.cli.output import say
+from tpujob.emulator.tpu import host_faults
+
+
+def preempt(
+    target: Target = "",
+    notice: Annotated[
+        float,
+        lasting("Left out: 30s."),
+    ] = 30.0,
+) -> None:
+    """Preempt a slice.
+
+    SIGTERM now, everything gone after the notice."""
+    done = given.client().preempt(given.slice_or_id(target), notice_s=notice)
+    say(f"{done['slice']} is being preempted: its hosts are gone in {notice:g} s")
+
+
+def maintain(
+    target: Target = "",
+    window: Annotated[
+        float,
+        lasting("How long it takes; left out: 1m."),
+    ] = 60.0,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="The hosts are off for the window, then back.")
+    ] = False,
+    notice: Annotated[
+        float,
+        lasting("How long before a restart it is said; left out: not at all."),
+    ] = 0.0,
+) -> None:
+    """Announce maintenance to a slice, or carry it out."""
+    slice = given.slice_or_id(target)
+    done = given.client().maintain(slice, window_s=window, restart=restart, notice_s=notice)
+    if restart:
+        when = f"in {notice:g} s" if notice else "now"
+        say(f"{done['slice']}: its hosts go off {when}, for {window:g} s")
+    else:
+        say(f"{done['slice']}: maintenance is announced for {window:g} s")
+
+
+def slow(
+    target: Target = "",
+    host: OneHost = 0,
+    factor: Annotated[
+        float, typer.Option(min=1, metavar="TIMES", help="1: as fast as before.")
+    ] = 10.0,
+    lasts: Annotated[
+        float | None,
+        lasting("Left out: until --factor 1.", "--for"),
+    ] = None,
+) -> None:
+    """Make one host of a slice slower."""
+    slice = given.slice_or_id(target)
+    done = given.client().slow(slice, host=host, factor=factor, for_s=lasts)
+    for_ = f" for {lasts:g} s" if lasts is not None else ""
+    how = "as fast as before" if factor == 1 else f"{factor:g} times slower{for_}"
+    say(f"{done['slice']}: host {host} is {how}")
+
+
+def silence(target: Target = "", host: AnyHost = None) -> None:
+    """Let hosts die without a word.
+
+    No process, no SSH and no metadata server any more, while the API says READY."""
+    done = given.client().silence(given.slice_or_id(target), host=host)
+    say(f"{done['slice']}: {_which(host)} has fallen silent; the API says READY")
+
+
+def hang(
+    target: Target = "",
+    host: AnyHost = None,
+    off: Annotated[bool, typer.Option("--off", help="Let it go on.")] = False,
+) -> None:
+    """Stop a program where it is, as one that waits.
+
+    Its agent runs on, and its host answers."""
+    done = given.client().hang(given.slice_or_id(target), host=host, off=off)
+    say(f"{done['slice']}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
+
+
+def oom(target: Target = "", host: OneHost = 0) -> None:
+    """Let a host run out of memory.
+
+    The program's biggest process is killed, and counted, as the kernel does."""
+    done = given.client().oom(given.slice_or_id(target), host=host)
+    say(f"{done['slice']}: host {host} is out of memory; its biggest process is killed")
+
+
+def delete(target: Target = "") -> None:
+    """Delete a slice behind tpujob's back.
+
+    The node and the queued resource, as a person may do in the console."""
+    done = given.client().delete(given.slice_or_id(target))
+    say(f"{done['slice']} is being deleted")
+
+
+def suspend(target: Target = "") -> None:
+    """Delete the node of a slice alone.
+
+    Its queued resource becomes SUSPENDED, by the user, and still counts against the quota."""
+    done = given.client().suspend(given.slice_or_id(target))
+    say(f"{done['slice']} is being suspended by the user")
+
+
+def break_host(
+    physical: Annotated[
+        str, typer.Argument(metavar="MACHINE", help="Such as us-central2-b-h003; see status.")
+    ],
+    fault: Annotated[
+        str,
+        typer.Option(
+            metavar="FAULT",
+            help="What a program that starts there gets as TPUJOB_FAULT: nan:step=20 (with device=0, transient=1, "
+            "where=device|data|model), hang:step=20, oom:step=20 or exit:step=20,code=1.",
+        ),
+    ] = host_faults.USUAL,
+    mend: Annotated[bool, typer.Option("--mend", help="Make it good again.")] = False,
+) -> None:
+    """Make a physical host bad.
+
+    For programs that start there from now on, on whatever slice."""
+    given.client().break_host(physical, "" if mend else fault)
+    say(f"{physical} is {'good again' if mend else 'bad'}")
+
+
+def _which(host: int | None) -> str:
+    return "every host" if host is None else f"host {host}"
+
+
+COMMANDS = (preempt, maintain, slow, silence, hang, oom, delete, suspend, break_host)

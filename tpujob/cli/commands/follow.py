@@ -1,0 +1,89 @@
+"""Following one job until it ends: the loop, and plain lines. The live panel is in `cli/render/panel.py`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+from tpujob.cli.backend import Steady
+from tpujob.cli.output import Screen, say
+from tpujob.cli.render import words
+from tpujob.cli.render.lines import event_line, progress_line
+
+if TYPE_CHECKING:
+    from tpujob.api import EventView, JobView
+
+LOOK_EVERY = 1.0  #: seconds, at the latest: reports of progress change no record
+PLAIN_EVERY = 5.0  #: seconds between plain lines of progress
+
+
+class Sink(AbstractContextManager["Sink"], Protocol):
+    """Shows a job as it changes."""
+
+    def show(self, job: JobView, fresh: Sequence[EventView], now: float) -> None: ...
+
+    def remark(self, text: str, now: float) -> None:
+        """A line of the command's own, among the events."""
+        ...
+
+
+def follow(
+    steady: Steady,
+    job_id: str,
+    sink: Sink,
+    *,
+    each: Callable[[JobView], str] = lambda _job: "",
+) -> JobView:
+    """The job when it has ended. `each` is called at every look; what it returns, if anything, is shown as a remark."""
+    seen = 0
+    with sink:
+        for _ in steady.follow(job_id, timeout=LOOK_EVERY):
+            job = steady.ask(lambda api: api.get(job_id))
+            after = seen
+            fresh = steady.ask(lambda api: api.events(job_id, after=after))  # noqa: B023 asked at once
+            seen = max([seen, *(event["seq"] for event in fresh)])
+            sink.show(job, fresh, time.time())
+            if job["state"] in words.FINAL:
+                return job
+            remark = each(job)
+            if remark:
+                sink.remark(remark, time.time())
+    raise AssertionError("the hints never end")
+
+
+def sink_for(screen: Screen, *, list_price: float | None = None) -> Sink:
+    """The live panel on a terminal that is wide enough, plain lines elsewhere."""
+    if screen.tty and screen.columns >= 60:
+        from tpujob.cli.render.panel import Panel
+
+        return Panel(screen, list_price)
+    return PlainLines(screen)
+
+
+class PlainLines(Sink):
+    """A line for each event, and one for progress now and then."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._told: str = ""
+        self._told_at: float = 0.0
+
+    def __enter__(self) -> PlainLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def show(self, job: JobView, fresh: Sequence[EventView], now: float) -> None:
+        for event in fresh:
+            say(event_line(event, color=self._screen.color), flush=True)
+        progress = progress_line(job)
+        due = now - self._told_at >= PLAIN_EVERY
+        if job["state"] == "running" and progress and progress != self._told and due:
+            self._told, self._told_at = progress, now
+            self.remark(progress, now)
+
+    def remark(self, text: str, now: float) -> None:
+        say(f"  {time.strftime('%H:%M:%S', time.localtime(now))}  {text}", flush=True)

@@ -1,0 +1,299 @@
+"""The commands that make, show and steer jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpujob.cli.backend import Steady, connect, say_where
+from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt
+from tpujob.cli.options import JobRef, Json, Yes
+from tpujob.cli.output import Screen, note, say, say_json, screen
+from tpujob.cli.render import words
+from tpujob.cli.render.answers import (
+    created_text,
+    next_commands,
+    plan_page,
+    steered_text,
+    stop_question,
+)
+from tpujob.cli.render.job_page import job_page
+from tpujob.cli.render.listing import job_table
+
+if TYPE_CHECKING:
+    from tpujob.api import CodeGiven, JobsApi, JobView, PlanView
+    from tpujob.domain.spec import JobSpec
+
+
+def create(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved plan; submit nothing.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")
+    ] = False,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Instead of the name in the file.")
+    ] = "",
+    allow_cross_region: Annotated[
+        bool,
+        typer.Option(
+            "--allow-cross-region",
+            help="Also zones outside the bucket's region; traffic is billed.",
+        ),
+    ] = False,
+    key: Annotated[
+        str,
+        typer.Option(metavar="KEY", help="A repeat with the same key makes no second job."),
+    ] = "",
+    as_json: Json = False,
+) -> int:
+    """Submit a job."""
+    from tpujob.cli.commands import jobfile
+
+    spec = jobfile.read(file, name, cross_region=allow_cross_region)
+    on = screen()
+    say_where()
+    api = connect()
+    plan = _plan(api, spec, file)
+    if dry_run:
+        say_json(plan) if as_json else say(plan_page(plan, on.columns, color=on.color))
+        return 0
+    job = _submit(api, spec, file, plan, key or _new_key(), name)
+    if not as_json:
+        say(created_text(job, on.columns, plan["usd_per_hour"], color=on.color), flush=True)
+    if follow:
+        return _follow(job, plan["usd_per_hour"], on, as_json=as_json)
+    if as_json:
+        say_json(job)
+    return 0
+
+
+def _plan(api: JobsApi, spec: JobSpec, file: Path) -> PlanView:
+    """What the job would get. Raises BadSpec that names the file, which the backend has never seen."""
+    from tpujob.errors import BadSpec
+
+    try:
+        return api.plan(_dump(spec))
+    except BadSpec as error:
+        raise BadSpec(f"{file}: {error.message}", hint=error.hint) from error
+
+
+def _submit(
+    api: JobsApi, spec: JobSpec, file: Path, plan: PlanView, key: str, name: str
+) -> JobView:
+    from tpujob.config import settings
+
+    again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
+    again += " --allow-cross-region" if spec.tpu.cross_region else ""
+    unsure = (
+        "It may have been submitted. Safe to repeat, as it makes no second job:",
+        f"  {again}",
+    )
+    with on_interrupt(*unsure):
+        bundles: list[str] = []
+        code: CodeGiven | None = None
+        if spec.code is not None:
+            from tpujob.cli.commands.shipping import ship
+
+            path, code = ship(api, file.parent / spec.code, plan["bucket"])
+            bundles.append(path)
+        user = settings.load().user
+        return api.create(_dump(spec), user=user, bundles=bundles, code=code, idempotency_key=key)
+
+
+def _dump(spec: JobSpec) -> dict[str, Any]:
+    from tpujob.domain.spec import jobspec as spec_module
+
+    return spec_module.dump(spec)
+
+
+def _new_key() -> str:
+    import secrets
+
+    return secrets.token_hex(12)
+
+
+def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:
+    from tpujob.cli.commands.follow import follow, sink_for
+
+    with on_interrupt(*goes_on(job["id"])):
+        if as_json:
+            return wait(job["id"], as_json=True)
+        done = follow(Steady(), job["id"], sink_for(on, list_price=list_price))
+    say(steered_text(done, on.columns, color=on.color))
+    return words.EXIT_OF_STATE[done["state"]]
+
+
+def list_jobs(
+    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Also those that ended.")] = False,
+    user: Annotated[str, typer.Option(metavar="NAME", help="Only this user's.")] = "",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it, live.")] = False,
+    as_json: Json = False,
+) -> int:
+    """List jobs, newest first."""
+    if watch:
+        from tpujob.cli.commands.watching import watch_list
+
+        return watch_list(user, all_jobs, as_json=as_json)
+    api = connect()
+    jobs = api.list(user=user, all=all_jobs)
+    if as_json:
+        say_json(jobs)
+        return 0
+    on = screen()
+    none_at_all = not jobs and (all_jobs or not api.list(user=user, all=True))
+    say(job_table(jobs, on.columns, time.time(), color=on.color, all=none_at_all, user=user))
+    return 0
+
+
+def show(job: JobRef, as_json: Json = False) -> int:
+    """Show everything about a job, and what happens next."""
+    return _one_page(job, as_json, job_page)
+
+
+def why(job: JobRef, as_json: Json = False) -> int:
+    """Say why a job stands where it stands, and what happens next."""
+    from tpujob.cli.render.why import why_page
+
+    return _one_page(job, as_json, why_page)
+
+
+def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> int:
+    api = connect()
+    found = api.get(job)
+    if as_json:
+        say_json(found)
+        return 0
+    on = screen()
+    say(page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
+    return 0
+
+
+def wait(
+    job: JobRef,
+    timeout: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", show_default=False, help="Give up after so long."),
+    ] = 0.0,
+    as_json: Json = False,
+) -> int:
+    """Wait until a job has ended; the exit code says how."""
+    deadline = time.monotonic() + timeout if timeout else None
+    steady = Steady()
+    found = steady.ask(lambda api: api.get(job))
+    job_id = found["id"]
+    with on_interrupt(*goes_on(job_id)):
+        while found["state"] not in words.FINAL:
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+            found = _next_look(steady, job_id, deadline)
+    _say_job(found, as_json)
+    return words.EXIT_OF_STATE.get(found["state"], TIMED_OUT)
+
+
+def _next_look(steady: Steady, job_id: str, deadline: float | None) -> JobView:
+    left = 30.0 if deadline is None else min(30.0, max(0.05, deadline - time.monotonic()))
+    hints = steady.follow(job_id, timeout=left)
+    next(hints)
+    found = steady.ask(lambda api: api.get(job_id))
+    if found["state"] not in words.FINAL:
+        next(hints)
+        found = steady.ask(lambda api: api.get(job_id))
+    return found
+
+
+# Steer ---------------------------------------------------------------------------------------------------------------
+
+
+def cancel(
+    job: JobRef,
+    release: Annotated[bool, typer.Option("--release", help="Give the slice back too.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Stop a job's program; its slice is kept a while, to resume."""
+    return _steered(connect().cancel(job, release=release), as_json)
+
+
+def resume(job: JobRef, as_json: Json = False) -> int:
+    """Go on from the last checkpoint, on the held slice or on another."""
+    return _steered(connect().resume(job), as_json, then=("show", "logs -f"))
+
+
+def delete(job: JobRef, yes: Yes = False, as_json: Json = False) -> int:
+    """Stop a job and give its slice back; its record and logs stay."""
+    say_where()
+    api = connect()
+    found = _asked(api, job, yes, "Delete")
+    return 1 if found is None else _steered(api.delete(found), as_json)
+
+
+def clean(
+    job: JobRef,
+    yes: Yes = False,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Remove its checkpoints too.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Delete a job, then remove its logs, its bundle and its record."""
+    say_where()
+    api = connect()
+    found = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
+    if found is None:
+        return 1
+    return _steered(api.clean(found, checkpoints=checkpoints), as_json)
+
+
+def _asked(
+    api: JobsApi, job: str, yes: bool, verb: str, *, checkpoints: bool = False
+) -> str | None:
+    """The job's id when it is to be done; None when the person said no. Only asks a person, and only when the job holds
+    a slice or has made output."""
+    on = screen()
+    if yes or not on.asks:
+        return job
+    found = api.get(job)
+    question = stop_question(found, verb, checkpoints=checkpoints)
+    if question and not typer.confirm(question, err=True):
+        note("Nothing was done.")
+        return None
+    return found["id"]
+
+
+def _steered(job: JobView, as_json: bool, *, then: Sequence[str] = ()) -> int:
+    _say_job(job, as_json)
+    if then and not as_json:
+        say("\n".join(next_commands(job["id"], then)))
+    return 0
+
+
+def _say_job(job: JobView, as_json: bool) -> None:
+    on = screen()
+    say_json(job) if as_json else say(steered_text(job, on.columns, color=on.color))
+
+
+# Reach ---------------------------------------------------------------------------------------------------------------
+
+
+def ssh(
+    job: JobRef,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="Run this instead of a shell."),
+    ] = None,
+    host: Annotated[
+        int, typer.Option("--host", min=0, metavar="K", help="Its number in the job.")
+    ] = 0,
+) -> int:
+    """Open a shell on a host of a job, or run a command there."""
+    access = connect().access(job, host=host)
+    from tpujob.config import settings
+    from tpujob.wiring import client
+
+    return client.open_session(settings.load(), access, command or None)

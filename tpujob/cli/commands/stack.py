@@ -1,0 +1,85 @@
+"""The commands about tpujob itself: its local stack, the schema of job files, its version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tpujob.cli.options import Json
+from tpujob.cli.output import say, say_json, screen
+from tpujob.cli.render.listing import stack_page
+
+
+def up(as_json: Json = False) -> int:
+    """Start what runs on this machine.
+
+    The emulator, its hosts and the backend; of a context, its backend."""
+    from tpujob.config import settings
+    from tpujob.wiring import client
+
+    client.up(settings.load())
+    return status(as_json)
+
+
+def down() -> int:
+    """Stop what runs on this machine. Jobs in the cloud run on, unattended, until it is up again."""
+    from tpujob.config import settings, stack
+
+    now = settings.load()
+    ended = stack.down(now)
+    what = "The local stack" if now.context == settings.LOCAL else f"The backend of {now.context}"
+    say(f"Stopped: {', '.join(ended)}." if ended else f"{what} was not running.")
+    return 0
+
+
+def status(as_json: Json = False) -> int:
+    """Show what runs on this machine, and where."""
+    from tpujob.config import settings, stack
+    from tpujob.wiring import client
+
+    now = settings.load()
+    if url := client.deployed_at(now):
+        found = [{"name": "backend", "running": None, "pid": None, "url": url, "log": ""}]
+        say_json(found) if as_json else say(f"{now.context}: the backend is deployed at {url}")
+        return 0
+    found = [
+        {
+            "name": process.name,
+            "running": process.ready is not None,
+            "pid": process.pid,
+            "url": _address(process.ready),
+            "log": str(process.log),
+        }
+        for process in stack.status(now)
+    ]
+    if as_json:
+        say_json(found)
+        return 0
+    on = screen()
+    if now.context != settings.LOCAL:
+        say(f"Context {now.context}:")
+    say(stack_page(found, on.columns, color=on.color))
+    if all(process["running"] for process in found):
+        say(f"  API page: {found[-1]['url']}/docs  (any name; the password is in {now.token_file})")
+    return 0
+
+
+def _address(ready: Mapping[str, Any] | None) -> str:
+    """Where it listens, in the words of its ready file: the backend's `url`, the others' `control`."""
+    return str(ready.get("url") or ready.get("control") or "") if ready else ""
+
+
+def schema() -> int:
+    """Print the JSON schema of a job file, for editors."""
+    from tpujob.domain.spec import jobspec
+
+    say_json(jobspec.schema())
+    return 0
+
+
+def version(as_json: Json = False) -> int:
+    """Print the version."""
+    from tpujob import __version__
+
+    say_json({"version": __version__}) if as_json else say(f"tpujob {__version__}")
+    return 0

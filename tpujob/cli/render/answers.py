@@ -1,0 +1,102 @@
+"""What commands answer that make or steer a job: what it would get, what it got, where it stands now. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tpujob.cli.render import words
+from tpujob.cli.render.lines import STATE_STYLE, labelled, many
+from tpujob.cli.render.text import clean, paint, rate
+
+if TYPE_CHECKING:
+    from tpujob.api import JobView, PlanView
+
+
+def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
+    """`tpujob create --dry-run`."""
+    zones = ", ".join(plan["zones"])
+    facts = [
+        ("TPU", f"{words.kind(plan)} ({plan['generation']}), {plan['pricing']}"),
+        (
+            "Hosts",
+            f"{many(plan['hosts'], 'host')}, {many(plan['chips'], 'chip')}, topology {plan['topology']}",
+        ),
+        ("Memory", f"{plan['hbm_gib']} GiB of HBM"),
+        ("Peak", f"{plan['peak_bf16_tflops']:,.0f} bf16 TFLOP/s"),
+        ("Zone", plan["zone"] + (f" (of {zones})" if len(plan["zones"]) > 1 else "")),
+        ("Software", plan["runtime_version"]),
+        ("Cost", rate(plan["usd_per_hour"])),
+        ("Bucket", plan["bucket"]),
+        *_program(plan["command"]),
+        *([("Runs in", plan["environment"])] if plan["environment"] else []),
+        *(("Mount", mount) for mount in plan["mounts"]),
+        *(("Warning", warning) for warning in plan["warnings"]),
+    ]
+    title = f"{clean(plan['name'])} would get (nothing was submitted):"
+    out = [paint(title, "bold", color)]
+    for label, text in facts:
+        out += labelled(label, text, columns, color)
+    return "\n".join(out)
+
+
+def _program(command: str) -> list[tuple[str, str]]:
+    """Each line by itself: joined, they would read as one command."""
+    lines = [line for line in command.splitlines() if line.strip()]
+    return [("" if n else "Program", line) for n, line in enumerate(lines)]
+
+
+def created_text(job: JobView, columns: int, list_price: float | None, *, color: bool) -> str:
+    """What `tpujob create` says: the id, what was asked for, its price, and the next commands."""
+    name = paint(f"{job['id']}  {clean(job['name'])}", "bold", color)
+    asked = (
+        f"{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
+        f"{rate(list_price)} while it holds the slice"
+    )
+    return "\n".join(
+        [
+            f"Created job {name}",
+            *labelled("Asked for", clean(asked), columns, color),
+            *next_commands(job["id"], ("show", "logs -f", "cancel")),
+        ]
+    )
+
+
+def steered_text(job: JobView, columns: int, *, color: bool = False) -> str:
+    """What a command that steered a job says: where it stands now and what happens next."""
+    state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
+    title = f"Job {clean(job['id'])} ({clean(job['name'])}): {state}"
+    facts = [("Now", words.now(job)), ("Next", words.what_next(job))]
+    lines = [line for label, text in facts for line in labelled(label, text, columns, color)]
+    return "\n".join([title, *lines])
+
+
+def stop_question(job: JobView, verb: str, *, checkpoints: bool) -> str:
+    """What a person is asked before a job is deleted or cleaned; empty: nothing would be lost."""
+    held = [s for s in job["slices"] if not s["gone_at"]]
+    if not held and not (job["attempts"] and verb == "Clean") and not checkpoints:
+        return ""
+    out = [f"{verb} job {clean(job['id'])} ({clean(job['name'])})?"]
+    if held:
+        each = (f"{s['name']}, a {words.kind(s)} at {rate(s['usd_per_hour'])}" for s in held)
+        out.append(f"It gives back {clean(', and '.join(each))}.")
+    if verb == "Clean":
+        what = "logs, record and checkpoints" if checkpoints else "logs and record"
+        out.append(f"Its {what} are removed for good.")
+    return " ".join(out)
+
+
+NEXT = {
+    "show": "what it does and why",
+    "logs -f": "its output, as it comes",
+    "logs": "its output",
+    "cancel": "stop the program, keep the slice a while",
+    "clean": "remove its logs and its record",
+}
+
+
+def next_commands(job_id: str, commands: Sequence[str]) -> list[str]:
+    """One line for each command that makes sense now."""
+    shown = {c: f"tpujob {c.split()[0]} {job_id}{c[len(c.split()[0]) :]}" for c in commands}
+    room = max(map(len, shown.values()))
+    return [f"  {line:{room}}  {NEXT[c]}" for c, line in shown.items()]

@@ -1,0 +1,133 @@
+"""What `tpujob doctor` and `tpujob quota` print. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.text import clean, clip_middle, paint, wrap
+from tpujob.doctor.findings import Finding, Verdict
+from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, Overview
+
+#: how a verdict reads, and its colour
+_VERDICTS = {
+    Verdict.OK: ("ok", "green"),
+    Verdict.WARN: ("warn", "yellow"),
+    Verdict.FAIL: ("FAIL", "red"),
+    Verdict.UNKNOWN: ("?", "magenta"),
+}
+_QUOTA = (
+    Column("Type"),
+    Column("Pricing"),
+    Column("Zone", floors=(16, 14, 8), cut=clip_middle),
+    Column("In zone", right=True),
+    Column("In region", right=True),
+    Column("Limit", right=True),
+    Column("Used", right=True),
+    Column("Unit"),
+    Column("Granted", right=True),
+)
+_OTHERS = (
+    Column("Quota", floors=(40, 24), cut=clip_middle),
+    Column("Where", floors=(16, 8), cut=clip_middle),
+    Column("Limit", right=True),
+)
+_STOCK = (
+    Column("Zone", floors=(14, 8), cut=clip_middle),
+    Column("Type"),
+    Column("Hosts", right=True),
+    Column("Used", right=True),
+)
+
+
+def doctor_page(
+    context: str, found: Sequence[Finding], columns: int, *, color: bool = False
+) -> str:
+    """One line for each check, and for what is not well a line below it that can be pasted."""
+    room = max((len(one.name) for one in found), default=0)
+    indent = " " * (4 + 1 + room + 2)
+    lines: list[str] = []
+    for one in found:
+        word, style = _VERDICTS[one.verdict]
+        head = f"{paint(word.ljust(4), style, color)} {one.name.ljust(room)}  "
+        first, *rest = wrap(clean(one.what), max(20, columns - len(indent)))
+        lines += [head + first, *(indent + line for line in rest)]
+        if one.cure:
+            lines.append(f"     {paint('->', 'dim', color)} {clean(one.cure)}")
+    return "\n".join([*lines, "", *wrap(_sum(context, found), columns)])
+
+
+def quota_page(
+    found: Overview, columns: int, *, color: bool = False, everywhere: bool = False
+) -> str:
+    """A row for each kind of TPU in each zone, then what is to be known about the figures."""
+    parts: list[str] = []
+    if found.rows:
+        parts.append(table(_QUOTA, [_row(row) for row in found.rows], columns, color=color))
+    else:
+        parts.append(
+            f"No TPU quota of {found.of} {'anywhere' if everywhere else 'in these zones'}."
+        )
+    if found.others and everywhere:
+        parts.append(table(_OTHERS, [_other(one) for one in found.others], columns, color=color))
+    if found.stock:
+        rows = [(s.zone, s.generation, str(s.hosts), str(s.used)) for s in found.stock]
+        parts.append(table(_STOCK, rows, columns, color=color))
+    parts += ["\n".join(wrap(clean(text), columns)) for text in _remarks(found)]
+    return "\n\n".join(parts)
+
+
+def _sum(context: str, found: Sequence[Finding]) -> str:
+    count = {verdict: sum(one.verdict is verdict for one in found) for verdict in Verdict}
+    said = [
+        f"{count[verdict]} {word}"
+        for verdict, word in (
+            (Verdict.FAIL, "failed"),
+            (Verdict.UNKNOWN, "could not be told"),
+            (Verdict.WARN, "to think about"),
+        )
+        if count[verdict]
+    ]
+    of = f"Context {context}: {len(found)} checks"
+    return f"{of}, {', '.join(said)}." if said else f"{of}, all is well."
+
+
+def _row(row: Allowance) -> tuple[str, ...]:
+    kind = row.kind
+    return (
+        f"{kind.generation} {kind.part}".strip(),
+        kind.pricing,
+        row.zone,
+        _limit(row.zone_limit) if row.known else "?",
+        _limit(row.region_limit) if row.known else "?",
+        _limit(row.limit) if row.known else "?",
+        "?" if row.used is None else f"{row.used}{'*' * (row.used_by == 'monitoring')}",
+        row.unit,
+        f"{row.granted} chips" if row.granted else "-",
+    )
+
+
+def _other(one: Limit) -> tuple[str, ...]:
+    where = one.place or ("everywhere else" if one.scope != "project" else "the project")
+    return clean(one.metric), clean(where), _limit(one.limit)
+
+
+def _limit(limit: int | None) -> str:
+    return "none" if limit is None else str(limit)
+
+
+def _remarks(found: Overview) -> list[str]:
+    said: list[str] = []
+    if any(row.used_by == "nodes" for row in found.rows):
+        said.append("Used: counted from the nodes and queued resources that the API lists.")
+    if any(row.used_by == "monitoring" for row in found.rows):
+        said.append("* by Cloud Monitoring, which says more than the lists, and may be hours old.")
+    doubtful = [
+        g for g in DOUBTFUL if any(r.kind.generation == g and r.granted for r in found.rows)
+    ]
+    if doubtful:
+        said.append(
+            f"{' and '.join(doubtful)}: grants are in chips, of which each has two cores; whether the quota "
+            "counts chips or cores Google does not say."
+        )
+    return [*said, *(f"Could not be told: {note}" for note in found.notes)]

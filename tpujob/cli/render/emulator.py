@@ -1,0 +1,117 @@
+"""What `tpujob emulator status` prints. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpujob.cli.render.lines import many
+from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.text import age, clean, span
+
+_SLICES = (
+    Column("Slice", (12,)),
+    Column("Job"),
+    Column("Type"),
+    Column("Zone", (8,)),
+    Column("Pricing"),
+    Column("Node"),
+    Column("Queued", (9,)),
+    Column("Age", right=True),
+)
+_HOSTS = (
+    Column("Slice", (12,)),
+    Column("Host", right=True),
+    Column("Address"),
+    Column("Physical", (14,)),
+    Column("Condition", (9,)),
+)
+_STOCK = (
+    Column("Zone", (8,)),
+    Column("Type"),
+    Column("Hosts", right=True),
+    Column("Used", right=True),
+)
+
+
+def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) -> str:
+    """Slices and their hosts, the stock of the zones where something is, the faults in force and what comes next."""
+    slices, faults = found["slices"], found["faults"]
+    touched = {s["zone"] for s in slices} | {s["zone"] for s in faults["stockouts"]}
+    stock = [row for z in found["zones"] if z["zone"] in touched for row in _stock_rows(z)]
+    parts = [
+        table(_SLICES, [_slice_row(s) for s in slices], columns, color=color)
+        if slices
+        else "There are no slices.",
+    ]
+    hosts = [_host_row(s, h) for s in slices for h in s["hosts"]]
+    if hosts:
+        parts.append(table(_HOSTS, hosts, columns, color=color))
+    if stock:
+        parts.append(table(_STOCK, stock, columns, color=color))
+    parts.append("\n".join(fault_lines(faults)) or "No faults are set.")
+    if found["script"]:
+        parts.append("\n".join(plan_lines(found["script"])))
+    return "\n\n".join(parts)
+
+
+def fault_lines(faults: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    lines: list[str] = []
+    for s in faults["stockouts"]:
+        lasts = "until it is taken back" if s["for_s"] is None else f"for {span(s['for_s'])}"
+        how = "requests fail" if s["fail"] else "requests wait"
+        lines.append(f"stockout    {s['zone']} {s['generation'] or 'all types'}, {lasts}, {how}")
+    for q in faults["quotas"]:
+        used = f"{q['used']} of {q['limit']} used"
+        lines.append(f"quota       {q['zone']} {q['generation']} {q['pricing']}: {used}")
+    for c in faults["calls"]:
+        hang = f" after {span(c['delay_s'])}" if c["delay_s"] else ""
+        effect = "before it takes effect" if c["when"] == "pre" else "after it took effect"
+        lines.append(
+            f"api-error   {c['method']} {c['code']}{hang} {effect}, {many(c['count'], 'time')}"
+        )
+    for f in faults["storage"]:
+        hang = f" after {span(f['hang_s'])}" if f["hang_s"] else ""
+        effect = "before it takes effect" if f["when"] == "pre" else "after it took effect"
+        where = f" {clean(f['path'])}" if f["path"] else ""
+        said = f"{f['method']}{where} {f['status']}{hang} {effect}, {many(f['count'], 'time')}"
+        lines.append(f"storage     {said}")
+    for b in faults["bad_hosts"]:
+        lines.append(f"bad host    {b['physical']} {clean(b['fault'])}")
+    return lines
+
+
+def plan_lines(script: Mapping[str, Any]) -> list[str]:
+    """What comes by itself: its name, how much has come, and the next of it."""
+    lines = [f"{script['name']}: {script['done']} done, next:"]
+    return [
+        *lines,
+        *(f"  in {span(max(0, s['in_s']))}  {s['do']} {clean(s['what'])}" for s in script["next"]),
+    ]
+
+
+def _slice_row(s: Mapping[str, Any]) -> list[str]:
+    node = s["state"] or "-"
+    if s["gone_in_s"] is not None:
+        node = f"gone in {span(s['gone_in_s'])}"
+    elif s["maintenance"]:
+        node = f"{node}, maintenance"
+    elif s["unreachable"]:
+        node = f"{node}, not reached"
+    queued = f"{s['queued'] or '-'}{' by ' + s['initiator'] if s['initiator'] else ''}"
+    facts = [s["name"], s["job"] or "-", s["type"], s["zone"], s["pricing"]]
+    return [*(clean(f) for f in facts), node, queued, age(s["age_s"])]
+
+
+def _host_row(s: Mapping[str, Any], h: Mapping[str, Any]) -> list[str]:
+    slowed = f"{h['factor']:g} times slower" if h["factor"] != 1 else ""
+    silent = "silent" if h["silent"] else ""
+    condition = ", ".join(filter(None, (clean(h["fault"]), slowed, silent))) or "good"
+    return [clean(s["name"]), str(h["index"]), h["address"] or "-", h["physical"], condition]
+
+
+def _stock_rows(zone: Mapping[str, Any]) -> list[list[str]]:
+    return [
+        [zone["zone"], generation, str(stock["hosts"]), str(stock["used"])]
+        for generation, stock in zone["stock"].items()
+    ]

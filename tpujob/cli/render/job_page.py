@@ -1,0 +1,153 @@
+"""`tpujob show`: everything about one job on one page. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from tpujob.cli.render import words
+from tpujob.cli.render.lines import elapsed, event_line, job_title, labelled, many, progress_line
+from tpujob.cli.render.text import (
+    clean,
+    clip,
+    clock,
+    dollars,
+    number,
+    paint,
+    rate,
+    seconds,
+    span,
+    wrap,
+)
+
+if TYPE_CHECKING:
+    from tpujob.api import AttemptView, EventView, JobView, SliceView
+
+
+def job_page(
+    job: JobView,
+    events: Sequence[EventView],
+    columns: int,
+    now: float,
+    *,
+    color: bool = False,
+    last: int = 8,
+) -> str:
+    """`tpujob show`: all facts, and what happens next."""
+    out = [f"{job_title(job, color)} for {span(elapsed(job['state_since'], now))}", ""]
+    for label, text in _facts(job, now):
+        out += labelled(label, text, columns, color)
+    if job["slices"]:
+        out += ["", paint("Slices", "bold", color)]
+        out += [line for s in job["slices"] if not _fruitless(s) for line in _slice(s, columns)]
+        out += _requests(job, columns)
+    if job["attempts"]:
+        out += ["", paint("Attempts", "bold", color)]
+        out += [line for a in job["attempts"] for line in _attempt(a, columns, now, color)]
+    if events:
+        out += ["", paint("Last events", "bold", color)]
+        out += [event_line(event, columns, color=color) for event in events[-last:]]
+    return "\n".join(out)
+
+
+def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
+    hosts = many(job["hosts"], "host")
+    hardware = (
+        f"{words.kind(job)}: {many(job['chips'], 'chip')} on {hosts}, topology {job['topology']}"
+    )
+    facts = [("Now", words.now(job)), ("Next", words.what_next(job))]
+    if job["condemned"]:
+        facts.append(("Swap", words.condemned(job)))
+    if job["step"] is not None:
+        facts.append(("Progress", progress_line(job)))
+    if job["metrics"]:
+        pairs = (f"{name} {number(value)}" for name, value in job["metrics"].items())
+        facts.append(("Metrics", ", ".join(pairs)))
+    facts += [
+        ("TPU", f"{hardware}, {job['pricing']}, {job['zone'] or 'no zone yet'}"),
+        ("Cost", f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"),
+        ("User", job["user"]),
+        ("Workdir", job["workdir"]),
+        *([("Code", words.code(job["code"]))] if job["code"] else []),
+        ("Created", f"{span(elapsed(job['created_at'], now))} ago, {clock(job['created_at'])}"),
+    ]
+    if job["outcome"] or job["cause"]:
+        facts.append(("Outcome", " ".join(filter(None, (job["outcome"], job["cause"])))))
+    return facts
+
+
+def _fruitless(slice: SliceView) -> bool:
+    """A request that never became a slice."""
+    return bool(slice["gone_at"] and not slice["ready_at"])
+
+
+def _requests(job: JobView, columns: int) -> list[str]:
+    """What came to nothing, in one line: there may be many of them."""
+    zones = Counter(slice["zone"] for slice in job["slices"] if _fruitless(slice))
+    if not zones:
+        return []
+    places = ", ".join(f"{zone} {n}" for zone, n in zones.items())
+    return [clip(f"  {many(zones.total(), 'request')} came to nothing: {clean(places)}", columns)]
+
+
+def _slice(slice: SliceView, columns: int) -> list[str]:
+    if slice["gone_at"]:
+        state = "gone"
+    elif slice["ready_at"]:
+        state = "held" if slice["role"] == "serving" else slice["role"]
+    else:
+        state = "asked for"
+    cost = f"{dollars(slice['usd'])} at {rate(slice['usd_per_hour'])}"
+    name, kind = clean(slice["name"]), f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}"
+    out = [clip(f"  {name}  {state:9}  {clean(kind)}  {cost}", columns)]
+    if slice["hosts"] and not slice["gone_at"]:
+        hosts = "  ".join(f"{i}: {clean(ip)}" for i, ip in enumerate(slice["hosts"][:8]))
+        more = f"  … {len(slice['hosts']) - 8} more" if len(slice["hosts"]) > 8 else ""
+        out.append(clip(f"    hosts  {hosts}{more}", columns))
+    return out
+
+
+def _attempt(attempt: AttemptView, columns: int, now: float, color: bool) -> list[str]:
+    began, ended = seconds(attempt["started_at"]), seconds(attempt["ended_at"])
+    took = span((ended if ended is not None else now) - began) if began is not None else "?"
+    end = words.end_of(attempt)
+    steps = words.steps_of(attempt)
+    lasted = "after" if ended is not None else "for"
+    head = f"  {attempt['number']}  {end} {lasted} {took} on {attempt['slice']}{steps}"
+    out = [clip(clean(head), columns)]
+    if attempt["message"] and attempt["outcome"] != "succeeded":
+        out += [
+            f"     {line}" for line in wrap(clean(words.why_ended(attempt)), max(20, columns - 5))
+        ]
+    blamed = words.verdict_of(attempt)
+    out += [f"     {line}" for line in wrap(clean(blamed), max(20, columns - 5)) if blamed]
+    return out + proof(attempt, columns, color=color, indent=5)
+
+
+def proof(
+    attempt: AttemptView, columns: int, *, color: bool, indent: int, most: int = 24
+) -> list[str]:
+    """The lines that prove an attempt's cause, wrapped; `most` lines of them, and a word on what was left out."""
+    room = max(20, columns - indent - 2)
+    lines = [line for said in attempt["evidence"] for line in _quoted(said, room)]
+    if len(lines) > most:
+        first = _telling(attempt, room, most - 1)
+        lines = [*lines[first : first + most - 1], "  … `tpujob show` has it all"]
+    return [" " * indent + paint(line, "dim", color) for line in lines]
+
+
+def _quoted(said: str, room: int) -> list[str]:
+    parts = wrap(clean(said), room)
+    return [f"{'| ' if n == 0 else '  '}{clip(part, room)}" for n, part in enumerate(parts)]
+
+
+def _telling(attempt: AttemptView, room: int, most: int) -> int:
+    """Which line to begin with where not all of them have room. The host that failed first comes first: the last of
+    its output says most, but of a stack, which proves a hang, the innermost frame, its first."""
+    if attempt["cause"] == "HANG":
+        return 0
+    host = attempt["evidence"][0].partition(":")[0]
+    own = takewhile(lambda said: said.startswith(f"{host}:"), attempt["evidence"])
+    return max(0, sum(len(_quoted(said, room)) for said in own) - most)

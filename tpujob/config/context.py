@@ -1,0 +1,304 @@
+"""Where jobs run: the stack on this machine, a cloud project, or a backend that somebody deployed.
+
+One YAML file each, `<state>/contexts/NAME.yaml`, made by `tpujob init` and free to be edited; which one is current is
+`config/settings.py`'s affair. What a context's adapters are is `wiring/backend.py`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import string
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, drawn, prepare, put
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.placement import Site
+from tpujob.domain.spec import Allowed, bad_spec, problems
+from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec import yaml as yamlfile
+from tpujob.errors import BadRequest, BadSpec, NotFound
+
+#: characters of the word by which a backend knows its own; a slice's name has 63 in all
+MAX_OWNER = 36
+#: calls a minute of the Cloud TPU API that a context's backend makes at most, unless the file says otherwise
+CALLS_PER_MINUTE = 600
+
+_PROJECT = r"([a-z][-a-z0-9.]{0,60}:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
+_BUCKET = r"gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]"
+_URL = r"https?://[A-Za-z0-9.\-\[\]:]+(/[-A-Za-z0-9._~/]*)?"
+_ACCOUNT = r"[-a-z0-9.]+@[-a-z0-9.]+"
+_RESOURCE = r"[-a-z0-9_.:/]{1,256}"
+_LABEL = r"[a-z0-9_-]{0,63}"
+_REGIONS = tuple(
+    dict.fromkeys(region_of(z) for g in accelerators.GENERATIONS for z in accelerators.zones(g))
+)
+
+
+def _given(check: Callable[[Any], str]) -> BeforeValidator:
+    """That check, where anything is given: an empty text says that it is not."""
+    return BeforeValidator(lambda value: "" if value in ("", None) else check(value))
+
+
+def _matching(pattern: str, allowed: str) -> BeforeValidator:
+    return BeforeValidator(kinds.matching(pattern, allowed))
+
+
+_Zone = Annotated[str, BeforeValidator(kinds.one_of(kinds.ZONES, "zone with TPUs"))]
+_Region = Annotated[str, BeforeValidator(kinds.one_of(_REGIONS, "region with TPUs"))]
+_Resource = Annotated[str, _given(kinds.matching(_RESOURCE, "the name of a resource"))]
+_LabelText = Annotated[str, _matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Grant(_Part):
+    """Chips that a programme such as the TPU Research Cloud pays for."""
+
+    type: Annotated[
+        str, BeforeValidator(kinds.one_of(accelerators.GENERATIONS, "generation of TPUs"))
+    ]
+    zone: _Zone
+    pricing: kinds.Pricing
+    chips: Annotated[int, BeforeValidator(kinds.count(100_000))]
+
+
+class Context(_Part):
+    """One place where jobs run. Empty: the project's default, or nothing of the kind."""
+
+    name: Annotated[
+        str, _matching(CONTEXT_NAME.pattern, "1 to 40 of a-z, 0-9 and -, beginning with a letter")
+    ]
+    #: the URL of a deployed backend; empty: this machine runs the backend, which asks Google Cloud
+    backend: Annotated[str, _given(kinds.matching(_URL, "an http or https address"))] = ""
+    project: Annotated[
+        str, _given(kinds.matching(_PROJECT, "a project's id, such as my-lab-4711"))
+    ] = ""
+    zones: kinds.Zones = ()  #: in order of preference
+    #: by region
+    buckets: Annotated[
+        dict[_Region, Annotated[str, _matching(_BUCKET, "a bucket, such as gs://my-lab-europe")]],
+        BeforeValidator(kinds.mapping("regions to buckets")),
+    ] = Field(default_factory=dict)
+    network: _Resource = ""
+    subnetwork: _Resource = ""
+    #: who the programs are in the cloud, by e-mail address
+    service_account: Annotated[
+        str, _given(kinds.matching(_ACCOUNT, "the e-mail address of a service account"))
+    ] = ""
+    #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP
+    ssh: Annotated[
+        Literal["external", "internal", "iap"],
+        BeforeValidator(kinds.one_of(("external", "internal", "iap"), "way to reach a host")),
+    ] = "external"
+    #: whether slices get external addresses; left out: where `ssh` needs them
+    external_ips: bool | None = None
+    tags: Annotated[
+        tuple[_LabelText, ...],
+        BeforeValidator(kinds.names("a tag", kinds.matching(_LABEL, "a network tag"))),
+    ] = ()  #: of the hosts, for firewall rules
+    labels: Annotated[
+        dict[_LabelText, _LabelText], BeforeValidator(kinds.mapping("names to values"))
+    ] = Field(default_factory=dict)  #: of the slices, for the bill
+    reservation: _Resource = ""  #: for jobs with `pricing: reserved`
+    store: Annotated[
+        Literal["sqlite", "firestore"],
+        BeforeValidator(kinds.one_of(("sqlite", "firestore"), "place for the jobs")),
+    ] = "sqlite"
+    database: Annotated[
+        str, _matching(r"\(default\)|[a-z][-a-z0-9]{2,61}[a-z0-9]", "a database of Firestore")
+    ] = "(default)"
+    grants: Annotated[tuple[Grant, ...], Field(strict=False)] = ()
+    calls_per_minute: Annotated[int, BeforeValidator(kinds.count(60_000))] = CALLS_PER_MINUTE
+    notes: Annotated[str, _given(kinds.text(kinds.MAX_TEXT))] = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.name == LOCAL:
+            raise ValueError(f"name: {LOCAL} is the stack on this machine; take another name")
+        if self.backend:
+            return self
+        if not self.project:
+            raise ValueError("needs project, or backend for one that is deployed")
+        if not self.zones:
+            raise ValueError("needs zones, in order of preference")
+        shared = [b for b in self.buckets.values() if list(self.buckets.values()).count(b) > 1]
+        if shared:
+            raise ValueError(f"buckets: {shared[0]} is given for two regions, and can lie in one")
+        return self
+
+    @property
+    def with_external_ips(self) -> bool:
+        """Whether the hosts of a slice get external addresses."""
+        return self.ssh == "external" if self.external_ips is None else self.external_ips
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Of the zones, in order of preference."""
+        return tuple(dict.fromkeys(region_of(zone) for zone in self.zones))
+
+
+_ALLOWED: Allowed = {
+    (): tuple(Context.model_fields),
+    **{("grants", i): tuple(Grant.model_fields) for i in range(kinds.MAX_ITEMS)},
+}
+
+
+# What it comes to ----------------------------------------------------------------------------------------------------
+
+
+def owner(settings: Settings, context: Context) -> str:
+    """The word that tells what this context's backend made from what others did in the same project and bucket: jobs of
+    two stores have the same ids. Of a store in Firestore it is the database's; a file is drawn one when it is first
+    asked for. It is a label's value, the end of slices' names, and a folder; its last character is a letter."""
+    if context.store == "firestore":
+        place = f"{context.project}-{context.database.strip('()')}"
+        word = re.sub(r"[^a-z0-9]+", "-", place.removesuffix("-default"))
+        if len(word) > MAX_OWNER:
+            word = f"{word[: MAX_OWNER - 9]}-{hashlib.sha256(word.encode()).hexdigest()[:8]}"
+        return f"{word}-fs"
+    user = re.sub(r"[^a-z0-9]+", "-", settings.user).strip("-")
+    user = user if user[:1].isalpha() else f"u-{user}"
+    return drawn(settings.home / "owner", lambda: f"{user[:20]}-{_letters(6)}")
+
+
+def _letters(count: int) -> str:
+    return "".join(secrets.choice(string.ascii_lowercase) for _ in range(count))
+
+
+def site(context: Context, owner: str) -> Site:
+    """What jobs are settled by: each backend keeps to a folder of its own in the context's buckets."""
+    buckets = {region: f"{bucket}/{owner}" for region, bucket in context.buckets.items()}
+    return Site(context.name, context.zones, buckets, made_on_demand=False)
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def path_of(settings: Settings, name: str) -> Path:
+    """The file of that context, whether there is one or not. Raises BadRequest for what is no name."""
+    if not CONTEXT_NAME.fullmatch(name):
+        raise BadRequest(
+            f"{name[:60]!r} is no name of a context", hint="a-z, 0-9 and -, up to 40 of them"
+        )
+    return settings.contexts / f"{name}.yaml"
+
+
+def read(settings: Settings, name: str) -> Context:
+    """The context of that name. Raises NotFound; BadSpec that says everything that is wrong, each with its line."""
+    path = path_of(settings, name)
+    if not path.exists():
+        raise NotFound(
+            f"there is no context {name!r}: {path} is not there",
+            hint="`tpujob use` lists the contexts; `tpujob init` makes one",
+        )
+    found = parse(yamlfile.read(path), str(path))
+    if found.name != name:
+        raise BadSpec(f"{path}: name: is {found.name!r}, so the file must be {found.name}.yaml")
+    return found
+
+
+def for_backend(settings: Settings, url: str, name: str = "") -> Context:
+    """The context for a deployed backend: the one that there is, else a new one, not yet written, called `name` or
+    after the URL's host. Raises BadRequest when another context has that name."""
+    for known in names(settings):
+        found = read(settings, known)
+        if found.backend == url and name in ("", known):
+            return found
+    name = name or _after(url)
+    if path_of(settings, name).exists():
+        raise BadRequest(
+            f"there is a context {name!r} already, for something else",
+            hint=f"tpujob use {url} --name ANOTHER",
+        )
+    return make({"name": name, "backend": url})
+
+
+def _after(url: str) -> str:
+    """A name after the host, or after the port where the host is this machine."""
+    place = urlsplit(url)
+    first = (place.hostname or "").partition(".")[0].lower()
+    word = re.sub(r"[^a-z0-9]+", "-", first).strip("-")
+    return word[:40].strip("-") if word[:1].isalpha() else f"backend-{place.port or 443}"
+
+
+def current(settings: Settings) -> Context:
+    """The named context that these settings are for. Raises as `read` does."""
+    return read(settings, settings.context)
+
+
+def names(settings: Settings) -> list[str]:
+    """Every context that has a file, in order. Their content is not looked at."""
+    found = (path.stem for path in settings.contexts.glob("*.yaml"))
+    return sorted(name for name in found if CONTEXT_NAME.fullmatch(name))
+
+
+def write(settings: Settings, context: Context) -> Path:
+    """Afterwards the file says this, whole, and only its owner can read it. Writes over what was there."""
+    path = path_of(settings, context.name)
+    prepare(settings)
+    put(path, text(context))
+    return path
+
+
+def with_bucket(context: Context, region: str, bucket: str) -> Context:
+    """The same with that bucket for that region. Raises BadSpec for what can be none."""
+    return make(context.model_dump(mode="json") | {"buckets": {**context.buckets, region: bucket}})
+
+
+def save_bucket(settings: Settings, context: Context, region: str, bucket: str) -> None:
+    """Afterwards the context's file names the bucket. What a person wrote around it, comments too, stays if it can."""
+    changed = with_bucket(context, region, bucket)
+    path = path_of(settings, context.name)
+    kept = _with_line(yamlfile.read(path), region, bucket)
+    try:
+        as_it_was = parse(kept, str(path)) == changed
+    except BadSpec:
+        as_it_was = False
+    put(path, kept if as_it_was else text(changed))
+
+
+def _with_line(text: str, region: str, bucket: str) -> str:
+    """A file's text with one more bucket, if it is written as `init` writes it."""
+    line = f"  {region}: {bucket}\n"
+    if "\nbuckets:\n" in text:
+        return text.replace("\nbuckets:\n", f"\nbuckets:\n{line}", 1)
+    return f"{text.rstrip()}\nbuckets:\n{line}"
+
+
+def parse(text: str, source: str) -> Context:
+    """The context in a file's text; `source` names the file in errors. Raises BadSpec."""
+    document = yamlfile.load(text, source)
+    try:
+        return Context.model_validate(document.data)
+    except ValidationError as error:
+        raise bad_spec(problems(error, _ALLOWED, of="a context"), document) from None
+
+
+def make(fields: Mapping[str, Any]) -> Context:
+    """A context of these fields. Raises BadSpec that says everything that is wrong."""
+    try:
+        return Context.model_validate(dict(fields))
+    except ValidationError as error:
+        raise bad_spec(problems(error, _ALLOWED, of="a context")) from None
+
+
+def text(context: Context) -> str:
+    """The file's text: what was said and no default; `parse` reads an equal context back."""
+    import yaml
+
+    said = context.model_dump(mode="json", exclude_defaults=True)
+    return _HEAD + yaml.safe_dump(json.loads(json.dumps(said)), sort_keys=False, width=100)
+
+
+_HEAD = "# Where jobs run. `tpujob init` wrote this; edit it freely, then run `tpujob doctor`.\n"

@@ -1,0 +1,329 @@
+"""Where tpujob keeps its things and who uses it: the only reader of the environment.
+
+Reading settings makes nothing and checks nothing; `prepare` makes the folders, for whoever is about to write. Of the
+current context only the name is read here, as every command needs that; its file is `config/context.py`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpujob.errors import BadRequest, StoreError
+
+LOCAL = "local"  #: the context of the stack on this machine
+#: of a context; it is also part of a path, so nothing else gets there
+CONTEXT_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    state: Path  #: everything is in here, for the user's eyes only
+    user: str  #: who submits: small letters, digits, `-` and `_`
+    project: str  #: the cloud project; the emulator takes any name
+    context: str = LOCAL  #: or the name of one that has a file
+    report_every: float = (
+        2.0  #: seconds between two reports of a host; in the cloud each costs money
+    )
+
+    store: str = (
+        "sqlite"  #: what keeps the jobs: `sqlite`, a file in `state`, or `firestore`, of `project`
+    )
+    database: str = "(default)"  #: of Firestore
+    firestore_emulator: str = ""  #: host and port; empty: Google's own service
+    storage_endpoint: str = ""  #: of an emulated Cloud Storage, as URL; empty: Google's own
+    tpu_endpoint: str = ""  #: host and port of an emulated Cloud TPU API; empty: Google's own
+    google_endpoint: str = ""  #: URL in place of Google's other REST APIs; empty: Google's own
+    ssh_port: int = 22  #: of the hosts of a named context
+    keys_in: str = "files"  #: where SSH keys are: `files`, in `state`, or `secret-manager`
+    tunnel: str = "gcloud"  #: the program that carries SSH through IAP, with its first words
+    service: str = ""  #: of Cloud Run, which this process is an instance of; empty: it is none
+    port: int = 0  #: where Cloud Run's requests come in; 0: any
+    only_called: bool = False  #: jobs are looked after only while a request is being answered
+
+    @property
+    def contexts(self) -> Path:
+        return self.state / "contexts"  #: a file and a folder for each that has a name
+
+    @property
+    def context_file(self) -> Path:
+        return self.contexts / f"{self.context}.yaml"
+
+    def context_stamp(self) -> str:
+        """Another one after every change of the context's file; empty: there is none."""
+        try:
+            found = self.context_file.stat()
+        except OSError:
+            return ""
+        return f"{found.st_mtime_ns}-{found.st_size}"
+
+    @property
+    def home(self) -> Path:
+        """What belongs to the current context alone: no two contexts share jobs, keys or a token."""
+        return self.state if self.context == LOCAL else self.contexts / self.context
+
+    @property
+    def run(self) -> Path:
+        return self.home / "run"  #: ready files and logs of its processes
+
+    @property
+    def db(self) -> Path:
+        return self.home / "jobs.db"
+
+    @property
+    def keys(self) -> Path:
+        return self.home / "keys"  #: SSH keys and pinned host keys, by slice
+
+    @property
+    def emulator_state(self) -> Path:
+        return self.state / "emulator"
+
+    @property
+    def farm_state(self) -> Path:
+        return self.state / "farm"
+
+    @property
+    def token_file(self) -> Path:
+        return self.home / "token"
+
+    @property
+    def backend_ready(self) -> Path:
+        return self.ready_file("backend")
+
+    @property
+    def emulator_ready(self) -> Path:
+        return self.ready_file("emulator")
+
+    @property
+    def farm_ready(self) -> Path:
+        return self.ready_file("farm")
+
+    def ready_file(self, process: str) -> Path:
+        """Where a process of the local stack says that it is up, and where it listens."""
+        return self.run / f"{process}.json"
+
+    def process_file(self, process: str) -> Path:
+        """Which process was started for it."""
+        return self.run / f"{process}.process"
+
+    def log_file(self, process: str) -> Path:
+        return self.run / f"{process}.log"
+
+    def token(self) -> str:
+        """What a client shows to the backend. Made on the first call; the same for all callers, also at once."""
+        if not self.token_file.exists():
+            prepare(self)
+        return drawn(self.token_file, lambda: os.urandom(32).hex())
+
+
+def load(
+    state: Path | None = None, *, context: str = "", env: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings of this environment; `state` and `context` are stronger than what it says. Raises BadRequest for a
+    value that cannot be one."""
+    env = os.environ if env is None else env
+    state = _state(env) if state is None else state.absolute()
+    context = context or env.get("TPUJOB_CONTEXT") or _context(state / "context.json")
+    if not CONTEXT_NAME.fullmatch(context):
+        raise BadRequest(
+            f"{context[:60]!r} is no name of a context",
+            hint="1 to 40 of a-z, 0-9 and -; `tpujob use` lists those that there are",
+        )
+    return Settings(
+        state=state,
+        user=_user(env),
+        project=env.get("TPUJOB_PROJECT") or "tpujob-local",
+        context=context,
+        report_every=_number(env, "TPUJOB_REPORT_EVERY", 1, 60)
+        or (2.0 if context == LOCAL else 15.0),
+        store=_store(env),
+        database=env.get("TPUJOB_DATABASE") or "(default)",
+        firestore_emulator=env.get("FIRESTORE_EMULATOR_HOST", ""),
+        storage_endpoint=_url(env.get("STORAGE_EMULATOR_HOST", "")),
+        tpu_endpoint=env.get("TPUJOB_TPU_ENDPOINT", ""),
+        google_endpoint=_url(env.get("TPUJOB_GOOGLE_ENDPOINT", "")),
+        ssh_port=int(_number(env, "TPUJOB_SSH_PORT", 1, 65535) or 22),
+        keys_in=_keys_in(env),
+        tunnel=env.get("TPUJOB_TUNNEL") or "gcloud",
+        service=env.get("K_SERVICE", ""),
+        port=int(_number(env, "PORT", 1, 65535)) if env.get("K_SERVICE") else 0,
+    )
+
+
+def choose(settings: Settings, context: str) -> None:
+    """Afterwards this is the current context, for every terminal that names no other one."""
+    prepare(settings)
+    put(settings.state / "context.json", json.dumps({"context": context}))
+
+
+def keep_token(settings: Settings, token: str) -> None:
+    """Afterwards this is what the context's clients show to its backend."""
+    prepare(settings)
+    put(settings.token_file, token)
+
+
+def put(path: Path, text: str) -> None:
+    """Afterwards the file says this, whole, and only its owner can read it. Raises StoreError; then it is as before."""
+    temporary = _beside(path)
+    try:
+        _write(temporary, text)
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {path}: {error.strerror}", hint=_ELSEWHERE) from error
+
+
+def no_color(env: Mapping[str, str] | None = None) -> bool:
+    """Whether the user wants no colours (https://no-color.org), or the terminal has none."""
+    env = os.environ if env is None else env
+    return bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
+
+
+def prepare(settings: Settings) -> None:
+    """Afterwards the folders are there, owned by the user and closed to everybody else. Raises StoreError when one is
+    a link or somebody else's: secrets would land where the user did not put them."""
+    local = (settings.emulator_state, settings.farm_state) if settings.context == LOCAL else ()
+    for folder in (
+        settings.state,
+        settings.contexts,
+        settings.home,
+        settings.run,
+        settings.keys,
+        *local,
+    ):
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            found = folder.lstat()
+        except OSError as error:
+            raise StoreError(
+                f"cannot make the folder {folder}: {error.strerror}", hint=_ELSEWHERE
+            ) from error
+        if not stat.S_ISDIR(found.st_mode):
+            raise StoreError(f"{folder} is a link, not a folder", hint=_ELSEWHERE)
+        if found.st_uid != os.geteuid():
+            raise StoreError(f"{folder} belongs to another user", hint=_ELSEWHERE)
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            _close(folder)
+
+
+def _close(folder: Path) -> None:
+    try:
+        folder.chmod(0o700)
+    except OSError as error:
+        raise StoreError(
+            f"cannot close the folder {folder} to others: {error.strerror}", hint=_ELSEWHERE
+        ) from error
+
+
+_ELSEWHERE = "set TPUJOB_STATE to a folder of your own"
+
+
+def _state(env: Mapping[str, str]) -> Path:
+    if given := env.get("TPUJOB_STATE"):
+        return Path(given).expanduser().absolute()
+    base = env.get("XDG_STATE_HOME", "")
+    if not base.startswith("/"):  # the XDG specification: a relative path is to be ignored
+        home = env.get("HOME", "")
+        base = f"{home if home.startswith('/') else _account().pw_dir}/.local/state"
+    return Path(base) / "tpujob"
+
+
+def _store(env: Mapping[str, str]) -> str:
+    given = env.get("TPUJOB_STORE") or "sqlite"
+    if given not in ("sqlite", "firestore"):
+        raise BadRequest(
+            f"TPUJOB_STORE is {given!r}", hint="it can be sqlite (also when unset) or firestore"
+        )
+    return given
+
+
+def _keys_in(env: Mapping[str, str]) -> str:
+    """An instance of Cloud Run has no disk that outlives it."""
+    given = env.get("TPUJOB_KEYS") or ("secret-manager" if env.get("K_SERVICE") else "files")
+    if given not in ("files", "secret-manager"):
+        raise BadRequest(f"TPUJOB_KEYS is {given!r}", hint="it can be files or secret-manager")
+    return given
+
+
+def _url(given: str) -> str:
+    """As a URL, where only host and port are given."""
+    return f"http://{given}" if given and "://" not in given else given.rstrip("/")
+
+
+def _number(env: Mapping[str, str], name: str, least: int, most: int) -> float:
+    """0: not given."""
+    given = env.get(name, "")
+    if not given:
+        return 0.0
+    with contextlib.suppress(ValueError):
+        if least <= float(given) <= most:
+            return float(given)
+    raise BadRequest(f"{name} is {given!r}", hint=f"it can be a number from {least} to {most}")
+
+
+def _user(env: Mapping[str, str]) -> str:
+    """A name that may be part of a label or a column, whatever the account is called."""
+    given = env.get("TPUJOB_USER") or env.get("LOGNAME") or env.get("USER") or _account().pw_name
+    return re.sub(r"[^a-z0-9_-]+", "-", given.lower()).strip("-_")[:40] or "user"
+
+
+def _account() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwuid(os.getuid())
+    except KeyError:  # a container that runs under a number
+        return pwd.struct_passwd(("user", "", os.getuid(), os.getgid(), "", "/tmp", ""))  # noqa: S108
+
+
+def _context(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return LOCAL
+    try:
+        found: Any = json.loads(text)["context"]
+    except (ValueError, TypeError, KeyError):
+        found = None
+    if not isinstance(found, str) or not CONTEXT_NAME.fullmatch(found):
+        raise BadRequest(f"{path} does not name a context", hint="remove it to use the local stack")
+    return found
+
+
+def drawn(path: Path, draw: Callable[[], str]) -> str:
+    """A word that is drawn on the first call and kept there; the same for all callers, also at once."""
+    if not path.exists():
+        _put_first(path, draw())
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _put_first(path: Path, text: str) -> None:
+    """Put a file in place whole, unless somebody else was quicker."""
+    temporary = _beside(path)
+    _write(temporary, text)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink()
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+
+
+def _write(path: Path, text: str) -> None:
+    """A new file for its owner alone, on the disk when this returns."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,261 @@
+"""The processes of the local stack: started when they are missing, found again, and ended.
+
+`ensure_backend` is on the way of every command, so it reads two small files and asks the kernel about one process;
+what starting and stopping need is imported by those who do it, and records are tuples, which are quick to declare.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpujob.config import processes
+from tpujob.config.settings import LOCAL, Settings, prepare
+from tpujob.errors import BackendGone, StoreError
+
+if TYPE_CHECKING:
+    import subprocess
+
+START = (
+    60.0  #: seconds for one process to say that it is up; a cold start on a busy machine takes ten
+)
+STOP = 20.0  #: seconds for one process to end by itself; the farm ends its hosts meanwhile
+LAST_LINES = 15  #: of a log, shown when its process does not come up
+
+
+class Access(NamedTuple):
+    """How a client reaches a backend."""
+
+    url: str
+    token: str
+
+
+class Part(NamedTuple):
+    """One process of the stack. `command` gets its ready file from the caller."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+class Status(NamedTuple):
+    """One process as it is now."""
+
+    name: str
+    pid: int | None  #: None: it does not run
+    ready: dict[str, Any] | None  #: what it said when it was up; None: it is not up
+    log: Path
+
+
+def parts(settings: Settings) -> tuple[Part, ...]:
+    """The processes, in the order in which they need each other. Where jobs run in the cloud, the backend alone."""
+
+    def module(name: str, python: str, state: Path, *more: str) -> Part:
+        ready = str(settings.ready_file(name))
+        return Part(
+            name,
+            (sys.executable, "-m", python, "--ready", ready, "--state", str(state), *more),
+        )
+
+    backend = module("backend", "tpujob.web", settings.state, "--context", settings.context)
+    if settings.context != LOCAL:
+        return (backend,)
+    return (
+        module("farm", "tpujob.emulator.farm", settings.farm_state),
+        module(
+            "emulator",
+            "tpujob.emulator",
+            settings.emulator_state,
+            "--farm-ready",
+            str(settings.farm_ready),
+        ),
+        backend,
+    )
+
+
+# Find ----------------------------------------------------------------------------------------------------------------
+
+
+def ensure_backend(settings: Settings, stack: Sequence[Part] | None = None) -> Access:
+    """The backend on this machine; started when it is not there. Raises BackendGone when it does not come up."""
+    found = running_backend(settings)
+    if found is None:
+        up(settings, stack)
+        found = running_backend(settings)
+    if found is None:
+        raise BackendGone("the backend ended as soon as it was up", hint=_see(settings, "backend"))
+    return found
+
+
+def running_backend(settings: Settings) -> Access | None:
+    """The backend on this machine if it is up and was made of the context's file as it is now; nothing is started."""
+    ready = _ready(settings, "backend")
+    if ready is None or _outdated(settings, ready):
+        return None
+    with contextlib.suppress(OSError, KeyError):
+        return Access(ready["url"], settings.token_file.read_text(encoding="utf-8").strip())
+    return None
+
+
+def status(settings: Settings, stack: Sequence[Part] | None = None) -> list[Status]:
+    """Every process of the stack, in the order in which they are started."""
+    return [
+        Status(
+            part.name,
+            _running(settings, part.name),
+            _ready(settings, part.name),
+            settings.log_file(part.name),
+        )
+        for part in stack or parts(settings)
+    ]
+
+
+# Start and stop ------------------------------------------------------------------------------------------------------
+
+
+def up(settings: Settings, stack: Sequence[Part] | None = None, *, deadline: float = START) -> None:
+    """Afterwards every process is up. Safe to call at any time, also from two terminals at once. What depends on a
+    process that had to be started is started anew, as it knows the addresses of the old one.
+    Raises BackendGone, with the last lines of the log, when one does not come up within `deadline` seconds."""
+    stack = stack or parts(settings)
+    prepare(settings)
+    with _alone(settings):
+        for place, part in enumerate(stack):
+            ready = _ready(settings, part.name)
+            if ready is not None and not _outdated(settings, ready):
+                continue
+            if ready is not None:
+                _stop(settings, part.name)  # loses nothing: the next one finds everything again
+            for dependent in reversed(stack[place + 1 :]):
+                _stop(settings, dependent.name)
+            if _running(settings, part.name) is None:
+                _start(settings, part)
+            _wait_until_up(settings, part.name, deadline)
+
+
+def down(
+    settings: Settings, stack: Sequence[Part] | None = None, *, grace: float = STOP
+) -> list[str]:
+    """Afterwards no process of the stack runs; those that do not end within `grace` seconds are killed. Returns the
+    names of those that ran. Touches nothing but what `up`, or a ready file, can prove to be a process of the stack."""
+    if not settings.run.exists():
+        return []
+    with _alone(settings):
+        return [
+            part.name
+            for part in reversed(stack or parts(settings))
+            if _stop(settings, part.name, grace)
+        ]
+
+
+_children: list[
+    subprocess.Popen[bytes]
+] = []  #: meant to outlive us; kept, as Python warns of a forgotten one
+
+
+def _start(settings: Settings, part: Part) -> None:
+    import subprocess
+
+    settings.ready_file(part.name).unlink(missing_ok=True)
+    log = settings.log_file(part.name)
+    with contextlib.suppress(FileNotFoundError):
+        log.replace(log.with_suffix(".log.1"))
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as output:
+        child = subprocess.Popen(
+            part.command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            start_new_session=True,  # outlives the terminal, and its Ctrl-C
+        )
+    _children.append(child)
+    processes.note(settings.process_file(part.name), child.pid)
+
+
+def _wait_until_up(settings: Settings, name: str, deadline: float) -> None:
+    end = time.monotonic() + deadline
+    while _ready(settings, name) is None:
+        running = _running(settings, name) is not None
+        if running and time.monotonic() < end:
+            time.sleep(0.02)
+            continue
+        _stop(settings, name)
+        what = f"did not come up within {deadline:.0f} s" if running else "ended at once"
+        raise BackendGone(
+            f"the {name} {what}{_last_lines(settings, name)}", hint=_see(settings, name)
+        )
+
+
+def _stop(settings: Settings, name: str, grace: float = STOP) -> bool:
+    """Whether it ran."""
+    pid = _running(settings, name)
+    if pid is not None:
+        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, STOP)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            end = time.monotonic() + patience
+            while _running(settings, name) is not None and time.monotonic() < end:
+                time.sleep(0.02)
+            if _running(settings, name) is None:
+                break
+    settings.ready_file(name).unlink(missing_ok=True)
+    settings.process_file(name).unlink(missing_ok=True)
+    return pid is not None
+
+
+def _ready(settings: Settings, name: str) -> dict[str, Any] | None:
+    """What a process said when it was up, if it still runs."""
+    said = processes.read(settings.ready_file(name))
+    return said if said and said["pid"] == _running(settings, name) else None
+
+
+def _outdated(settings: Settings, ready: dict[str, Any]) -> bool:
+    """Whether a process was made of an older text of the context's file."""
+    return ready.get("context", settings.context_stamp()) != settings.context_stamp()
+
+
+def _running(settings: Settings, name: str) -> int | None:
+    for child in _children:
+        child.poll()  # a child that has ended is a zombie until it is asked for
+    return processes.find(settings.process_file(name), settings.ready_file(name))
+
+
+@contextlib.contextmanager
+def _alone(settings: Settings) -> Generator[None]:
+    """One at a time starts or stops the stack. The lock ends with its holder, however that ends."""
+    import fcntl
+
+    path = settings.run / "stack.lock"
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write to {settings.run}: {error.strerror}",
+            hint="tpujob must be able to write there; or set TPUJOB_STATE to a folder where it can",
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _last_lines(settings: Settings, name: str) -> str:
+    try:
+        text = settings.log_file(name).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    lines = text.splitlines()[-LAST_LINES:]
+    return (
+        ". It said:" + "".join(f"\n  {line}" for line in lines) if lines else ", and said nothing"
+    )
+
+
+def _see(settings: Settings, name: str) -> str:
+    return f"all that it said is in {settings.log_file(name)}"

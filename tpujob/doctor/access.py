@@ -1,0 +1,232 @@
+"""Who asks, of which project, and what it lets them do: credentials, APIs, permissions, the database.
+
+The lists of permissions are those of the roles in `deploy/`. That `tpu.nodes.*` covers queued resources is inferred:
+Google's table of permissions has none of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpujob.doctor.findings import Finding, NotSeen, Wants, fail, listed, ok, unknown, warn
+from tpujob.errors import LOGIN
+
+#: what the backend does with slices
+TPU_PERMISSIONS = (
+    "tpu.nodes.create",
+    "tpu.nodes.delete",
+    "tpu.nodes.get",
+    "tpu.nodes.list",
+    "tpu.operations.get",
+    "tpu.operations.list",
+    "tpu.locations.get",
+    "tpu.locations.list",
+    "tpu.acceleratortypes.get",
+    "tpu.acceleratortypes.list",
+    "tpu.runtimeversions.get",
+    "tpu.runtimeversions.list",
+)
+FIRESTORE_PERMISSIONS = (
+    "datastore.entities.create",
+    "datastore.entities.delete",
+    "datastore.entities.get",
+    "datastore.entities.list",
+    "datastore.entities.update",
+)
+IAP_PERMISSION = "iap.tunnelInstances.accessViaIAP"
+BUCKET_PERMISSIONS = (
+    "storage.objects.create",
+    "storage.objects.delete",
+    "storage.objects.get",
+    "storage.objects.list",
+    "storage.objects.update",
+)
+ACT_AS = "iam.serviceAccounts.actAs"
+
+#: which role has a permission, by how its name begins; the first that matches counts
+_ROLES = (
+    ("tpu.", "roles/tpu.admin"),
+    ("datastore.", "roles/datastore.user"),
+    ("iap.", "roles/iap.tunnelResourceAccessor"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose credentials were found, and that they work."""
+
+    principal: str = ""  #: an e-mail address; empty: they do not say
+    kind: str = ""  #: in words: `user`, `service account`; empty: nobody asks for credentials
+    key_file: bool = False  #: a service account's key lies on this machine
+
+
+@dataclass(frozen=True, slots=True)
+class NoIdentity:
+    """That there are no credentials, or that they are refused: positively."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    id: str
+    number: str
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    native: bool
+    kind: str  #: the API's word
+    location: str
+
+
+def check_identity(seen: Identity | NoIdentity | NotSeen) -> Finding:
+    name = "credentials"
+    if isinstance(seen, NotSeen):
+        return unknown(name, seen)
+    if isinstance(seen, NoIdentity):
+        return fail(name, seen.why, LOGIN)
+    if not seen.kind:
+        return ok(name, "not asked for by what stands for Google Cloud")
+    whose = f"{seen.kind} {seen.principal}".strip()
+    if seen.key_file:
+        return warn(
+            name,
+            f"{whose}, by a key file, which does not expire by itself",
+            f"{LOGIN} --impersonate-service-account={seen.principal}",
+        )
+    return ok(name, f"{whose}, accepted just now")
+
+
+def check_project(wants: Wants, seen: Project | NotSeen | None) -> Finding:
+    """None: there is none. Google says so only to who may know; to anybody else it denies permission."""
+    name = "project"
+    if isinstance(seen, NotSeen):
+        return unknown(name, seen if seen.cure else NotSeen(seen.why, "gcloud projects list"))
+    if seen is None:
+        return fail(name, f"there is no project {wants.project}", "gcloud projects list")
+    if not seen.active:
+        what = f"{wants.project} is about to be deleted"
+        return fail(name, what, f"gcloud projects undelete {wants.project}")
+    return ok(name, f"{seen.id}, number {seen.number}")
+
+
+def needed_services(wants: Wants) -> tuple[str, ...]:
+    """The APIs that a context's jobs use; of the others, those that only `doctor` and `quota` read are not named."""
+    more = (
+        ("firestore", wants.firestore),
+        ("iap", wants.ssh == "iap"),
+        ("run", wants.deployed),
+        ("iamcredentials", wants.deployed),
+    )
+    names = ("tpu", "compute", "storage", *(name for name, wanted in more if wanted))
+    return tuple(f"{name}.googleapis.com" for name in names)
+
+
+def check_services(wants: Wants, enabled: frozenset[str] | NotSeen) -> Finding:
+    name = "APIs"
+    if isinstance(enabled, NotSeen):
+        return unknown(name, enabled)
+    needed = needed_services(wants)
+    missing = [service for service in needed if service not in enabled]
+    if missing:
+        cure = f"gcloud services enable {' '.join(missing)} --project {wants.project}"
+        return fail(name, f"not enabled: {listed(missing)}", cure)
+    return ok(name, f"enabled: {listed((s.partition('.')[0] for s in needed), 9)}")
+
+
+def needed_permissions(wants: Wants) -> tuple[str, ...]:
+    """On the project."""
+    firestore = FIRESTORE_PERMISSIONS if wants.firestore else ()
+    iap = (IAP_PERMISSION,) if wants.ssh == "iap" else ()
+    return (*TPU_PERMISSIONS, *firestore, *iap)
+
+
+def check_permissions(
+    wants: Wants, granted: frozenset[str] | NotSeen, principal: str = ""
+) -> Finding:
+    """`principal`: who they were asked for; empty: not known."""
+    name = "permissions"
+    if isinstance(granted, NotSeen):
+        return unknown(name, granted)
+    needed = needed_permissions(wants)
+    missing = [permission for permission in needed if permission not in granted]
+    if not missing:
+        return ok(name, f"all {len(needed)} that the backend needs on {wants.project}")
+    role = next(role for prefix, role in _ROLES if missing[0].startswith(prefix))
+    return fail(
+        name,
+        f"{len(missing)} of {len(needed)} are missing: {listed(missing)}",
+        _bind("projects", wants.project, principal, role),
+    )
+
+
+def check_bucket_permissions(
+    bucket: str, granted: frozenset[str] | NotSeen, principal: str = ""
+) -> Finding:
+    name = "objects"
+    if isinstance(granted, NotSeen):
+        return unknown(name, granted)
+    missing = [permission for permission in BUCKET_PERMISSIONS if permission not in granted]
+    if missing:
+        cure = _bind("storage buckets", bucket, principal, "roles/storage.objectUser")
+        return fail(name, f"{bucket}: missing {listed(missing)}", cure)
+    return ok(name, f"{bucket} can be read and written")
+
+
+def check_service_account(
+    wants: Wants, granted: frozenset[str] | NotSeen | None, principal: str = ""
+) -> Finding:
+    """Who the programs are. None: there is no such account."""
+    name, account = "hosts' account", wants.service_account
+    if not account:
+        return warn(
+            name,
+            "programs run as the project's default account, which mostly may do far too much",
+            f"gcloud iam service-accounts create tpujob-vm --project {wants.project}",
+        )
+    if isinstance(granted, NotSeen):
+        return unknown(name, granted)
+    if granted is None:
+        what = f"there is no account {account}"
+        made = account.partition("@")[0]
+        cure = f"gcloud iam service-accounts create {made} --project {wants.project}"
+        return fail(name, what, cure)
+    if ACT_AS not in granted:
+        return fail(
+            name,
+            f"slices cannot be given the account {account}",
+            _bind("iam service-accounts", account, principal, "roles/iam.serviceAccountUser"),
+        )
+    return ok(name, f"slices may run as {account}")
+
+
+def check_database(wants: Wants, seen: Database | NotSeen | None) -> Finding:
+    """None: there is none."""
+    name = "Firestore"
+    if isinstance(seen, NotSeen):
+        return unknown(name, seen)
+    create = (
+        f"gcloud firestore databases create --database='{wants.database}' --type=firestore-native "
+        f"--location={_first(wants.regions) or 'nam5'} --project {wants.project}"
+    )
+    if seen is None:
+        return fail(name, f"there is no database {wants.database}", create)
+    if not seen.native:
+        named = create.replace(f"'{wants.database}'", "tpujob")
+        what = f"{wants.database} is in {seen.kind}, and tpujob needs native mode"
+        return fail(name, what, f"{named}, then `database: tpujob` in the context")
+    return ok(name, f"{wants.database} in {seen.location}, native mode")
+
+
+def _first(names: Sequence[str]) -> str:
+    return names[0] if names else ""
+
+
+def _bind(kind: str, of: str, principal: str, role: str) -> str:
+    """The command that gives a role; who is to get it is left open where that is not known."""
+    sort = "serviceAccount" if principal.endswith(".gserviceaccount.com") else "user"
+    member = f"{sort}:{principal}" if principal else "user:YOUR_ADDRESS"
+    return f"gcloud {kind} add-iam-policy-binding {of} --member={member} --role={role}"

@@ -1,0 +1,151 @@
+"""The machine that runs the command: its clock, its software, and what the local stack needs of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
+from tpujob.errors import BackendGone, TpujobError, Transient
+
+PYTHON = (3, 11)
+#: seconds; Google refuses signed requests that are off by more than some minutes, and ages are read off this clock
+CLOCK_OFF, CLOCK_FAR_OFF = 10.0, 240.0
+#: bytes free where the state is: logs and checkpoints of a demo take less; below the first nothing can be kept
+DISK_LOW, DISK_EMPTY = 5 * 10**9, 200 * 10**6
+
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*>=\s*([0-9][0-9.]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    python: tuple[int, int, int]
+    requirements: Sequence[str]  #: of tpujob, as its package states them: `google-cloud-tpu>=1.28`
+    installed: Mapping[str, str]  #: versions, by the names in the requirements
+
+
+@dataclass(frozen=True, slots=True)
+class Laptop:
+    """What the stack on this machine needs of it. An empty text: nothing is wrong there."""
+
+    loopback: str  #: why the loopback addresses of the hosts cannot be used
+    port: str  #: why no port is free
+    disk_free: int  #: bytes, where the state is
+    state: str  #: the folder
+    state_open: bool  #: others may look into it
+    state_foreign: bool  #: it belongs to somebody else
+    ssh: str  #: where the program is; empty: there is none
+    running: Mapping[str, bool]  #: processes of the local stack
+
+
+def check_clock(ahead_s: float | NotSeen) -> Finding:
+    """`ahead_s`: of this machine, against the time that Google's answers carry, to the second."""
+    name = "clock"
+    if isinstance(ahead_s, NotSeen):
+        return unknown(name, ahead_s)
+    off = abs(ahead_s)
+    said = f"{off:.0f} s {'ahead of' if ahead_s > 0 else 'behind'} Google's"
+    if off >= CLOCK_FAR_OFF:
+        return fail(name, f"{said}: signed requests are refused", "sudo timedatectl set-ntp true")
+    if off >= CLOCK_OFF:
+        return warn(name, said, "sudo timedatectl set-ntp true")
+    return ok(name, f"within {CLOCK_OFF:.0f} s of Google's")
+
+
+def check_python(seen: Software) -> Finding:
+    version = ".".join(map(str, seen.python))
+    if seen.python[:2] < PYTHON:
+        needed = ".".join(map(str, PYTHON))
+        return fail("Python", f"{version} is too old", f"install Python {needed} or later")
+    return ok("Python", version)
+
+
+def check_packages(seen: Software) -> Finding:
+    """That what tpujob requires is installed, and new enough."""
+    name = "packages"
+    if not seen.requirements:
+        why = NotSeen("tpujob runs from a folder in which it is not installed", "pip install -e .")
+        return unknown(name, why)
+    wanted = [found.groups() for one in seen.requirements if (found := _REQUIREMENT.match(one))]
+    missing = [package for package, _ in wanted if package not in seen.installed]
+    old = [
+        f"{package} {seen.installed[package]} is older than {least}"
+        for package, least in wanted
+        if package in seen.installed and _version(seen.installed[package]) < _version(least)
+    ]
+    if missing or old:
+        said = [*(f"{package} is missing" for package in missing), *old]
+        return fail(name, listed(said), "pip install --upgrade tpujob")
+    shown = [p for p, _ in wanted if p.startswith("google-cloud-")]
+    return ok(name, listed(f"{package} {seen.installed[package]}" for package in shown))
+
+
+def check_backend(url: str, trouble: TpujobError | None) -> Finding:
+    """Of one that somebody deployed; `trouble`: what asking it came to."""
+    name = "backend"
+    if trouble is None:
+        return ok(name, f"{url} answers, and takes the token")
+    cure = trouble.hint or f"tpujob use {url}"
+    if isinstance(trouble, Transient | BackendGone):
+        return unknown(name, NotSeen(trouble.message, cure))
+    return fail(name, trouble.message, cure)
+
+
+def check_laptop(seen: Laptop) -> list[Finding]:
+    """What the local stack needs, one finding each."""
+    return [_loopback(seen), _port(seen), _disk(seen), _state(seen), _ssh(seen), _stack(seen)]
+
+
+def _loopback(seen: Laptop) -> Finding:
+    if seen.loopback:
+        cure = "use Linux, where all of 127.0.0.0/8 is loopback, or a context: `tpujob init`"
+        return fail("loopback", seen.loopback, cure)
+    return ok("loopback", "every emulated host can have an address of its own")
+
+
+def _port(seen: Laptop) -> Finding:
+    if seen.port:
+        return fail("ports", seen.port, "end what holds them: ss -ltnp")
+    return ok("ports", "there are free ones")
+
+
+def _disk(seen: Laptop) -> Finding:
+    said = f"{seen.disk_free / 1e9:.1f} GB free for {seen.state}"
+    cure = "tpujob list --json, then `tpujob clean JOB --checkpoints` for what is not needed"
+    if seen.disk_free < DISK_EMPTY:
+        return fail("disk", said, cure)
+    return warn("disk", said, cure) if seen.disk_free < DISK_LOW else ok("disk", said)
+
+
+def _state(seen: Laptop) -> Finding:
+    if seen.state_foreign:
+        what = f"{seen.state} belongs to another user"
+        return fail("state", what, "set TPUJOB_STATE to a folder of your own")
+    if seen.state_open:
+        return fail("state", f"others may look into {seen.state}", f"chmod 700 '{seen.state}'")
+    return ok("state", f"{seen.state}, for your eyes only")
+
+
+def _ssh(seen: Laptop) -> Finding:
+    if not seen.ssh:
+        cure = "sudo apt-get install openssh-client"
+        return warn("SSH", "there is no ssh program, so `tpujob ssh` does not work", cure)
+    return ok("SSH", seen.ssh)
+
+
+def _stack(seen: Laptop) -> Finding:
+    down = [name for name, up in seen.running.items() if not up]
+    if not down:
+        return ok("local stack", f"{listed(seen.running)} run")
+    what = f"not running: {listed(down)}; any command that needs them starts them"
+    return (
+        ok("local stack", what)
+        if len(down) == len(seen.running)
+        else warn("local stack", what, "tpujob up")
+    )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Numbers alone; `1.2.0rc1` is `1.2.0`."""
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", text)[0]))

@@ -1,0 +1,168 @@
+"""What the zones have for the project: types, TPU quota, external addresses, and buckets nearby."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tpujob.doctor.findings import Finding, Grant, NotSeen, Wants, fail, listed, ok, unknown, warn
+from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, allowances, per_chip
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.accelerators import region_of
+
+#: where a person asks for more
+QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """As Cloud Storage describes it."""
+
+    location: str  #: `us-central2`, `us`; small letters
+    location_type: str  #: `region`, `dual-region` or `multi-region`
+    uniform: bool  #: who may read is settled for the whole bucket
+    soft_delete_s: int  #: how long deleted objects are kept, and billed
+    public_refused: bool  #: no object can be made public
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """External IP addresses in use, of one region."""
+
+    limit: int
+    used: int
+
+
+def check_types(wants: Wants, zone: str, types: frozenset[str] | NotSeen) -> Finding:
+    """That the zone offers the generations that were granted there, or any at all."""
+    name = f"types {zone}"
+    if isinstance(types, NotSeen):
+        return unknown(name, types)
+    offered = [g.name for g in accelerators.GENERATIONS.values() if _has(types, g)]
+    missing = [g for g in _granted(wants.grants, zone) if g not in offered]
+    if missing:
+        others = [z for z in accelerators.zones(missing[0]) if z != zone]
+        return fail(
+            name, f"{missing[0]} is not offered there", f"it is offered in {listed(others)}"
+        )
+    if not offered:
+        return fail(name, "no TPUs are offered there", "take it out of `zones` of the context")
+    return ok(name, f"offers {listed(offered, 9)}")
+
+
+def check_quota(wants: Wants, zone: str, limits: Sequence[Limit] | NotSeen) -> Finding:
+    """Of the grants in a zone; where there are none, that anything at all may be held there."""
+    name = f"quota {zone}"
+    if isinstance(limits, NotSeen):
+        return unknown(name, limits)
+    rows = allowances(limits, [zone], grants=wants.grants)
+    ask = f"ask for quota at {QUOTA_PAGE}?project={wants.project}&service=tpu.googleapis.com"
+    granted = [row for row in rows if row.granted]
+    for row in granted:
+        if not row.known:
+            why = f"{row.granted} chips of {_what(row)} were granted, and no quota of that name is listed"
+            return unknown(name, NotSeen(why, "tpujob quota --all"))
+        if row.limit == 0:
+            what = f"{_what(row)}: {row.granted} chips granted, but the limit is 0"
+            return fail(name, what, f"show TPU Research Cloud support this line, or {ask}")
+    short = [row for row in granted if row.chips is not None and row.chips < row.granted]
+    if short:
+        return warn(name, *_short(short[0], ask))
+    if granted:
+        return ok(name, listed((f"{_what(row)}: {_limit(row)}" for row in granted), 6))
+    if not rows:
+        return fail(name, "the limit is 0 for every type", ask)
+    return ok(name, listed((f"{_what(row)}: {_limit(row)}" for row in rows), 4))
+
+
+def check_addresses(wants: Wants, region: str, seen: Addresses | NotSeen) -> Finding:
+    """Each host of a slice takes one, when slices have external addresses."""
+    name = f"addresses {region}"
+    if isinstance(seen, NotSeen):
+        return unknown(name, seen)
+    free = max(0, seen.limit - seen.used)
+    said = f"{free} of {seen.limit} external addresses are free"
+    cure = (
+        f"ask for more IN_USE_ADDRESSES at {QUOTA_PAGE}?project={wants.project}, or `ssh: iap` with "
+        "`external_ips: false` in the context"
+    )
+    hosts = max((_hosts(g) for g in wants.grants if region_of(g.zone) == region), default=1)
+    if free == 0:
+        return fail(name, f"{said}: no slice can start", cure)
+    if free < hosts:
+        return warn(name, f"{said}, and the whole grant has {hosts} hosts", cure)
+    return ok(name, said)
+
+
+def check_buckets(wants: Wants, seen: Mapping[str, Bucket | NotSeen | None]) -> list[Finding]:
+    """One for each region of the zones. `seen`: by the bucket's URL; None: there is no such bucket."""
+    found: list[Finding] = []
+    for region in wants.regions:
+        url = wants.buckets.get(region)
+        if url is None:
+            what = f"{region} has zones of the context, and no bucket"
+            found.append(fail(f"bucket {region}", what, _make(region)))
+        else:
+            found.append(_bucket(region, url, seen.get(url, NotSeen("nobody looked"))))
+    return found
+
+
+def _bucket(region: str, url: str, seen: Bucket | NotSeen | None) -> Finding:
+    name = f"bucket {region}"
+    if isinstance(seen, NotSeen):
+        return unknown(name, seen)
+    if seen is None:
+        return fail(name, f"there is no bucket {url}", _make(region))
+    if seen.location != region:
+        where = f"{url} lies in {seen.location}, the zones in {region}"
+        what = f"{where}: every checkpoint and every read of data is billed as traffic between them"
+        cure = f"{_make(region)} --name gs://NEW_NAME"
+        return (fail if seen.location_type == "region" else warn)(name, what, cure)
+    for wrong, what in (
+        (seen.soft_delete_s > 0, f"deleted checkpoints are kept {_days(seen)} days, and billed"),
+        (not seen.uniform, "every object can have rights of its own, which nobody sees"),
+        (not seen.public_refused, "objects can be made public"),
+    ):
+        if wrong:
+            return warn(name, f"{url}: {what}", f"{_make(region)} --adopt")
+    return ok(name, f"{url} lies there, closed to the public, no soft delete")
+
+
+def _make(region: str) -> str:
+    """Makes the bucket, or, told to adopt it, sets up the one that there is."""
+    return f"tpujob bucket create --region {region}"
+
+
+def _days(seen: Bucket) -> str:
+    return f"{seen.soft_delete_s / 86400:g}"
+
+
+def _has(types: frozenset[str], generation: accelerators.Generation) -> bool:
+    return any(type.startswith(f"{generation.prefix}-") for type in types)
+
+
+def _granted(grants: Sequence[Grant], zone: str) -> list[str]:
+    return list(dict.fromkeys(grant.generation for grant in grants if grant.zone == zone))
+
+
+def _hosts(grant: Grant) -> int:
+    return -(-grant.chips // accelerators.CHIPS_PER_HOST)
+
+
+def _what(row: Allowance) -> str:
+    return f"{row.kind.generation} {row.kind.pricing}" + (
+        f" ({row.kind.part})" * bool(row.kind.part)
+    )
+
+
+def _limit(row: Allowance) -> str:
+    return "no limit" if row.limit is None else f"{row.limit} {row.unit}"
+
+
+def _short(row: Allowance, ask: str) -> tuple[str, str]:
+    where = "region" if row.limit == row.region_limit else "zone"
+    said = f"{_what(row)}: {row.granted} chips granted, the limit of the {where} is {row.limit}"
+    if row.kind.generation in DOUBTFUL and row.limit is not None and row.limit >= row.granted:
+        cores = row.granted * per_chip(row.kind, "cores")
+        return f"{said}: enough if it counts chips; counted in cores it takes {cores}", ask
+    return f"{said} {row.unit}", ask

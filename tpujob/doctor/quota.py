@@ -1,0 +1,223 @@
+"""What a project may hold of each kind of TPU in each zone, what it holds, and what was granted. Pure.
+
+How the API spells its quotas is in `adapters/google/quota.py`. Both a zone and its region have a limit, and the smaller
+one wins. What a quota counts is inferred from limits that were seen: cores of v2 and v3, chips of v5e and v6e; of v4
+and v5p Google's page says "chips or TensorCores".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tpujob.doctor.findings import Grant
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.accelerators import region_of
+
+Unit = Literal["cores", "chips", ""]
+Scope = Literal["zone", "region", "project"]
+
+#: Of generations with two quotas: the one for slices of one host. v2 and v3 call it a device, v5e serving.
+ONE_HOST = "one host"
+
+#: generations of which it is not known whether a quota counts chips or cores
+DOUBTFUL = ("v4", "v5p")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What one quota is of."""
+
+    generation: str
+    pricing: str  #: `spot`, `on-demand` or `reserved`
+    part: str = ""  #: ONE_HOST, or empty: the others, or all
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    metric: str  #: as the API calls it
+    kind: Kind | None  #: None: it is not of TPUs, or of a kind that the table does not know
+    scope: Scope
+    place: str  #: a zone or region; empty: every one that has no limit of its own
+    limit: int | None  #: None: there is none
+    unit: Unit = ""  #: empty: the API does not say
+    places: frozenset[str] = frozenset()  #: where it is offered; empty: the API does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the API lists in one zone, whoever made it. Suspended and failed requests hold quota too."""
+
+    kind: Kind
+    zone: str
+    chips: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What Cloud Monitoring says is in use, in the quota's own unit. It may be hours old."""
+
+    kind: Kind
+    zone: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """One row: one kind of TPU in one zone."""
+
+    kind: Kind
+    zone: str
+    zone_limit: int | None  #: None: no limit
+    region_limit: int | None
+    known: bool  #: the API has a quota of that kind there
+    unit: Unit
+    used: int | None  #: in the unit of the limits; None: could not be told
+    used_by: str  #: who says so: `nodes`, or `monitoring`
+    granted: int = 0  #: chips
+
+    @property
+    def limit(self) -> int | None:
+        """The smaller one. None: no limit."""
+        both = [one for one in (self.zone_limit, self.region_limit) if one is not None]
+        return min(both, default=None)
+
+    @property
+    def chips(self) -> int | None:
+        """At most so many chips; of the doubtful generations at least that many. None: no limit."""
+        return None if self.limit is None else self.limit // per_chip(self.kind, self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """Hosts of one generation in a zone of the emulator, which has a finite number."""
+
+    zone: str
+    generation: str
+    hosts: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All that there is to show about quota in one place."""
+
+    of: str  #: the project, or what stands for one
+    rows: Sequence[Allowance]
+    others: Sequence[
+        Limit
+    ] = ()  #: quotas of Cloud TPU that are not of chips or cores, or not understood
+    notes: Sequence[str] = ()  #: what could not be told, and why
+    stock: Sequence[Stock] = ()
+
+
+def unit_of(generation: str) -> Unit:
+    """What quotas of that generation count, as far as it is known; for v4 and v5p the careful reading."""
+    return "cores" if accelerators.GENERATIONS[generation].suffix_counts_cores else "chips"
+
+
+def per_chip(kind: Kind, unit: Unit) -> int:
+    """How much of the quota one chip takes."""
+    return accelerators.GENERATIONS[kind.generation].cores_per_chip if unit == "cores" else 1
+
+
+def kind_of(type: str, pricing: str) -> Kind:
+    """The quota that a slice of that type counts against. That v5e slices of one host count as serving is inferred."""
+    found = accelerators.find(type)
+    two = found.generation in ("v2", "v3", "v5e")
+    return Kind(found.generation, pricing, ONE_HOST if two and found.hosts == 1 else "")
+
+
+def allowances(
+    limits: Sequence[Limit],
+    zones: Sequence[str],
+    *,
+    held: Sequence[Held] | None = None,
+    reported: Sequence[Reported] | None = None,
+    grants: Sequence[Grant] = (),
+    closed: Iterable[str] = (),
+    closed_kinds: bool = False,
+) -> list[Allowance]:
+    """A row for whatever the project may hold, holds, or was granted in these zones; in the order of zones and
+    generations. `held` and `reported`: None, as it could not be seen; `closed`: zones where it could not be;
+    `closed_kinds`: also what has a limit of 0."""
+    kinds = {one.kind for one in limits if one.kind}
+    kinds |= {one.kind for one in held or ()} | {one.kind for one in reported or ()}
+    kinds |= {Kind(one.generation, one.pricing) for one in grants}
+    order = {name: place for place, name in enumerate(accelerators.GENERATIONS)}
+    ordered = sorted(
+        kinds, key=lambda k: (order[k.generation], k.part, k.pricing != "spot", k.pricing)
+    )
+    unseen = frozenset(closed)
+    rows = [
+        _allowance(kind, zone, limits, None if zone in unseen else held, reported, grants)
+        for zone in zones
+        for kind in ordered
+    ]
+    return [
+        row
+        for row in rows
+        if (row.known and (closed_kinds or row.limit != 0)) or row.used or row.granted
+    ]
+
+
+def _allowance(
+    kind: Kind,
+    zone: str,
+    limits: Sequence[Limit],
+    held: Sequence[Held] | None,
+    reported: Sequence[Reported] | None,
+    grants: Sequence[Grant],
+) -> Allowance:
+    ours = [one for one in limits if one.kind == kind]
+    in_zone, in_region = _at(ours, "zone", zone), _at(ours, "region", region_of(zone))
+    found = [one for one in (in_zone, in_region) if one]
+    units: list[Unit] = [one.unit for one in found if one.unit]
+    unit = units[0] if units else unit_of(kind.generation)
+    used, by = _used(kind, zone, per_chip(kind, unit), held, reported)
+    same = (kind.generation, zone, kind.pricing)
+    return Allowance(
+        kind=kind,
+        zone=zone,
+        zone_limit=in_zone.limit if in_zone else None,
+        region_limit=in_region.limit if in_region else None,
+        known=bool(found),
+        unit=unit,
+        used=used,
+        used_by=by,
+        granted=sum(
+            g.chips
+            for g in grants
+            if (g.generation, g.zone, g.pricing) == same and kind.part != ONE_HOST
+        ),
+    )
+
+
+def _at(limits: Sequence[Limit], scope: Scope, place: str) -> Limit | None:
+    """The limit of that very place; else the one for every other place, where the API offers it there."""
+    of_scope = [one for one in limits if one.scope == scope]
+    for one in of_scope:
+        if one.place == place:
+            return one
+    rest = [one for one in of_scope if not one.place and (not one.places or place in one.places)]
+    return rest[0] if rest else None
+
+
+def _used(
+    kind: Kind,
+    zone: str,
+    per_chip: int,
+    held: Sequence[Held] | None,
+    reported: Sequence[Reported] | None,
+) -> tuple[int | None, str]:
+    """The larger of what both say: neither sees everything at once. Monitoring lags, and was seen to say nothing of
+    queued resources; the lists do not show what other services of the project hold."""
+    said: list[tuple[int, str]] = []
+    if held is not None:
+        mine = sum(one.chips for one in held if (one.kind, one.zone) == (kind, zone))
+        said.append((mine * per_chip, "nodes"))
+    amounts = [one.amount for one in reported or () if (one.kind, one.zone) == (kind, zone)]
+    if amounts:
+        said.append((max(amounts), "monitoring"))
+    return max(said, key=lambda one: one[0]) if said else (None, "")

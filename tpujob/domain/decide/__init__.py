@@ -1,0 +1,9 @@
+"""What to do next with one job: one module for each state, and `decide` which picks it. Pure.
+
+How an event changes the record is in `lifecycle.py`; what an ended attempt means, in `failures/`.
+"""
+
+from tpujob.domain.decide.attempt_end import best_progress
+from tpujob.domain.decide.dispatch import decide, follow_up
+
+__all__ = ["best_progress", "decide", "follow_up"]

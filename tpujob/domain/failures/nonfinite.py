@@ -1,0 +1,117 @@
+"""Numbers that are not finite: the hardware or the maths? And who is to be suspected.
+
+Pure. A program that follows the contract replays the step and says which. Of any other only this is known: what fails
+at the same step on other hardware is the maths; what goes past that step on other hardware was the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpujob.domain.failures.host_reputation import NAMED, ONE_OF_SEVERAL
+from tpujob.domain.model import Attempt, Cause, Job, Outcome, Verdict
+
+_REPLAYED = ("data", "model", "model or data")
+
+
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """Something to hold against machines; `op_id` is the same however often it is found."""
+
+    physicals: tuple[str, ...]
+    zone: str  #: that they are in
+    weight: float
+    reason: str
+    op_id: str
+
+
+def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
+    """Why the newest attempt, which just ended with this verdict on these machines, shows that the model or the data
+    is to blame; empty: it does not show that."""
+    if verdict and verdict.blame in _REPLAYED:
+        return f"a replay of the step says that the {verdict.blame} made it"
+    slice = job.attempt.slice if job.attempt else ""
+    for earlier in _unexplained(job):
+        if not _elsewhere(earlier, slice, physical):
+            continue
+        step = earlier.verdict.step if earlier.verdict else None
+        if step == (verdict.step if verdict else None):
+            at = "" if step is None else f" at step {step}"
+            return (
+                f"it was not finite{at}, as in attempt {earlier.number} on other hardware: "
+                "the model or the data makes it"
+            )
+    return ""
+
+
+def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
+    """What the record shows against machines, now that its newest attempt, on these machines, has come as far as it
+    says; none given: those that it ended on. Machines that nobody can name are not accused."""
+    newest = job.attempt
+    if newest is None:
+        return []
+    physical = physical if any(physical) else newest.physical
+    found = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
+    for earlier in _unexplained(job):
+        if _passed(newest, earlier.verdict) and _elsewhere(earlier, newest.slice, physical):
+            found.append(_one_of(job, earlier))
+    return [a for a in found if a.physicals]
+
+
+def _unexplained(job: Job) -> list[Attempt]:
+    """Attempts that ended as not finite, and that nobody has replayed."""
+    return [
+        a
+        for a in job.attempts
+        if a.cause is Cause.NONFINITE and not (a.verdict and a.verdict.blame)
+    ]
+
+
+def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
+    """Whether none of its machines are among these. Where neither are known, another slice counts as other ones."""
+    before, now = ({p for p in machines if p} for machines in (earlier.physical, physical))
+    if before or now:
+        return bool(before and now) and not before & now
+    return earlier.slice != slice
+
+
+def _passed(newest: Attempt, verdict: Verdict | None) -> bool:
+    """Whether it went well past that step. One that broke, too, and does not say from where it went on, may have
+    begun beyond the step, with the wrong numbers of it."""
+    if newest.outcome is Outcome.SUCCEEDED:
+        return True
+    step, progress = verdict.step if verdict else None, newest.progress
+    if newest.cause is Cause.NONFINITE and progress.resumed_from is None:
+        return False
+    return step is not None and progress.step is not None and progress.step > step
+
+
+def _named(job: Job, attempt: Attempt) -> Accusation:
+    verdict = attempt.verdict
+    host = verdict.host if verdict and verdict.host is not None else attempt.host
+    known = host is not None and host < len(attempt.physical)
+    machine = (attempt.physical[host],) if known and host is not None else ()
+    said = verdict.text if verdict and verdict.text else "its TPU does not work"
+    return _accusation(job, attempt, machine, NAMED, said)
+
+
+def _one_of(job: Job, attempt: Attempt) -> Accusation:
+    machines = [p for p in attempt.physical if p]
+    step = attempt.verdict.step if attempt.verdict else None
+    at = "" if step is None else f" at step {step}"
+    said = f"not finite{at}; the step passed on other hardware"
+    weight = NAMED if len(machines) == 1 else ONE_OF_SEVERAL
+    return _accusation(job, attempt, machines, weight, said)
+
+
+def _accusation(
+    job: Job, attempt: Attempt, machines: Sequence[str], weight: float, said: str
+) -> Accusation:
+    zone = next((s.zone for s in job.slices if s.name == attempt.slice), "")
+    reason = f"job {job.id} attempt {attempt.number}: {said}"[:200]
+    return Accusation(tuple(m for m in machines if m), zone, weight, reason, _op(job, attempt))
+
+
+def _op(job: Job, attempt: Attempt) -> str:
+    return f"{job.id}:{attempt.number}"

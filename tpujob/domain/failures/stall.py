@@ -1,0 +1,145 @@
+"""Programs that do not end and do not go on: hangs, hosts that ended while others wait, hosts that fell silent.
+
+Pure. Each function gives the end of the attempt, or None while there is none to see. Every rule asks for time *and*
+for a number of looks in it, as a clock alone jumps when a machine is paused. Ages are by one clock each: how long a
+program is idle by the host's own, how old a report is by the storage's, how long SSH is silent by the backend's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tpujob.domain.failures.triage import WIDTH, End
+from tpujob.domain.model import Cause, Outcome
+from tpujob.domain.observations import Report, Silence
+
+#: phases of a host that the others wait for, and rightly so
+ON_THE_WAY = frozenset({"fetching", "setup", "clearing", "preflight"})
+#: looks of the agent without progress, at least, before a program is said to hang
+LOOKS = 5
+#: seconds, at least, until the first step: compiling may take long
+FIRST_STEP = 30 * 60.0
+#: seconds for which the rest neither ends nor goes on after a host has ended with success
+LEFT_BEHIND = 40.0
+#: the next three count in the time between two reports, which is 15 s
+#: so many reports that stay away (5 min), from a host that does not answer over SSH for so long (3 min) and so many
+#: times: lost contact
+QUIET, UNREACHABLE, PROBES = 20, 12, 3
+#: so many reports that stay away (15 min), from a host that answers over SSH: its agent is gone
+SILENCE = 60
+
+
+def limit(stall: float, running: Sequence[Report]) -> float:
+    """Seconds without progress after which a program hangs. One that tells its steps gets longer for the first."""
+    tells = any(r.progress.phase for r in running)
+    stepped = any(r.progress.step is not None for r in running)
+    return stall if stepped or not tells else _first(stall)
+
+
+def rule(stall: float) -> dict[str, float]:
+    """For the agent, which takes the stacks of a program that hangs: seconds without progress, to the first step and
+    after it (0: it is not watched), and looks in them."""
+    return {"seconds": stall, "first": _first(stall) if stall else 0, "looks": LOOKS}
+
+
+def _first(stall: float) -> float:
+    return max(2 * stall, FIRST_STEP)
+
+
+def hung(stall: float, reports: Sequence[Report]) -> End | None:
+    """No host goes on. One that does keeps all from being called hung: they wait for each other, not for nothing."""
+    running = [r for r in reports if r.phase == "running"]
+    if not stall or not running or any(r.idle is None or r.looks < LOOKS for r in running):
+        return None
+    if any(r.phase in ON_THE_WAY for r in reports):
+        return None
+    liveliest = min(r.idle or 0.0 for r in running)
+    if liveliest < limit(stall, running):
+        return None
+    odd, why = odd_one(running)
+    where = f"step {_step(running)}" if _step(running) is not None else "its start"
+    message = f"no progress on any host for {_span(liveliest)}, since {where}"
+    message += f"; host {odd} is the odd one: {why}" if odd is not None else ""
+    return End(Outcome.FAILED, Cause.HANG, odd, message, _stacks(running, odd))
+
+
+def left_behind(reports: Sequence[Report], hosts: int) -> End | None:
+    """Some hosts have ended with success, and the others neither end nor go on."""
+    done = [r for r in reports if r.phase == "exited" and r.exit_code == 0 and not r.error_cause]
+    rest = [r for r in reports if r.phase == "running"]
+    if not done or not rest or len(done) + len(rest) != hosts:
+        return None
+    waits = all((r.idle or 0.0) >= LEFT_BEHIND and r.looks >= LOOKS for r in rest)
+    if min(r.age for r in done) < LEFT_BEHIND or not waits:
+        return None
+    message = f"{_hosts(done)} ended with success, and {_hosts(rest)} did nothing more for "
+    message += _span(min(r.idle or 0.0 for r in rest))
+    return End(Outcome.FAILED, Cause.HANG, rest[0].host, message, _stacks(rest, rest[0].host))
+
+
+def silent(
+    reports: Sequence[Report], unreachable: Mapping[int, Silence], every: float
+) -> End | None:
+    """A host that reported once and no more. Two signals are asked for before it is given up: its reports stay away,
+    and it does not answer over SSH. One that answers has lost its agent, and the slice is not to blame. `every`: the
+    seconds between two reports."""
+    for report in (r for r in reports if r.phase != "exited" and r.age > QUIET * every):
+        quiet = f"host {report.host} has not reported for {_span(report.age)}"
+        dead = unreachable.get(report.host)
+        if dead and dead.seconds >= UNREACHABLE * every and dead.probes >= PROBES:
+            message = f"{quiet} and does not answer over SSH"
+            proof = f"host {report.host}: {dead.probes} tries over SSH in {_span(dead.seconds)}"
+            return End(
+                Outcome.INTERRUPTED, Cause.LOST_CONTACT, report.host, message, (proof, quiet)
+            )
+        if dead is None and report.age > SILENCE * every:
+            message = f"{quiet}, but answers over SSH: its agent is gone"
+            return End(Outcome.FAILED, Cause.CRASH, report.host, message, (quiet,))
+    return None
+
+
+def odd_one(reports: Sequence[Report]) -> tuple[int | None, str]:
+    """The host that the others wait for, as far as steps and stacks tell it, and what tells it."""
+    steps = {r.host: r.progress.step for r in reports if r.progress.step is not None}
+    if len(steps) == len(reports) > 1 and len(set(steps.values())) > 1:
+        host = min(steps, key=lambda h: (steps[h], h))
+        others = max(steps.values())
+        return host, f"it is at step {steps[host]}, others at step {others}"
+    shapes = {r.host: _shape(r.evidence) for r in reports if r.evidence}
+    counted = Counter(shapes.values())
+    if len(counted) == 2 and len(shapes) > 2:
+        rare, times = min(counted.items(), key=lambda item: item[1])
+        if times == 1:
+            return next(h for h, s in shapes.items() if s == rare), "its stack differs"
+    idle = sorted(reports, key=lambda r: -(r.idle or 0.0))
+    if len(idle) > 1 and (idle[0].idle or 0.0) - (idle[1].idle or 0.0) > LEFT_BEHIND:
+        return idle[0].host, f"it stopped {_span(idle[0].idle or 0.0)} ago, before the others"
+    return None, ""
+
+
+def _shape(lines: Sequence[str]) -> str:
+    """A stack without what differs from host to host: numbers, addresses."""
+    return "\n".join(re.sub(r"0x[0-9a-f]+|\d+", "#", line.strip()) for line in lines)
+
+
+def _stacks(reports: Sequence[Report], odd: int | None) -> tuple[str, ...]:
+    """The innermost frames, the odd host's first."""
+    ordered = sorted(reports, key=lambda r: (r.host != odd, r.host))
+    lines = [f"host {r.host}: {line}"[:WIDTH] for r in ordered for line in r.evidence[:6]]
+    return tuple(lines[:12])
+
+
+def _step(reports: Sequence[Report]) -> int | None:
+    steps = [r.progress.step for r in reports if r.progress.step is not None]
+    return min(steps, default=None)
+
+
+def _hosts(reports: Sequence[Report]) -> str:
+    numbers = ", ".join(str(r.host) for r in reports)
+    return f"host {numbers}" if len(reports) == 1 else f"hosts {numbers}"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,73 @@
+"""What a job's `env` and `mounts` mean: to the agent on a host, and to a person who reads the plan. Pure.
+
+What may be written is in `domain/spec/env.py`; `agent/setup/` carries it out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpujob.domain.spec import Env, JobSpec, Mount, time_text
+
+
+def environment_document(env: Env | None) -> dict[str, Any] | None:
+    """The part of a host's plan. None: programs run on the host as it is."""
+    if env is None:
+        return None
+    if env.kind == "docker":
+        return {"kind": env.kind, "image": env.source, "args": list(env.args)}
+    return {"kind": env.kind, "file": env.source, "python": env.python}
+
+
+def mount_document(mount: Mount) -> dict[str, Any]:
+    """The part of a host's plan. Sizes in MiB, times in seconds."""
+    cache = mount.cache and {"mib": mount.cache.size, "ttl": mount.cache.ttl}
+    return {
+        "bucket": mount.bucket,
+        "to": mount.to,
+        "read_only": mount.read_only,
+        "only_dir": mount.only_dir,
+        "cache": cache,
+    }
+
+
+def environment_words(spec: JobSpec) -> str:
+    """For people; empty: the host as it is."""
+    env = spec.env
+    if env is None:
+        return ""
+    words = f"{env.kind} {env.source}"
+    return f"{words}, Python {env.python}" if env.python else words
+
+
+def mount_words(spec: JobSpec) -> list[str]:
+    """For people, one for each mount."""
+    return [_mount_words(mount) for mount in spec.mounts]
+
+
+def _mount_words(mount: Mount) -> str:
+    folder = f"/{mount.only_dir}" if mount.only_dir else ""
+    access = "read only" if mount.read_only else "may be written to"
+    text = f"{mount.bucket}{folder} at {mount.to}, {access}"
+    if mount.cache is None:
+        return text
+    gib = f"{mount.cache.size / 1024:g} GiB"
+    return f"{text}, {gib} kept on disk for {time_text(mount.cache.ttl)}"
+
+
+def warnings(spec: JobSpec) -> list[str]:
+    """What is allowed, and may surprise later."""
+    found: list[str] = []
+    if spec.env and spec.env.docker and "@sha256:" not in spec.env.docker:
+        found.append(
+            f"{spec.env.docker} is a tag, not a digest: a later attempt may get another image; "
+            "write NAME@sha256:... to keep it"
+        )
+    if spec.env and spec.env.docker and spec.run.workload:
+        found.append("the image needs python3 and the packages of the bundled program")
+    found += [
+        f"{mount.bucket} may be written to by every host at {mount.to}"
+        for mount in spec.mounts
+        if not mount.read_only
+    ]
+    return found

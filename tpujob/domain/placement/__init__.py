@@ -1,0 +1,25 @@
+"""Where a job may get its slice, in which order, and when an offer that was refused may be asked for again. Pure.
+
+Facts of the hardware are in `hardware/`; the decision to ask is in `decide/queued.py`.
+"""
+
+from tpujob.domain.placement.offers import Option, options
+from tpujob.domain.placement.site import (
+    EVERYWHERE,
+    Site,
+    check_location,
+    home_region,
+    settled,
+    traffic,
+)
+
+__all__ = [
+    "EVERYWHERE",
+    "Option",
+    "Site",
+    "check_location",
+    "home_region",
+    "options",
+    "settled",
+    "traffic",
+]

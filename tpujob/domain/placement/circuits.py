@@ -1,0 +1,179 @@
+"""When an offer may be asked for again: circuits that open on a stockout or a refused quota, for all jobs alike.
+
+Pure. An open circuit lets nobody ask before `until`; then it is half open: one job asks, and the others wait for what
+comes of it. A slice that gets ready closes the circuits of its offer. The circuits are kept in the memory of a
+backend (`engine/circuits.py`) and can be told again from the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from tpujob.domain.failures import retry
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Cause, Job, Slice, State
+from tpujob.domain.observations import Circuit
+from tpujob.domain.placement.offers import Option, options
+from tpujob.domain.spec import stored
+
+#: refusals that time can mend; after any other the offer is closed to the job
+FOR_NOW = frozenset({Cause.STOCKOUT, Cause.QUOTA})
+#: seconds that a half-open circuit waits for the one that asks; then the next may
+PROBE = 120.0
+
+Circuits = Mapping[str, Circuit]
+
+
+class Offer(Protocol):
+    """As much of an option, or of a slice that was asked for, as names a circuit."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def zone(self) -> str: ...
+    @property
+    def pricing(self) -> str: ...
+
+
+def key(offer: Offer, cause: Cause, detail: str = "") -> str:
+    """The circuit that a refusal opens. A stockout is of one type in one zone; a quota is of a generation, in the
+    zone, or in the region where the cloud's words say so."""
+    if cause is Cause.STOCKOUT:
+        return f"{offer.zone}/{offer.type}/{offer.pricing}"
+    place = _region(offer) if f"in region {_region(offer)}" in detail else offer.zone
+    return f"{place}/{accelerators.find(offer.type).generation}/{offer.pricing}"
+
+
+def refused(circuits: Circuits, slice: Slice, detail: str, now: float) -> dict[str, Circuit]:
+    """The circuits after the request for `slice` came to nothing (`slice.refused` says why). Of several that were
+    asked for before the first of them was refused, that one counts, and the wait begins anew with each; it never gets
+    shorter, as somebody may be asking meanwhile."""
+    cause = slice.refused
+    if cause is None or cause not in FOR_NOW:
+        return dict(circuits)
+    name = key(slice, cause, detail)
+    old = circuits.get(name)
+    again = old is not None and slice.requested_at <= old.opened_at
+    refusals = old.refusals + (not again) if old else 1
+    delay = retry.backoff(retry.POLICIES[cause], refusals - 1, seed=f"{name}:{refusals}")
+    since, opened_at = (old.since if old else now), (old.opened_at if old and again else now)
+    until = max(now + delay, old.until) if old and again else now + delay
+    return {**circuits, name: Circuit(cause, refusals, since, until, opened_at)}
+
+
+def asked(circuits: Circuits, offer: Offer, now: float) -> dict[str, Circuit]:
+    """The circuits after somebody has asked for an offer: one that was half open waits for the answer."""
+    names = _names(offer)
+    return {
+        name: replace(c, until=now + PROBE) if name in names and c.until <= now else c
+        for name, c in circuits.items()
+    }
+
+
+def granted(circuits: Circuits, offer: Offer) -> dict[str, Circuit]:
+    """The circuits after an offer became a slice."""
+    names = _names(offer)
+    return {name: c for name, c in circuits.items() if name not in names}
+
+
+def pick(options: Sequence[Option], circuits: Circuits, now: float) -> Option | None:
+    """The most preferred option that may be asked for now; None: all are waited for."""
+    return next((o for o in options if opens_at(o, circuits) <= now), None)
+
+
+def first_to_open(options: Sequence[Option], circuits: Circuits) -> tuple[Option, float]:
+    """The option that may be asked for soonest, of equals the most preferred, and when."""
+    best = min(options, key=lambda o: opens_at(o, circuits))
+    return best, opens_at(best, circuits)
+
+
+def opens_at(offer: Offer, circuits: Circuits) -> float:
+    """From when on it may be asked for; 0: nothing is against it."""
+    return max((circuits[n].until for n in _names(offer) if n in circuits), default=0.0)
+
+
+def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
+    """The circuits as the records tell them: for a backend that has just been started."""
+    circuits: dict[str, Circuit] = {}
+    ends = [(s.gone_at or s.requested_at, s) for job in jobs for s in refusals(job)]
+    for at, slice in sorted(ends, key=lambda end: end[0]):
+        circuits = refused(circuits, slice, slice.delete_reason, at)
+    return circuits
+
+
+def refusals(job: Job) -> list[Slice]:
+    """The requests that came to nothing for now since the job last had a slice, the oldest first."""
+    return [s for s in _fruitless(job) if s.refused in FOR_NOW]
+
+
+def offers(job: Job) -> tuple[Option, ...]:
+    """What the job may ask for, in its order of preference, without what the cloud has refused it for good: a zone
+    that is not open to the project, a type that the zone does not have. A person's `resume` opens all again."""
+    never = {
+        (s.zone, s.type)
+        for s in job.slices
+        if s.refused and s.refused not in FOR_NOW and s.requested_at >= job.fresh_at
+    }
+    return tuple(o for o in options(stored(job.spec)) if (o.zone, o.type) not in never)
+
+
+def waiting_since(job: Job) -> float:
+    """When the job began to wait for the slice that it does not have yet."""
+    tried = _fruitless(job)
+    return tried[0].requested_at if tried else job.state_since
+
+
+def waiting(job: Job, circuits: Circuits, now: float) -> str:
+    """What a job without a slice waits for, in one line: how often it was refused, where, since when, when it is
+    asked for again and where else first. Empty: it was not refused."""
+    tried = refusals(job)
+    if not tried:
+        return ""
+    last = tried[-1]
+    same = [s for s in tried if (s.zone, s.type, s.refused) == (last.zone, last.type, last.refused)]
+    what = "stockout" if last.refused is Cause.STOCKOUT else "refused quota"
+    since = datetime.fromtimestamp(same[0].requested_at, UTC).strftime("%H:%M")
+    said = f"{ordinal(len(same))} {what} in {last.zone} since {since} UTC"
+    if job.state is State.PROVISIONING and job.slice:
+        return f"{said}; asking in {job.slice.zone} now"
+    at = max(job.wake, opens_at(last, circuits))
+    said += f", next try there {_in(at - now)}"
+    other, opens = first_to_open(offers(job), circuits)
+    if (other.zone, other.type) != (last.zone, last.type):
+        said += f", {other.zone} next {_in(max(opens, job.wake) - now)}"
+    return said
+
+
+def ordinal(n: int) -> str:
+    """`1st`, `2nd`, `13th`."""
+    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"
+
+
+def _in(seconds: float) -> str:
+    if seconds < 1:
+        return "now"
+    return f"in {seconds:.0f} s" if seconds < 100 else f"in {seconds / 60:.0f} min"
+
+
+def _fruitless(job: Job) -> list[Slice]:
+    """The requests since the job last had a slice, or was last set going by a person; the oldest first."""
+    found: list[Slice] = []
+    for slice in reversed(job.slices):
+        if slice.ready_at is not None or slice.requested_at < job.fresh_at:
+            break
+        found.insert(0, slice)
+    return found
+
+
+def _names(offer: Offer) -> tuple[str, str, str]:
+    """Every circuit that can be against an offer."""
+    quota = (key(offer, Cause.QUOTA), key(offer, Cause.QUOTA, f"in region {_region(offer)}"))
+    return (key(offer, Cause.STOCKOUT), *quota)
+
+
+def _region(offer: Offer) -> str:
+    return accelerators.region_of(offer.zone)

@@ -1,0 +1,153 @@
+"""What a context says about where its jobs run and keep their files, laid over what a job's own file says.
+
+Pure. The order of a job's options is `offers.py`'s affair; here is which zones it gets when it names none, which
+bucket is its own, and what it would cost to read that bucket from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tpujob.domain.hardware import accelerators, prices
+from tpujob.domain.hardware.accelerators import region_of
+from tpujob.errors import BadSpec
+
+if TYPE_CHECKING:
+    from tpujob.domain.spec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One context's zones and buckets."""
+
+    name: str
+    zones: tuple[str, ...]  #: in order of preference; empty: every zone that has the type
+    buckets: Mapping[
+        str, str
+    ]  #: where jobs keep their files, by region: `gs://bucket` or a folder in one
+    made_on_demand: bool  #: a bucket that is not there is made at its first use
+
+    def region_of_bucket(self, bucket: str) -> str | None:
+        """Where a bucket of this site lies, as the site says; None: it is none of them."""
+        return next((region for region, known in self.buckets.items() if known == bucket), None)
+
+
+#: A cloud that has everything everywhere, and makes buckets as they are used: the emulator's.
+EVERYWHERE = Site(
+    name="local",
+    zones=(),
+    buckets=MappingProxyType(
+        {
+            region: f"gs://tpujob-{region}"
+            for region in dict.fromkeys(
+                region_of(z) for g in accelerators.GENERATIONS for z in accelerators.zones(g)
+            )
+        }
+    ),
+    made_on_demand=True,
+)
+
+
+def settled(spec: JobSpec, site: Site) -> JobSpec:
+    """The spec with zones of this site where it names none. Raises BadSpec when the site has none for it, or when
+    there is no bucket in their region and traffic between regions is not allowed, with its price."""
+    if spec.tpu.zones:
+        zones = spec.tpu.zones
+    elif site.zones:
+        zones = _zones_of(spec, site)
+    else:
+        return spec
+    _check_bucket(zones, spec.tpu.cross_region, site)
+    tpu = spec.tpu.model_copy(update={"zones": tuple(zones)})
+    return spec.model_copy(update={"tpu": tpu})
+
+
+def home_region(zone: str, site: Site) -> str:
+    """The region whose bucket is used from this zone: its own, else the one from where reading costs least.
+    Raises BadSpec when the site has no bucket at all."""
+    region = region_of(zone)
+    if region in site.buckets:
+        return region
+    if not site.buckets:
+        raise BadSpec(
+            f"the context {site.name} has no bucket, and a job keeps its checkpoints in one",
+            hint=f"tpujob bucket create --region {region}",
+        )
+    return min(site.buckets, key=lambda other: prices.usd_per_gib(other, region))
+
+
+def check_location(bucket: str, location: str, zones: Sequence[str], *, allowed: bool) -> None:
+    """Raises BadSpec when the bucket really lies elsewhere than one of the zones, unless that is allowed."""
+    for zone in zones:
+        if location != region_of(zone) and not allowed:
+            raise BadSpec(
+                f"the bucket {bucket} lies in {location}, but {zone} in {region_of(zone)}: "
+                f"{_price(location, zone)}",
+                hint=f"name zones of {location}, or a bucket in {region_of(zone)} in the context; "
+                "to pay for the traffic: --allow-cross-region",
+            )
+
+
+def traffic(zones: Sequence[str], location: str) -> list[str]:
+    """What is to be said of the zones that lie elsewhere than the job's bucket; nothing where all is in one region."""
+    away = [zone for zone in zones if region_of(zone) != location]
+    return [
+        f"the bucket lies in {location}; from {zone}, {_price(location, zone)}" for zone in away
+    ]
+
+
+def _zones_of(spec: JobSpec, site: Site) -> list[str]:
+    """The zones of the site that have one of the types: all of them if regions may be mixed, else those of the first
+    region that has every type and a bucket; without a bucket anywhere, of the first that has every type."""
+    types = spec.tpu.types
+    having = [z for z in site.zones if any(z in accelerators.zones(t) for t in types)]
+    if not having:
+        offers = "; ".join(f"{t} is offered in {_some(accelerators.zones(t))}" for t in types)
+        raise BadSpec(
+            f"tpu.type: no zone of the context {site.name} ({', '.join(site.zones)}) has "
+            f"{' or '.join(types)}. {offers}",
+            hint="add such a zone to the context, or name it in tpu.zones",
+        )
+    if spec.tpu.cross_region:
+        return having
+    regions = dict.fromkeys(region_of(zone) for zone in having)
+    whole = [region for region in regions if _has_all(types, region, having)]
+    if not whole:
+        raise BadSpec(
+            f"tpu.type: no region of the context {site.name} has all of {', '.join(types)} in its zones "
+            f"({', '.join(site.zones)})",
+            hint="make a job of each type, or pay for traffic between regions: --allow-cross-region",
+        )
+    chosen = next((region for region in whole if region in site.buckets), whole[0])
+    return [zone for zone in having if region_of(zone) == chosen]
+
+
+def _has_all(types: Sequence[str], region: str, zones: Sequence[str]) -> bool:
+    here = [zone for zone in zones if region_of(zone) == region]
+    return all(any(zone in accelerators.zones(t) for zone in here) for t in types)
+
+
+def _check_bucket(zones: Sequence[str], allowed: bool, site: Site) -> None:
+    for zone in zones:
+        home = home_region(zone, site)
+        if home != region_of(zone) and not allowed:
+            raise BadSpec(
+                f"tpu.zones: {zone} lies in {region_of(zone)}, where the context {site.name} has no bucket. "
+                f"From the nearest one, {site.buckets[home]} in {home}, {_price(home, zone)}",
+                hint=f"tpujob bucket create --region {region_of(zone)}; "
+                "or pay for the traffic: tpujob create --allow-cross-region",
+            )
+
+
+def _some(zones: Sequence[str]) -> str:
+    """The usual ones of many."""
+    more = len(zones) - 6
+    return ", ".join(zones[:6]) + (f" and {more} more" if more > 0 else "")
+
+
+def _price(location: str, zone: str) -> str:
+    usd = prices.usd_per_gib(location, region_of(zone))
+    return f"each GiB that is read there costs ${usd:.2f} (${usd * 1024:,.0f} per TiB)"

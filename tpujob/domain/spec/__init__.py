@@ -1,0 +1,24 @@
+"""What the user asked for: the fields of a job file, how it is read, and what is said of a wrong one.
+
+What follows from a spec is decided elsewhere. Imports pydantic, so only who reads job files imports it.
+"""
+
+from tpujob.domain.spec.env import FROM_FILE, Env, Mount
+from tpujob.domain.spec.errors import Allowed, bad_spec, problems
+from tpujob.domain.spec.fields import time_text
+from tpujob.domain.spec.jobspec import JobSpec, Recovery, dump, parse, stored
+
+__all__ = [
+    "FROM_FILE",
+    "Allowed",
+    "Env",
+    "JobSpec",
+    "Mount",
+    "Recovery",
+    "bad_spec",
+    "dump",
+    "parse",
+    "problems",
+    "stored",
+    "time_text",
+]

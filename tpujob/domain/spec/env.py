@@ -1,0 +1,239 @@
+"""The parts of a job file about what a host is given before the program: `env` and `mounts`.
+
+What the agent is told of them, and what a person is, is in `domain/host/environment.py`; here is what may be written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Self, cast
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
+
+from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec.yaml import describe
+
+#: The kinds of environment, each by what is written behind it.
+KINDS = ("uv", "pip", "conda", "docker")
+#: Those that read a file of the bundle.
+FROM_FILE = ("uv", "pip", "conda")
+
+_PYTHON = r"3\.[0-9]{1,2}(\.[0-9]{1,2})?"
+_IMAGE = r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}"
+_BUCKET = r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
+_PLACE = r"(~|)(/[A-Za-z0-9._-]+)+/?"
+_FOLDER = r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/?"
+_SIZE = r"([1-9][0-9]{0,6})(MiB|GiB|TiB)"
+_MIB = {"MiB": 1, "GiB": 1024, "TiB": 1024**2}
+_VARIABLE = r"[A-Z_][A-Z0-9_]*"
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def _optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """None passes, as the JSON form leaves nothing out."""
+    return lambda value: None if value is None else check(value)
+
+
+def _inside(value: Any) -> str:
+    """The path of a file in the bundle."""
+    given = cast("str", kinds.text(1024)(value))
+    if given.startswith(("/", "~")) or ".." in given.split("/"):
+        raise ValueError(f"must be a path inside code, such as requirements.txt, not {given!r}")
+    return given
+
+
+def _place(value: Any) -> str:
+    allowed = "a folder such as ~/data or /mnt/data"
+    given = kinds.matching(_PLACE, allowed)(value).rstrip("/")
+    parts = given.split("/")
+    if ".." in parts or "." in parts or parts[:2] == ["~", ".tpujob"]:
+        raise ValueError(f"must be {allowed}, outside ~/.tpujob, not {given!r}")
+    return given
+
+
+def _folder(value: Any) -> str:
+    given = kinds.matching(_FOLDER, "a folder of the bucket, such as datasets/c4")(value)
+    if ".." in given.split("/"):
+        raise ValueError(f"must be a folder of the bucket, not {given!r}")
+    return given.rstrip("/")
+
+
+def _size(value: Any) -> int:
+    match = re.fullmatch(_SIZE, value) if isinstance(value, str) else None
+    if not match:
+        raise ValueError(f"must be a size with its unit, such as 50GiB, not {describe(value)}")
+    return int(match[1]) * _MIB[match[2]]
+
+
+def _size_text(mib: int) -> str:
+    unit = next(unit for unit in ("TiB", "GiB", "MiB") if mib % _MIB[unit] == 0)
+    return f"{mib // _MIB[unit]}{unit}"
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"must be a list of texts, not {describe(value)}")
+    items = cast("list[Any]", value)
+    if len(items) > kinds.MAX_ITEMS:
+        raise ValueError(f"must list at most {kinds.MAX_ITEMS}, not {len(items)}")
+    return tuple(kinds.text(1024)(item) for item in items)
+
+
+def _many(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"must be a list of mounts, each with bucket and to, not {describe(value)}"
+        )
+    items = cast("list[Any]", value)
+    if len(items) > kinds.MAX_ITEMS:
+        raise ValueError(f"must list at most {kinds.MAX_ITEMS}, not {len(items)}")
+    return tuple(items)
+
+
+def _schema(pattern: str = "") -> WithJsonSchema:
+    text = {"type": "string", "pattern": f"^{pattern}$"} if pattern else {"type": "string"}
+    return WithJsonSchema({"anyOf": [text, {"type": "null"}]})
+
+
+_File = Annotated[str | None, BeforeValidator(_optional(_inside)), _schema()]
+_Image = Annotated[
+    str | None,
+    BeforeValidator(
+        _optional(kinds.matching(_IMAGE, "an image such as ghcr.io/lab/train@sha256:..."))
+    ),
+    _schema(_IMAGE),
+]
+_Python = Annotated[
+    str | None,
+    BeforeValidator(_optional(kinds.matching(_PYTHON, 'a version such as "3.11", in quotes'))),
+    _schema(_PYTHON),
+]
+_Args = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_words),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}, "maxItems": kinds.MAX_ITEMS}),
+]
+_Size = Annotated[
+    int,
+    BeforeValidator(_size),
+    PlainSerializer(_size_text),
+    WithJsonSchema({"type": "string", "pattern": f"^{_SIZE}$"}),
+]
+_Bucket = Annotated[
+    str,
+    BeforeValidator(kinds.matching(_BUCKET, "a bucket such as gs://lab-data, without a path")),
+    WithJsonSchema({"type": "string", "pattern": f"^{_BUCKET}$"}),
+]
+_To = Annotated[
+    str,
+    BeforeValidator(_place),
+    WithJsonSchema({"type": "string", "pattern": f"^{_PLACE}$"}),
+]
+_OnlyDir = Annotated[str | None, BeforeValidator(_optional(_folder)), _schema(_FOLDER)]
+
+
+# Parts of a job file -------------------------------------------------------------------------------------------------
+
+
+class Env(kinds.Part):
+    """The environment that set-up and the program run in; built once on each host, and kept."""
+
+    uv: _File = Field(None, description="A requirements file in code, installed with uv.")
+    pip: _File = Field(
+        None,
+        description="A requirements file in code, installed with pip; with hashes in it, every "
+        "package is held to its own.",
+    )
+    conda: _File = Field(None, description="An environment.yml in code, for micromamba or conda.")
+    docker: _Image = Field(
+        None,
+        description="An image that set-up and the program run in; with @sha256:..., so that "
+        "every attempt gets the same.",
+    )
+    python: _Python = Field(
+        None, description='With uv or pip: the version of Python, such as "3.11".'
+    )
+    args: _Args = Field((), description="With docker: more options of `docker run`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_variables(cls, value: Any) -> Any:
+        """Variables of the program are easily taken to belong here."""
+        if isinstance(value, Mapping):
+            given = cast("Mapping[Any, Any]", value)
+            named = [key for key in given if isinstance(key, str) and re.fullmatch(_VARIABLE, key)]
+            if named:
+                raise ValueError(
+                    f"variables of the program, such as {named[0][:60]}, go into run.env; "
+                    f"env takes one of {', '.join(KINDS)}"
+                )
+            return given
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            found = f"{' and '.join(given)} are" if given else "none is"
+            raise ValueError(f"needs exactly one of {', '.join(KINDS)}, but {found} given")
+        if self.python is not None and self.kind not in ("uv", "pip"):
+            where = "its file" if self.kind == "conda" else "its image"
+            raise ValueError(f"python goes with uv or pip; {self.kind} has it in {where}")
+        if self.args and self.kind != "docker":
+            raise ValueError("args go with docker")
+        return self
+
+    @property
+    def kind(self) -> str:
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    @property
+    def source(self) -> str:
+        """The file, or the image."""
+        return getattr(self, self.kind)
+
+
+class MountCache(kinds.Part):
+    """What a host keeps of a bucket that it reads."""
+
+    size: _Size = Field(description="How much of the disk, such as 50GiB.")
+    ttl: kinds.Ttl = Field(
+        3600,
+        description="How long what is known of an object holds, such as 1h.",
+        json_schema_extra={"default": kinds.time_text(3600)},
+    )
+
+
+class Mount(kinds.Part):
+    """A bucket that every host sees as a folder, through gcsfuse."""
+
+    bucket: _Bucket = Field(description="Such as gs://lab-data.")
+    to: _To = Field(description="Where it appears on every host, such as ~/data or /mnt/data.")
+    read_only: bool = Field(True, description="false: the program may write to the bucket.")
+    only_dir: _OnlyDir = Field(None, description="Only this folder of the bucket.")
+    cache: MountCache | None = Field(
+        None, description="Keep what is read on the host's disk. Left out: nothing is kept."
+    )
+
+
+def _apart(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
+    """No two mounts are at, or below, the same place."""
+    for i, one in enumerate(mounts):
+        for other in mounts[:i]:
+            below, above = f"{one.to}/", f"{other.to}/"
+            if below.startswith(above) or above.startswith(below):
+                raise ValueError(f"{one.to} and {other.to} are in each other's way")
+    return mounts
+
+
+Mounts = Annotated[tuple[Mount, ...], BeforeValidator(_many), AfterValidator(_apart)]

@@ -1,0 +1,329 @@
+"""The kinds of value in a job file: each check says in its own words what is allowed, and what an editor is told.
+
+Which fields there are is in `jobspec.py`. A check raises ValueError with half a sentence that follows the key's name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    WithJsonSchema,
+)
+
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.spec.yaml import describe, shown
+from tpujob.errors import BadSpec
+
+Scalar = str | int | float | bool
+
+_NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
+_RUNTIME_VERSION = r"[a-z0-9]([-a-z0-9.]{0,78}[a-z0-9])?"
+_ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+_ARG_NAME = r"[a-z][a-z0-9_]{0,63}"
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+_DURATION = r"(?=[0-9])([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?"
+
+MAX_TEXT = 16 * 1024  #: characters of a command or of setup
+MAX_ITEMS = 50  #: of a list
+MAX_ENTRIES = 100  #: of a mapping
+
+
+class Part(BaseModel):
+    """A mapping of a job file with a closed set of keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def text(limit: int, *, optional: bool = False) -> Callable[[Any], Any]:
+    """Text that is not blank. `optional`: None passes, as the JSON form leaves nothing out."""
+
+    def check(value: Any) -> Any:
+        if value is None and optional:
+            return None
+        if not _text(value, limit).strip():
+            raise ValueError("must not be empty")
+        return value
+
+    return check
+
+
+def _text(value: Any, limit: int) -> str:
+    if not isinstance(value, str):
+        hint = "; put it in quotes" if isinstance(value, (int, float)) else ""
+        raise ValueError(f"must be text, not {describe(value)}{hint}")
+    if len(value) > limit:
+        raise ValueError(f"must have at most {limit:,} characters, not {len(value):,}")
+    if _NOT_TEXT.search(value):
+        raise ValueError("must not hold a NUL or half a character")
+    return value
+
+
+def matching(pattern: str, allowed: str) -> Callable[[Any], str]:
+    """Text of that pattern, described by `allowed`."""
+
+    def check(value: Any) -> str:
+        if not re.fullmatch(pattern, _text(value, 10_000)):
+            raise ValueError(f"must be {allowed}, not {value[:60]!r}")
+        return value
+
+    return check
+
+
+def one_of(names: Iterable[str], what: str) -> Callable[[Any], str]:
+    """One of a closed list; anything else is answered with the nearest of them."""
+    known = tuple(names)
+
+    def check(value: Any) -> str:
+        given = _text(value, 10_000)
+        if given in known:
+            return given
+        near = difflib.get_close_matches(given[:60], known, n=3)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        listed = f"; allowed: {', '.join(known)}" if len(known) < 10 else ""
+        raise ValueError(f"{shown(given)} is no {what}{listed or meant}")
+
+    return check
+
+
+def names(what: str, check: Callable[[Any], str]) -> Callable[[Any], tuple[str, ...]]:
+    """One name, or a list of names in order of preference; doubles are dropped."""
+
+    def check_all(value: Any) -> tuple[str, ...]:
+        if not isinstance(value, (str, list, tuple)):
+            raise ValueError(f"must be {what} or a list of them, not {describe(value)}")
+        items = [value] if isinstance(value, str) else cast("list[Any]", value)
+        if len(items) > MAX_ITEMS:
+            raise ValueError(f"must list at most {MAX_ITEMS}, not {len(items)}")
+        return tuple(dict.fromkeys(check(item) for item in items))
+
+    return check_all
+
+
+def mapping(what: str) -> Callable[[Any], Any]:
+    """A mapping of a sensible size; its keys and values are checked one by one after this."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"must be a mapping of {what}, not {describe(value)}")
+        entries = cast("Mapping[Any, Any]", value)
+        if len(entries) > MAX_ENTRIES:
+            raise ValueError(f"must have at most {MAX_ENTRIES} entries, not {len(entries):,}")
+        return entries
+
+    return check
+
+
+def count(limit: int, least: int = 0) -> Callable[[Any], int]:
+    """A whole number from `least`."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"must be a whole number, not {describe(value)}")
+        if not least <= value <= limit:
+            raise ValueError(f"must be from {least} to {limit:,}, not {describe(value)}")
+        return value
+
+    return check
+
+
+def time_span(limit: str) -> Callable[[Any], int]:
+    """A time with its unit, as seconds."""
+
+    def check(value: Any) -> int:
+        if not isinstance(value, str) or not re.fullmatch(_DURATION, value):
+            raise ValueError(
+                f"must be a time with its unit, such as 90s, 15m or 1h30m, not {describe(value)}"
+            )
+        if seconds(value) > seconds(limit):
+            raise ValueError(f"must be at most {limit}, not {value}")
+        return seconds(value)
+
+    return check
+
+
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+def seconds(text: str) -> int:
+    """The seconds in a text such as `1h30m`."""
+    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"([0-9]+)([dhms])", text))
+
+
+def time_text(seconds: int) -> str:
+    """The text that `seconds` reads back: `1h30m` for 5400."""
+    parts: list[str] = []
+    for unit, size in _UNITS.items():
+        amount, seconds = divmod(seconds, size)
+        if amount:
+            parts.append(f"{amount}{unit}")
+    return "".join(parts) or "0s"
+
+
+def _accelerator(value: Any) -> str:
+    try:
+        return accelerators.find(_text(value, 10_000)).type
+    except BadSpec as error:
+        raise ValueError(error.message) from None
+
+
+def _types(value: Any) -> tuple[str, ...]:
+    types = names("an accelerator type", _accelerator)(value)
+    if not types:
+        raise ValueError("must name at least one accelerator type, such as v4-16")
+    return types
+
+
+def _env_name(value: Any) -> str:
+    matching(_ENV_NAME, "letters, digits and _, the first no digit")(value)
+    if value.upper().startswith("TPUJOB_"):
+        raise ValueError("must not begin with TPUJOB_, as tpujob sets those itself")
+    return value
+
+
+def _arg(value: Any) -> Scalar:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"must be a finite number, not {value}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ValueError("must fit in 64 bits")
+    if isinstance(value, (bool, int, float)):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"must be text, a number, true or false, not {describe(value)}")
+    return _text(value, 4096)
+
+
+def _regex(value: Any) -> str | None:
+    if value is None:
+        return None
+    given = text(1024)(value)
+    try:
+        found = re.compile(given)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    if found.search(""):
+        raise ValueError("must not match an empty line, as it would match every line")
+    return given
+
+
+# Types: a check, and what the schema tells an editor -----------------------------------------------------------------
+
+#: Every zone that has TPUs of any type.
+ZONES = tuple(
+    dict.fromkeys(z for name in accelerators.GENERATIONS for z in accelerators.zones(name))
+)
+_TYPES = [
+    *accelerators.ALL,
+    *(t.replace("v5litepod-", "v5e-") for t in accelerators.ALL if t.startswith("v5litepod-")),
+]
+
+
+def _one_or_many(known: Iterable[str], at_least: int) -> WithJsonSchema:
+    one = {"type": "string", "enum": list(known)}
+    many = {"type": "array", "items": one, "minItems": at_least, "maxItems": MAX_ITEMS}
+    return WithJsonSchema({"anyOf": [one, many]})
+
+
+def _entries(key: str, value: str | list[str]) -> WithJsonSchema:
+    return WithJsonSchema(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{key}$"},
+            "additionalProperties": {"type": value},
+            "maxProperties": MAX_ENTRIES,
+        }
+    )
+
+
+def _pattern(pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
+
+
+def _whole(limit: int, least: int = 0) -> WithJsonSchema:
+    return WithJsonSchema({"type": "integer", "minimum": least, "maximum": limit})
+
+
+_TIME = _pattern(_DURATION)
+
+Name = Annotated[
+    str,
+    BeforeValidator(
+        matching(_NAME, "1 to 40 of a-z, 0-9 and -, beginning with a letter and not ending in -")
+    ),
+    _pattern(_NAME),
+]
+Types = Annotated[tuple[str, ...], BeforeValidator(_types), _one_or_many(_TYPES, 1)]
+Zones = Annotated[
+    tuple[str, ...],
+    BeforeValidator(names("a zone", one_of(ZONES, "zone with TPUs"))),
+    _one_or_many(ZONES, 0),
+]
+Pricing = Annotated[
+    Literal["spot", "on-demand", "reserved"],
+    BeforeValidator(one_of(("spot", "on-demand", "reserved"), "pricing")),
+]
+RuntimeVersion = Annotated[
+    str | None,
+    BeforeValidator(
+        lambda value: (
+            None
+            if value is None
+            else matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and .")(value)
+        )
+    ),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "pattern": f"^{_RUNTIME_VERSION}$"}, {"type": "null"}]}
+    ),
+]
+Slices = Annotated[int, BeforeValidator(count(64, 1)), _whole(64, 1)]
+Args = Annotated[
+    dict[
+        Annotated[
+            str, BeforeValidator(matching(_ARG_NAME, "a-z, 0-9 and _, beginning with a letter"))
+        ],
+        Annotated[Any, AfterValidator(_arg)],
+    ],
+    BeforeValidator(mapping("argument names to values")),
+    _entries(_ARG_NAME, ["string", "number", "boolean"]),
+]
+Env = Annotated[
+    dict[
+        Annotated[str, BeforeValidator(_env_name)],
+        Annotated[str, BeforeValidator(lambda value: _text(value, 8192))],
+    ],
+    BeforeValidator(mapping("variable names to values")),
+    _entries(f"(?![Tt][Pp][Uu][Jj][Oo][Bb]_){_ENV_NAME}", "string"),
+]
+
+
+Command = Annotated[str | None, BeforeValidator(text(MAX_TEXT, optional=True))]
+Folder = Annotated[str | None, BeforeValidator(text(1024, optional=True))]
+Preemptions = Annotated[int, BeforeValidator(count(10_000)), _whole(10_000)]
+Failures = Annotated[int, BeforeValidator(count(1_000)), _whole(1_000)]
+#: Text in a file and in JSON, seconds in the program.
+Hold = Annotated[int, BeforeValidator(time_span("7d")), PlainSerializer(time_text), _TIME]
+Grace = Annotated[int, BeforeValidator(time_span("10m")), PlainSerializer(time_text), _TIME]
+Stall = Annotated[int, BeforeValidator(time_span("7d")), PlainSerializer(time_text), _TIME]
+Ttl = Annotated[int, BeforeValidator(time_span("90d")), PlainSerializer(time_text), _TIME]
+Wait = Annotated[
+    int | None,
+    BeforeValidator(lambda value: None if value is None else time_span("90d")(value)),
+    PlainSerializer(lambda value: None if value is None else time_text(value)),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^{_DURATION}$"}, {"type": "null"}]}),
+]
+OnBadHost = Annotated[
+    Literal["swap", "release"], BeforeValidator(one_of(("swap", "release"), "way to treat it"))
+]
+Pattern = Annotated[str | None, BeforeValidator(_regex)]

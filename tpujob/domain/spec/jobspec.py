@@ -1,0 +1,269 @@
+"""What the user asked for: the fields of a job file, with their defaults. Never changes after a job's creation.
+
+What a value may be is in `fields.py`, the sentences for what is wrong in `errors.py`, how YAML is read in
+`yaml.py`, and where a job may run in `domain/placement/offers.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec import yaml
+from tpujob.domain.spec.env import FROM_FILE, Env, Mount, MountCache, Mounts
+from tpujob.domain.spec.errors import EACH, Allowed, Problem, bad_spec, problems
+
+#: The programs in `workloads/` that `run.workload` may name.
+WORKLOADS = ("mlp",)
+
+MAX_RECORD = 128 * 1024  #: characters of a whole spec in its JSON form, as a store keeps it
+
+
+def _workload(value: Any) -> str | None:
+    return None if value is None else kinds.one_of(WORKLOADS, "bundled workload")(value)
+
+
+_Workload = Annotated[
+    str | None,
+    BeforeValidator(_workload),
+    WithJsonSchema({"anyOf": [{"type": "string", "enum": list(WORKLOADS)}, {"type": "null"}]}),
+]
+
+
+class Tpu(kinds.Part):
+    """The hardware that the job needs."""
+
+    types: kinds.Types = Field(
+        alias="type",
+        description="An accelerator type such as v4-16, or a list of them in order of preference.",
+    )
+    zones: kinds.Zones = Field(
+        (),
+        description="Zones of one region, best first. Left out: those of the context that have the type.",
+    )
+    pricing: kinds.Pricing = Field(
+        "spot", description="spot is cheap and can be taken away; reserved needs a reservation."
+    )
+    cross_region: bool = Field(
+        False,
+        description="Whether zones may lie outside of the bucket's region; traffic is billed.",
+    )
+    runtime_version: kinds.RuntimeVersion = Field(
+        None, description="The TPU VM's software. Left out: the usual one of the generation."
+    )
+    slices: kinds.Slices = Field(
+        1,
+        description="How many slices of that type run the program together, up to 64: Multislice. "
+        "They come and go as one.",
+    )
+
+    @model_validator(mode="after")
+    def _one_generation_per_runtime(self) -> Self:
+        generations = {accelerators.find(type).generation for type in self.types}
+        if self.runtime_version is not None and len(generations) > 1:
+            raise ValueError(
+                "runtime_version cannot fit types of several generations "
+                f"({', '.join(sorted(generations))}); leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _slices_that_can_be_joined(self) -> Self:
+        generations = sorted({accelerators.find(type).generation for type in self.types})
+        old = [name for name in generations if not accelerators.GENERATIONS[name].multislice]
+        if self.slices > 1 and old:
+            raise ValueError(
+                f"slices must be 1 with {' and '.join(old)}: Multislice needs v4 or later"
+            )
+        return self
+
+
+class Run(kinds.Part):
+    """The program that every host runs."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["workload"]}, {"required": ["command"]}]}
+    )
+
+    workload: _Workload = Field(None, description="A bundled training program.")
+    args: kinds.Args = Field({}, description="Arguments of the bundled program, by name.")
+    command: kinds.Command = Field(
+        None, description="Any program instead, as a shell command; it starts on every host."
+    )
+    env: kinds.Env = Field({}, description="Environment variables of the program.")
+
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        if (self.workload is None) == (self.command is None):
+            both = "both are" if self.workload is not None else "neither is"
+            raise ValueError(f"needs exactly one of workload and command, but {both} given")
+        if self.args and self.workload is None:
+            raise ValueError("args go with workload; write a command's arguments into the command")
+        return self
+
+
+class Recovery(kinds.Part):
+    """How often an interrupted job is started again."""
+
+    preemptions: kinds.Preemptions = Field(
+        100, description="How many preemptions are made up for before the job fails."
+    )
+    failures: kinds.Failures = Field(
+        3, description="How often a program that failed is started again."
+    )
+    hangs: kinds.Failures = Field(3, description="How often a program that hung is started again.")
+    nonfinite: kinds.Failures = Field(
+        3, description="How often NaN or Inf is made up for with other hardware."
+    )
+    stall: kinds.Stall = Field(
+        900,
+        description="A program without progress for this long hangs, such as 15m; 0s: never. "
+        "The first step gets twice that, at least 30m.",
+        json_schema_extra={"default": kinds.time_text(900)},
+    )
+    on_bad_host: kinds.OnBadHost = Field(
+        "swap",
+        description="swap keeps a bad slice until another one is there, so that the same hardware "
+        "is not handed out again; release gives it back at once.",
+    )
+    wait: kinds.Wait = Field(
+        None,
+        description="How long to wait for capacity, such as 12h. Left out: as long as it takes.",
+    )
+
+
+class Watch(kinds.Part):
+    """What to look for in the output of a program that tells nothing by itself."""
+
+    nonfinite: kinds.Pattern = Field(
+        None,
+        description="A regular expression of a line that tells of NaN or Inf, such as "
+        "'step (?P<step>\\d+).*loss[=: ]+nan'; the group step, if there is one, is the step.",
+    )
+    progress: kinds.Pattern = Field(
+        None,
+        description="A regular expression of a line that tells of progress, such as "
+        "'step (?P<step>\\d+)'; any other line then counts for nothing.",
+    )
+
+
+class JobSpec(kinds.Part):
+    """A training job on Cloud TPUs."""
+
+    name: kinds.Name = Field(description="What people call the job: a-z, 0-9 and -, up to 40.")
+    tpu: Tpu
+    run: Run
+    code: kinds.Folder = Field(
+        None,
+        description="A folder, relative to this file, that is shipped to every host; "
+        "the program starts in it. Left out: nothing is shipped.",
+    )
+    env: Env | None = Field(
+        None,
+        description="What set-up and the program run in: uv, pip, conda or docker. Left out: the "
+        "host as it is. Variables of the program go into run.env.",
+    )
+    mounts: Mounts = Field(
+        (), description="Buckets that appear as folders on every host, before set-up."
+    )
+    setup: kinds.Command = Field(
+        None, description="A shell command that prepares a host, run before the program."
+    )
+    recovery: Recovery = Recovery()  # pyright: ignore[reportCallIssue]
+    watch: Watch = Watch()  # pyright: ignore[reportCallIssue]
+    preflight: bool = Field(
+        True,
+        description="Check every host and device before the program starts, in a minute at most.",
+    )
+    hold: kinds.Hold = Field(
+        900,
+        description="How long cancel keeps the slice for a resume, such as 15m; up to 7d.",
+        json_schema_extra={"default": kinds.time_text(900)},
+    )
+    stop_grace: kinds.Grace = Field(
+        30,
+        description="How long a program may take to stop, from SIGTERM to SIGKILL; up to 10m.",
+        json_schema_extra={"default": kinds.time_text(30)},
+    )
+
+
+_ALLOWED: Allowed = {
+    (): tuple(JobSpec.model_fields),
+    ("tpu",): tuple(field.alias or name for name, field in Tpu.model_fields.items()),
+    ("run",): tuple(Run.model_fields),
+    ("recovery",): tuple(Recovery.model_fields),
+    ("watch",): tuple(Watch.model_fields),
+    ("env",): tuple(Env.model_fields),
+    ("mounts", EACH): tuple(Mount.model_fields),
+    ("mounts", EACH, "cache"): tuple(MountCache.model_fields),
+}
+
+
+def read(path: Path) -> JobSpec:
+    """The spec in a job file. Raises BadSpec that says everything that is wrong with it, each with its line."""
+    return load(yaml.read(path), str(path))
+
+
+def load(text: str, source: str) -> JobSpec:
+    """The spec in a job file's text; `source` names the file in errors. Raises BadSpec as `read` does."""
+    document = yaml.load(text, source)
+    return _validated(document.data, document)
+
+
+def parse(data: Mapping[str, Any]) -> JobSpec:
+    """The spec in its JSON form, as `dump` makes it or as a client sends it. Raises BadSpec."""
+    return _validated(data, None)
+
+
+def stored(data: Mapping[str, Any]) -> JobSpec:
+    """As `parse`, for the spec in a job's record: it never changes, so what was read lately is not read again."""
+    return _stored(json.dumps(data))
+
+
+@lru_cache(maxsize=1024)
+def _stored(text: str) -> JobSpec:
+    return parse(json.loads(text))
+
+
+def dump(spec: JobSpec) -> dict[str, Any]:
+    """The JSON form, with every default filled in; `parse` reads an equal spec back."""
+    return spec.model_dump(mode="json")
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a job file, for editors. `configs/jobspec.schema.json` is a copy."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **JobSpec.model_json_schema(),
+    }
+
+
+def _validated(data: Mapping[str, Any], document: yaml.Document | None) -> JobSpec:
+    try:
+        spec = JobSpec.model_validate(data)
+    except ValidationError as error:
+        raise bad_spec(problems(error, _ALLOWED), document) from None
+    if spec.env and spec.env.kind in FROM_FILE and spec.code is None:
+        text = f"{spec.env.source[:100]} is read from code, which is not given; add `code: .`"
+        raise bad_spec([Problem(("env", spec.env.kind), text)], document)
+    size = len(json.dumps(dump(spec)))
+    if size > MAX_RECORD:
+        text = (
+            f"the job takes {size:,} characters, more than {MAX_RECORD:,}; put long texts into code"
+        )
+        raise bad_spec([Problem((), text)], document)
+    return spec

@@ -1,0 +1,167 @@
+"""Faults by command: what `tpujob emulator preempt`, `stockout` and the others do to slices and zones. What is done to
+single hosts is in `host_drills.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+
+from tpujob.domain.hardware import accelerators
+from tpujob.emulator.faults import mishaps
+from tpujob.emulator.storage.faults import METHODS, STATUSES, StorageFault
+from tpujob.emulator.tpu import nodes, queue, rules
+from tpujob.emulator.tpu.names import id_of
+from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, NodeState, Pricing, Queued
+from tpujob.emulator.tpu.refusals import CallFault, Quota, Stockout, generation_of
+from tpujob.emulator.tpu.world import World
+
+JOB_LABEL = "tpujob-job"
+
+#: The gRPC statuses that a call can be made to fail with.
+CODES = tuple(code.name for code in grpc.StatusCode)
+
+
+def target(world: World, wanted: str) -> Node:
+    """The slice of that name, or of the job with that id; with no name the only ready one. Of several that were asked
+    for as one, any; each has a name of its own, too. Raises ApiError."""
+    ready = [node for node in world.nodes.values() if node.state is NodeState.READY]
+    if not wanted:
+        if len({node.queued or node.name for node in ready}) == 1:
+            return ready[0]
+        which = ", ".join(node.id for node in ready)
+        said = f"several slices are ready ({which}): name one" if ready else "no slice is ready"
+        raise ApiError("NOT_FOUND", said)
+    found = [
+        n
+        for n in world.nodes.values()
+        if _is_meant(n.id, n.spec, wanted) or id_of(n.queued) == wanted
+    ]
+    if not found:
+        raise ApiError("NOT_FOUND", f"there is no slice or job {wanted!r} in the emulator")
+    return max(found, key=lambda node: (node.state is NodeState.READY, node.number))
+
+
+def preempt(world: World, wanted: str, notice: float) -> Node:
+    node = target(world, wanted)
+    mishaps.preempt(world, node, notice)
+    return node
+
+
+def maintain(
+    world: World, wanted: str, window: float, *, restart: bool = False, notice: float = 0.0
+) -> Node:
+    """Announce maintenance on every host, for that long; with `restart` it comes after the notice and they are off for
+    the window."""
+    node = target(world, wanted)
+    if restart:
+        mishaps.restart(world, node, notice, window)
+    else:
+        mishaps.maintain(world, node, window)
+    return node
+
+
+def delete(world: World, wanted: str) -> Node | Queued:
+    """Somebody deletes the slice: the node, and the queued resource that it belongs to."""
+    try:
+        found = target(world, wanted)
+    except ApiError:
+        found = next(
+            (q for q in world.queued.values() if wanted and _is_meant(q.id, q.specs[0][1], wanted)),
+            None,
+        )
+        if found is None:
+            raise
+    queued = found.name if isinstance(found, Queued) else found.queued
+    if queued in world.queued:
+        queue.delete(world, queued, force=True, api="v2")
+    else:
+        nodes.delete(world, found.name, api="v2")
+    world.tell(f"{found.id}: deleted by somebody")
+    return found
+
+
+def suspend(world: World, wanted: str) -> Node:
+    """Somebody deletes the node alone: its queued resource becomes SUSPENDED, initiated by the user."""
+    node = target(world, wanted)
+    if node.queued not in world.queued:
+        raise ApiError("FAILED_PRECONDITION", f"{node.id} belongs to no queued resource")
+    nodes.delete(world, node.name, api="v2")
+    return node
+
+
+def stockout(
+    world: World, zone: str, type: str, *, lasts: float | None, off: bool, fail: bool
+) -> None:
+    """No more capacity in a zone, for one generation or all; with `off` there is again."""
+    rules.check_zone(world, zone)
+    generation = generation_of(type) if type else ""
+    faults = world.faults
+    faults.stockouts = [
+        s for s in faults.stockouts if s.zone != zone or (type and s.generation != generation)
+    ]
+    what = generation or "all types"
+    if off:
+        world.tell(f"{zone}: capacity for {what} again")
+        world.room_changed()
+        return
+    until = None if lasts is None else world.clock() + lasts
+    faults.stockouts.append(Stockout(zone, generation, until, fail))
+    world.tell(f"{zone}: stockout of {what}")
+    if lasts is not None:
+        world.after(lasts, world.room_changed)
+
+
+def quota(
+    world: World, zone: str, type: str, limit: int | None, pricings: Sequence[Pricing]
+) -> None:
+    """Limit what a project may hold of a generation in a zone; None takes the limit away."""
+    rules.check_zone(world, zone)
+    generation = generation_of(type)
+    if zone not in accelerators.zones(generation):
+        raise ApiError("NOT_FOUND", f"there is no {generation} in {zone}")
+    for pricing in pricings:
+        key = (zone, generation, pricing)
+        if limit is None:
+            world.faults.quotas.pop(key, None)
+        else:
+            world.faults.quotas[key] = Quota(zone, generation, pricing, limit)
+    shown = "no limit" if limit is None else str(limit)
+    world.tell(f"{zone}: quota of {generation} is {shown} ({', '.join(pricings)})")
+
+
+def fail_calls(world: World, fault: CallFault) -> None:
+    """The next calls of one method fail; a count of 0 takes its faults back."""
+    if fault.code not in CODES:
+        raise ApiError("INVALID_ARGUMENT", f"{fault.code!r} is none of {', '.join(CODES)}")
+    calls = world.faults.calls
+    if fault.count <= 0:
+        world.faults.calls = [c for c in calls if c.method != fault.method and fault.method != "*"]
+    else:
+        calls.append(fault)
+    world.tell(f"{fault.method}: the next {fault.count} calls answer {fault.code} ({fault.when})")
+
+
+def fail_storage(world: World, fault: StorageFault) -> None:
+    """The next requests of Cloud Storage fail, or hang."""
+    if fault.method not in (*METHODS, "*"):
+        raise ApiError("INVALID_ARGUMENT", f"{fault.method!r} is none of {', '.join(METHODS)}, *")
+    if fault.status not in STATUSES:
+        known = ", ".join(map(str, STATUSES))
+        raise ApiError("INVALID_ARGUMENT", f"{fault.status} is none of {known}")
+    if fault.count > 0:
+        world.faults.storage.add(fault)
+        where = f" for {fault.path}" if fault.path else ""
+        said = f"the next {fault.count} {fault.method} requests{where} answer {fault.status}"
+        world.tell(f"Cloud Storage: {said} ({fault.when})")
+
+
+def mend_storage(world: World) -> None:
+    world.faults.storage.clear()
+    world.tell("Cloud Storage: mended")
+
+
+def _is_meant(id: str, spec: NodeSpec, wanted: str) -> bool:
+    """By its name, or by the id of its job."""
+    job = wanted.zfill(6) if wanted.isdigit() else wanted
+    return id == wanted or spec.labels.get(JOB_LABEL) == job

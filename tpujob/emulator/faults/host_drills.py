@@ -1,0 +1,111 @@
+"""Faults by command that are done to hosts: of a slice, or physical ones."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from tpujob.emulator.faults import drills
+from tpujob.emulator.tpu import host_faults
+from tpujob.emulator.tpu.records import ApiError, Disturb, Node, NodeState
+from tpujob.emulator.tpu.world import World
+
+
+def slow(
+    world: World, wanted: str, host: int, factor: float, *, lasts: float | None = None
+) -> Node:
+    """Give one host's processes 1/factor of their time, for `lasts` seconds or until it is taken back; 1 ends it."""
+    node, host = _host_of(world, wanted, host)
+    if factor < 1:
+        raise ApiError("INVALID_ARGUMENT", "the factor must be 1 or more")
+    node.slowed[host] = factor
+    if factor == 1:
+        del node.slowed[host]
+    world.tell(f"{node.id}: host {host} is {factor:g} times slower")
+    if lasts is not None:
+        world.after(lasts, lambda: _as_fast_as_before(world, node, host, factor))
+    return _disturb(world, node, "slow", host=host, factor=factor)
+
+
+def silence(world: World, wanted: str, host: int | None) -> Node:
+    """One host or all die without a word: no process, no SSH, no metadata server; the API goes on to say READY."""
+    node, host = _with_host(world, wanted, host)
+    node.silent |= set(range(len(node.physical))) if host is None else {host}
+    world.tell(f"{node.id}: {_which(host)} fell silent")
+    return _disturb(world, node, "off", host=host)
+
+
+def hang(world: World, wanted: str, host: int | None, *, off: bool) -> Node:
+    """Stop the processes of the program that runs there now, not its agent; `off` lets them go on."""
+    node, host = _with_host(world, wanted, host)
+    world.tell(f"{node.id}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
+    if host is None:
+        node.slowed.clear()
+    else:
+        node.slowed.pop(host, None)
+    return _disturb(world, node, "hang", host=host, off=off)
+
+
+def oom(world: World, wanted: str, host: int) -> Node:
+    """Kill the biggest process of the program there, and count it as the kernel does."""
+    node, host = _host_of(world, wanted, host)
+    world.tell(f"{node.id}: host {host} is out of memory")
+    return _disturb(world, node, "oom", host=host)
+
+
+def break_host(world: World, physical: str, fault: str) -> None:
+    """Programs that start there from now on get the fault, on a slice that is there already too; an empty one mends
+    the host. Raises ApiError for a host that there is not, and for a fault that is none."""
+    host = world.stock.find(physical)
+    if host is None:
+        raise ApiError("NOT_FOUND", f"there is no physical host {physical!r}")
+    if fault:
+        host_faults.check(fault)
+    host.fault = fault
+    world.tell(f"{physical}: {fault or 'mended'}")
+    node = world.nodes.get(host.used_by)
+    if node is not None and node.addresses:
+        number = node.physical.index(physical)
+        _disturb(world, node, "env", host=number, set={host_faults.VARIABLE: fault})
+
+
+def _as_fast_as_before(world: World, node: Node, host: int, factor: float) -> None:
+    """Unless something else has become of it since."""
+    if node.slowed.get(host) == factor and node.state is NodeState.READY:
+        del node.slowed[host]
+        world.tell(f"{node.id}: host {host} is as fast as before")
+        _disturb(world, node, "slow", host=host, factor=1)
+
+
+def _with_host(world: World, wanted: str, host: int | None) -> tuple[Node, int | None]:
+    return _host_of(world, wanted, host) if host is not None else (_ready(world, wanted), None)
+
+
+def _host_of(world: World, wanted: str, host: int) -> tuple[Node, int]:
+    """The node that a host is on, and its number there. Where several were asked for as one and none of them is named,
+    hosts are numbered through, as their job numbers them."""
+    node = _ready(world, wanted)
+    whole = [n for n in world.nodes.values() if n.queued and n.queued == node.queued]
+    nodes = [node] if node.id == wanted or not whole else whole
+    place, there = divmod(host, len(node.physical))
+    if not 0 <= place < len(nodes):
+        last = len(nodes) * len(node.physical) - 1
+        raise ApiError("NOT_FOUND", f"{wanted or node.id} has hosts 0 to {last}, not {host}")
+    return nodes[place], there
+
+
+def _ready(world: World, wanted: str) -> Node:
+    node = drills.target(world, wanted)
+    if node.state is not NodeState.READY:
+        raise ApiError("FAILED_PRECONDITION", f"{node.id} is {node.state}, not READY")
+    return node
+
+
+def _disturb(
+    world: World, node: Node, what: Literal["slow", "off", "hang", "oom", "env"], **how: Any
+) -> Node:
+    world.ask_hosts(Disturb(node.farm_name, what, how))
+    return node
+
+
+def _which(host: int | None) -> str:
+    return "every host" if host is None else f"host {host}"

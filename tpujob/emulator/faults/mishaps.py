@@ -1,0 +1,93 @@
+"""What befalls a node that is ready: preemption, maintenance, the loss of its hosts."""
+
+from __future__ import annotations
+
+from tpujob.emulator.tpu import nodes
+from tpujob.emulator.tpu.records import Change, Disturb, Node, NodeState, SwitchOn
+from tpujob.emulator.tpu.world import World
+
+_RETRY_S = 1.0
+
+
+def preempt(world: World, node: Node, notice: float) -> None:
+    """Its hosts get the notice now; when that is over they are gone, and somebody else has the machines."""
+    _check(node, "preemption")
+    node.preempted_at = world.clock() + notice
+    world.tell(f"{node.id}: preempted, {notice:g} s of notice")
+    world.ask_hosts(Disturb(node.farm_name, "preempt", {"notice_s": notice}))
+    world.after(notice, lambda: _preempted(world, node))
+
+
+def maintain(world: World, node: Node, window: float) -> None:
+    """The metadata servers announce it and the health says it, for `window` seconds; the hosts run on."""
+    _check(node, "maintenance")
+    node.maintenance_until = world.clock() + window
+    world.tell(f"{node.id}: maintenance for {window:g} s")
+    world.ask_hosts(Disturb(node.farm_name, "maintain", {"window_s": window}))
+
+
+def restart(world: World, node: Node, notice: float, window: float) -> None:
+    """Maintenance that the hosts do not live through: announced for `notice` seconds, then the node is REPAIRING for
+    `window` seconds, without a process; then its hosts answer again, with their disks."""
+    maintain(world, node, notice + window)
+    world.after(notice, lambda: _repair(world, node, window))
+
+
+def with_hosts(world: World) -> list[Node]:
+    """Nodes that must have hosts at this moment."""
+    up = (NodeState.READY, NodeState.REPAIRING)
+    return [n for n in world.nodes.values() if n.state in up]
+
+
+def hosts_lost(world: World, node: Node) -> None:
+    """They have gone without a word: the node is TERMINATED, and must be deleted."""
+    if node.state in (NodeState.READY, NodeState.REPAIRING):
+        world.tell(f"{node.id}: its hosts are gone")
+        _lose(world, node, NodeState.TERMINATED)
+
+
+def hosts_back(world: World, name: str, number: int) -> None:
+    node = nodes.same(world, name, number)
+    if node is not None and node.state is NodeState.REPAIRING:
+        node.state, node.maintenance_until = NodeState.READY, 0.0
+        node.silent.clear()
+        node.slowed.clear()
+        world.tell(f"{node.id}: ready again")
+
+
+def hosts_not_back(world: World, name: str, number: int) -> None:
+    node = nodes.same(world, name, number)
+    if node is not None:
+        world.after(_RETRY_S, lambda: _switch_on(world, node))
+
+
+def _check(node: Node, what: str) -> None:
+    if node.state is not NodeState.READY or node.preempted_at is not None:
+        raise nodes.wrong_state(what, node)
+
+
+def _preempted(world: World, node: Node) -> None:
+    if node.state is NodeState.READY:
+        _lose(world, node, NodeState.PREEMPTED)
+
+
+def _lose(world: World, node: Node, state: NodeState) -> None:
+    node.state, node.preempted_at = state, None
+    world.stock.give_back(node.name)
+    world.tell(f"{node.id}: {state}")
+    nodes.tell(node, Change.LOST)
+    world.room_changed()
+
+
+def _repair(world: World, node: Node, window: float) -> None:
+    if node.state is not NodeState.READY or node.preempted_at is not None:
+        return
+    node.state = NodeState.REPAIRING
+    world.tell(f"{node.id}: REPAIRING for {window:g} s")
+    world.ask_hosts(Disturb(node.farm_name, "off", {"host": None}))
+    world.after(window, lambda: _switch_on(world, node))
+
+
+def _switch_on(world: World, node: Node) -> None:
+    if node.state is NodeState.REPAIRING:
+        world.ask_hosts(SwitchOn(node.name, node.number, node.farm_name))

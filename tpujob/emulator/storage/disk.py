@@ -1,0 +1,336 @@
+"""Where the emulated Cloud Storage keeps things: each object a plain file, all that is known of it a row in SQLite.
+
+A file is written under a temporary name, and appears with its row or not at all. Files never change, so a download
+that has begun goes on with the version that it began with. Everything here is called from one thread; that is what
+makes a precondition and the write behind it one step.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import shutil
+import sqlite3
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tpujob.emulator.storage.files import Incoming, file_name
+from tpujob.emulator.storage.model import Conditions, Json, Stored, invalid, no_object
+from tpujob.errors import TpujobError
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS buckets (name TEXT PRIMARY KEY, resource TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS objects (
+    bucket TEXT NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL, metageneration INTEGER NOT NULL,
+    live INTEGER NOT NULL, size INTEGER NOT NULL, crc32c TEXT NOT NULL, md5 TEXT NOT NULL,
+    components INTEGER NOT NULL, created TEXT NOT NULL, updated TEXT NOT NULL, file TEXT NOT NULL,
+    fields TEXT NOT NULL, PRIMARY KEY (bucket, name, generation)) WITHOUT ROWID;
+"""  # the columns are the fields of `Stored`, in their order
+_NAMES = tuple(Stored.__dataclass_fields__)
+_SELECT = f"SELECT {', '.join(_NAMES)} FROM objects WHERE bucket = ?"  # noqa: S608, names of our own
+_INSERT = f"INSERT INTO objects VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
+_KEY = "WHERE bucket = ? AND name = ? AND generation = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: list[Stored]
+    prefixes: list[str]
+    next: str  #: the token of the next page; empty: there is none
+
+
+class Disk:
+    """The buckets and objects below one folder, which belongs to one server at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = (folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            text = f"another emulated Cloud Storage uses {folder}"
+            raise TpujobError(text, hint="stop it first: tpujob down") from error
+        self._objects = folder / "objects"
+        self._uploads = folder / "uploads"
+        # What was on its way in when the last server ended will never be finished.
+        shutil.rmtree(self._uploads, ignore_errors=True)
+        for each in (self._objects, self._uploads):
+            each.mkdir(exist_ok=True)
+        self._db = sqlite3.connect(
+            folder / "index.db", isolation_level=None, check_same_thread=False
+        )
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.executescript(_SCHEMA)
+        (newest,) = self._db.execute("SELECT max(generation) FROM objects").fetchone()
+        self._generation: int = newest or 0
+        self._remove_strays()
+
+    def close(self) -> None:
+        self._db.close()
+        self._lock.close()
+
+    # buckets
+
+    def buckets(self) -> list[Json]:
+        rows = self._db.execute("SELECT resource FROM buckets ORDER BY name")
+        return [json.loads(resource) for (resource,) in rows]
+
+    def bucket(self, name: str) -> Json | None:
+        row = self._db.execute("SELECT resource FROM buckets WHERE name = ?", (name,)).fetchone()
+        return json.loads(row[0]) if row else None
+
+    def put_bucket(self, resource: Mapping[str, Json]) -> None:
+        row = (resource["name"], json.dumps(resource))
+        self._db.execute("REPLACE INTO buckets VALUES (?, ?)", row)
+
+    def delete_bucket(self, name: str) -> bool:
+        """False, and nothing is done, when it is not empty."""
+        if self._db.execute("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", (name,)).fetchone():
+            return False
+        self._db.execute("DELETE FROM buckets WHERE name = ?", (name,))
+        return True
+
+    # objects
+
+    def get(self, bucket: str, name: str, generation: int | None = None) -> Stored | None:
+        """The live generation, or the one that is asked for."""
+        which = "live" if generation is None else "generation = ?"
+        values = (bucket, name) if generation is None else (bucket, name, generation)
+        row = self._db.execute(f"{_SELECT} AND name = ? AND {which}", values).fetchone()
+        return _stored(row) if row else None
+
+    def open(self, stored: Stored) -> BinaryIO:
+        return (self._objects / stored.file).open("rb")
+
+    def incoming(self, *, md5: bool = True) -> Incoming:
+        return Incoming(self._uploads, md5=md5)
+
+    def commit(
+        self,
+        bucket: str,
+        name: str,
+        incoming: Incoming,
+        fields: Mapping[str, Json],
+        conditions: Conditions,
+        *,
+        components: int = 0,
+    ) -> Stored:
+        """Make what came in the live generation of an object. Raises 412, and then nothing has changed."""
+        now = _now()
+        conditions.check(self.get(bucket, name))
+        incoming.close()
+        stored = Stored(
+            bucket=bucket,
+            name=name,
+            generation=(generation := self._next_generation()),
+            metageneration=1,
+            live=True,
+            size=incoming.size,
+            crc32c=incoming.crc32c,
+            md5=incoming.md5,
+            components=components,
+            created=now,
+            updated=now,
+            file=file_name(bucket, name, generation),
+            fields=fields,
+        )
+        return self._insert(stored, incoming.path)
+
+    def copy(
+        self,
+        source: Stored,
+        bucket: str,
+        name: str,
+        fields: Mapping[str, Json],
+        conditions: Conditions,
+    ) -> Stored:
+        """A second object with the same bytes; they are shared on disk. Raises 412."""
+        conditions.check(self.get(bucket, name))
+        now, generation = _now(), self._next_generation()
+        twin = self._uploads / uuid.uuid4().hex
+        os.link(self._objects / source.file, twin)
+        stored = replace(
+            source,
+            bucket=bucket,
+            name=name,
+            generation=generation,
+            metageneration=1,
+            live=True,
+            created=now,
+            updated=now,
+            file=file_name(bucket, name, generation),
+            fields=fields,
+        )
+        return self._insert(stored, twin)
+
+    def update(self, stored: Stored, fields: Mapping[str, Json]) -> Stored:
+        new = replace(
+            stored, metageneration=stored.metageneration + 1, updated=_now(), fields=fields
+        )
+        self._db.execute(
+            f"UPDATE objects SET metageneration = ?, updated = ?, fields = ? {_KEY}",  # noqa: S608
+            (new.metageneration, new.updated, json.dumps(fields), *_key(stored)),
+        )
+        return new
+
+    def delete(
+        self, bucket: str, name: str, conditions: Conditions, generation: int | None = None
+    ) -> None:
+        """The live generation, or the one that is named, for good. Raises 404, 412."""
+        current = self.get(bucket, name, generation)
+        if current is None:
+            raise no_object(bucket, name)
+        conditions.check(current)
+        keep = self._versioned(bucket) and generation is None
+        self._retire(current, keep=keep)
+        if not keep:
+            self._remove_file(current)
+
+    def page(
+        self,
+        bucket: str,
+        *,
+        prefix: str = "",
+        delimiter: str = "",
+        start: str = "",
+        end: str = "",
+        token: str = "",
+        limit: int = 1000,
+        versions: bool = False,
+        trailing: bool = False,
+    ) -> Page:
+        """Names from `start` up to, not including, `end`, in the order of their UTF-8 bytes. What has `delimiter`
+        after the prefix is summed up in `prefixes`; with `trailing`, objects that end there are also items."""
+        after: tuple[str, int] = _read_token(token) if token else (max(prefix, start), -1)
+        stop = min(filter(None, (end, successor(prefix))), default="")
+        items: list[Stored] = []
+        prefixes: list[str] = []
+        sql = f"{_SELECT} AND (name, generation) > (?, ?)"
+        sql += (" AND name < ?" if stop else "") + ("" if versions else " AND live")
+        sql += " ORDER BY name, generation LIMIT ?"
+        while True:
+            room = max(limit - len(items) - len(prefixes), 0)
+            values = (bucket, *after, *([stop] if stop else []), room + 1)
+            rows = map(_stored, self._db.execute(sql, values).fetchall())
+            for stored in rows:
+                if len(items) + len(prefixes) >= limit:
+                    return Page(items, prefixes, _token(after))
+                cut = stored.name.find(delimiter, len(prefix)) if delimiter else -1
+                if cut >= 0:
+                    folded = stored.name[: cut + len(delimiter)]
+                    break
+                items.append(stored)
+                after = (stored.name, stored.generation)
+            else:
+                return Page(items, prefixes, "")
+            prefixes.append(folded)
+            if trailing and stored.name == folded:
+                items.append(stored)
+            # Everything else below this prefix is told by it: go on behind it.
+            after = (successor(folded), -1)
+            if not after[0]:
+                return Page(items, prefixes, "")
+
+    # own
+
+    def _insert(self, stored: Stored, temporary: Path) -> Stored:
+        path = self._objects / stored.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.replace(path)
+        keep = self._versioned(stored.bucket)
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            old = self.get(stored.bucket, stored.name)
+            if old:
+                self._retire(old, keep=keep)
+            self._db.execute(_INSERT, [_cell(stored, column) for column in _NAMES])
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self._remove_file(stored)
+            raise
+        if old and not keep:
+            self._remove_file(old)
+        return stored
+
+    def _retire(self, stored: Stored, *, keep: bool) -> None:
+        change = "UPDATE objects SET live = 0" if keep else "DELETE FROM objects"
+        self._db.execute(f"{change} {_KEY}", _key(stored))
+
+    def _remove_file(self, stored: Stored) -> None:
+        path = self._objects / stored.file
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # the first folder that is not empty ends it
+            while (path := path.parent) != self._objects:
+                path.rmdir()
+
+    def _versioned(self, bucket: str) -> bool:
+        resource: dict[str, Json] = self.bucket(bucket) or {}
+        versioning: Json = resource.get("versioning")
+        return isinstance(versioning, dict) and versioning.get("enabled") is True  # pyright: ignore[reportUnknownMemberType]
+
+    def _next_generation(self) -> int:
+        """Grows with every write, also when the clock goes back; microseconds, as in the cloud."""
+        self._generation = max(self._generation + 1, time.time_ns() // 1000)
+        return self._generation
+
+    def _remove_strays(self) -> None:
+        """Files whose row was never written, or is gone: the last server ended between the two."""
+        known = {file for (file,) in self._db.execute("SELECT file FROM objects")}
+        for folder, _, names in os.walk(self._objects):
+            for name in names:
+                path = Path(folder, name)
+                if str(path.relative_to(self._objects)) not in known:
+                    path.unlink()
+
+
+def successor(prefix: str) -> str:
+    """The least text behind everything that starts with `prefix`; empty: there is none."""
+    while prefix:
+        last = ord(prefix[-1]) + 1
+        prefix = prefix[:-1]
+        if last <= 0x10FFFF:
+            return prefix + chr(0xE000 if 0xD800 <= last <= 0xDFFF else last)
+    return ""
+
+
+def _token(after: tuple[str, int]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(after).encode()).decode()
+
+
+def _read_token(token: str) -> tuple[str, int]:
+    try:
+        name, generation = json.loads(base64.urlsafe_b64decode(token))
+        return str(name), int(generation)
+    except (ValueError, TypeError) as error:
+        raise invalid("Invalid page token.") from error
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _key(stored: Stored) -> tuple[str, str, int]:
+    return stored.bucket, stored.name, stored.generation
+
+
+def _cell(stored: Stored, column: str) -> Any:
+    value = getattr(stored, column)
+    return json.dumps(value) if column == "fields" else value
+
+
+def _stored(row: Sequence[Any]) -> Stored:
+    values = dict(zip(_NAMES, row, strict=True))
+    values.update(live=bool(values["live"]), fields=json.loads(values["fields"]))
+    return Stored(**values)

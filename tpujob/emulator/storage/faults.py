@@ -1,0 +1,119 @@
+"""What has been set to go wrong in the emulated Cloud Storage: the next requests of a kind fail, or hang.
+
+Set from the control interface's threads, met in the storage's own, so it carries its own lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+from urllib.parse import unquote
+
+from tpujob.emulator.storage.messages import FilePart, Handler, Request, Response
+from tpujob.emulator.storage.model import ApiError
+
+METHODS = ("GET", "LIST", "POST", "PUT", "PATCH", "DELETE")
+
+#: What a request can be made to fail with, and the JSON API's word for it. 200: it only hangs.
+STATUSES = {
+    200: "",
+    403: "forbidden",
+    404: "notFound",
+    429: "rateLimitExceeded",
+    503: "backendError",
+}
+
+_LIST = re.compile(r"/storage/v1/b/[^/]+/o/?|/storage/v1/b/?|/[^/]*/?")
+_UPLOAD = re.compile(r"/(?:resumable/)?upload/.*")
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFault:
+    """The next `count` requests go wrong, before or after they took effect."""
+
+    status: int
+    count: int
+    method: str = "*"  #: one of METHODS; `*`: any
+    when: Literal["pre", "post"] = "pre"
+    hang: float = 0.0  #: seconds that the request waits first
+    path: str = ""  #: only requests for an object whose bucket and name contain this
+
+
+class StorageFaults:
+    """The faults in force, the oldest first."""
+
+    def __init__(self) -> None:
+        self._faults: list[StorageFault] = []
+        self._lock = threading.Lock()
+
+    def add(self, fault: StorageFault) -> None:
+        with self._lock:
+            self._faults.append(fault)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._faults.clear()
+
+    def all(self) -> list[StorageFault]:
+        with self._lock:
+            return list(self._faults)
+
+    async def meet(self, request: Request) -> StorageFault | None:
+        """The fault that this request meets, used up by one."""
+        if not (faults := self.all()):
+            return None
+        text = await _subject(request, whole=any(fault.path for fault in faults))
+        kind = _kind(request)
+        with self._lock:
+            for at, fault in enumerate(self._faults):
+                if fault.method in ("*", kind) and fault.path in text:
+                    if fault.count > 1:
+                        self._faults[at] = replace(fault, count=fault.count - 1)
+                    else:
+                        del self._faults[at]
+                    return fault
+        return None
+
+
+def failing(
+    handler: Handler, faults: StorageFaults, refuse: Callable[[ApiError], Response]
+) -> Handler:
+    """The handler, with the faults in force applied."""
+
+    async def handle(request: Request) -> Response:
+        fault = await faults.meet(request)
+        if fault is None:
+            return await handler(request)
+        await asyncio.sleep(fault.hang)
+        error = ApiError(fault.status, STATUSES[fault.status], f"this is a drill: {fault.status}")
+        if fault.status != 200 and fault.when == "pre":
+            return refuse(error)
+        response = await handler(request)
+        if fault.status == 200:
+            return response
+        if isinstance(response.body, FilePart):
+            response.body.file.close()
+        return refuse(error)
+
+    return handle
+
+
+def _kind(request: Request) -> str:
+    if request.method in ("GET", "HEAD"):
+        return "LIST" if _LIST.fullmatch(request.path) else "GET"
+    return request.method
+
+
+async def _subject(request: Request, *, whole: bool) -> str:
+    """Bucket and name of what is asked for. An upload may say its name in the beginning of its body only, and a later
+    piece of a resumable upload not at all."""
+    text = (
+        f"{unquote(request.path)} {request.query.get('name', '')} {request.query.get('prefix', '')}"
+    )
+    if whole and request.method == "POST" and _UPLOAD.fullmatch(request.path):
+        text += (await request.body.peek()).decode("utf-8", "replace")
+    return text

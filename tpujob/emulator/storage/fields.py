@@ -1,0 +1,60 @@
+"""The `fields` parameter of the JSON API: which parts of an answer a client wants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from tpujob.emulator.storage.model import Json, invalid
+
+
+def select(expression: str) -> Callable[[Json], Json]:
+    """The `fields` parameter: `items(name,size),nextPageToken` keeps just those. `a/b` is `a(b)`."""
+    tree, rest = _parse_fields(expression)
+    if rest:
+        raise invalid(f"Invalid field selection {expression[:80]!r}.")
+    return lambda value: _prune(value, tree)
+
+
+def _parse_fields(text: str) -> tuple[dict[str, Json], str]:
+    tree: dict[str, Json] = {}
+    while text:
+        match = re.match(r"\s*([\w*]+)\s*", text)
+        if not match:
+            raise invalid(f"Invalid field selection near {text[:40]!r}.")
+        name, text = match[1], text[match.end() :]
+        inner: dict[str, Json] = {}
+        if text.startswith("("):
+            inner, text = _parse_fields(text[1:])
+            if not text.startswith(")"):
+                raise invalid("Invalid field selection: a parenthesis is not closed.")
+            text = text[1:].lstrip()
+        elif text.startswith("/"):
+            match = re.match(r"/([\w*/]+)", text)
+            path = match[1] if match else ""
+            for part in reversed(path.split("/")):
+                inner = {part: inner}
+            text = text[len(path) + 1 :].lstrip()
+        tree[name] = _both(tree[name], inner) if name in tree else inner
+        if not text.startswith(","):
+            break
+        text = text[1:]
+    return tree, text
+
+
+def _both(one: Mapping[str, Json], other: Mapping[str, Json]) -> dict[str, Json]:
+    """What either asks for: `items/name,items/size` is `items(name,size)`, and no parts at all are the whole."""
+    if not one or not other:
+        return {}
+    shared = {name: _both(one[name], other[name]) for name in one if name in other}
+    return {**one, **other, **shared}
+
+
+def _prune(value: Json, tree: Mapping[str, Json]) -> Json:
+    if not tree or "*" in tree:
+        return value
+    if isinstance(value, list):
+        return [_prune(v, tree) for v in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, dict):
+        return {k: _prune(value[k], inner) for k, inner in tree.items() if k in value}
+    return value

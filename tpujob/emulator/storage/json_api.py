@@ -1,0 +1,296 @@
+"""The JSON API of Cloud Storage: buckets and objects, except for uploads (`upload.py`).
+
+Each handler takes a request apart, asks `Disk`, and puts the answer together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import BinaryIO
+from urllib.parse import unquote
+
+from tpujob.emulator.storage.disk import Disk
+from tpujob.emulator.storage.fields import select
+from tpujob.emulator.storage.media import media, not_modified
+from tpujob.emulator.storage.messages import Request, Response
+from tpujob.emulator.storage.model import (
+    ApiError,
+    Conditions,
+    Json,
+    Stored,
+    bucket_json,
+    check_object_fields,
+    check_object_name,
+    invalid,
+    new_bucket,
+    no_bucket,
+    no_object,
+    number,
+    object_json,
+    patched_bucket,
+    patched_object_fields,
+    precondition_failed,
+)
+
+#: Parameters that would change an answer and are not done here: said, not ignored.
+_NOT_DONE = ("matchGlob", "softDeleted", "filter", "userProject")
+_COMPOSE_LIMIT = 32
+
+
+class JsonApi:
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        bucket, name = r"(?:/storage/v1)?/b/([^/]+)", r"/o/([^/]+)"
+        routes: list[tuple[str, str, Callable[..., Awaitable[Response]]]] = [
+            ("GET", r"(?:/storage/v1)?/b/?", self.list_buckets),
+            ("POST", r"(?:/storage/v1)?/b/?", self.insert_bucket),
+            ("GET", bucket, self.get_bucket),
+            ("PATCH", bucket, self.patch_bucket),
+            ("PUT", bucket, self.patch_bucket),
+            ("DELETE", bucket, self.delete_bucket),
+            ("GET", bucket + "/storageLayout", self.layout),
+            ("GET", bucket + "/o/?", self.list_objects),
+            ("GET", "(?:/download)?" + bucket + name, self.get_object),
+            ("PATCH", bucket + name, self.patch_object),
+            ("PUT", bucket + name, self.patch_object),
+            ("DELETE", bucket + name, self.delete_object),
+            ("POST", bucket + name + "/compose", self.compose),
+            ("POST", bucket + name + "/(?:copyTo|rewriteTo)/b/([^/]+)/o/([^/]+)", self.copy),
+            ("POST", bucket + name + "/moveTo/o/([^/]+)", self.move),
+        ]
+        self._routes = [(m, re.compile(p), handler) for m, p, handler in routes]
+
+    async def handle(self, request: Request) -> Response | None:
+        """None: no path of this API."""
+        known = False
+        for method, pattern, handler in self._routes:
+            match = pattern.fullmatch(request.path)
+            if match and method == request.method:
+                for name in _NOT_DONE:
+                    if request.query.get(name):
+                        raise ApiError(501, "notImplemented", f"{name} is not emulated.")
+                return await handler(
+                    request, *(unquote(part, errors="strict") for part in match.groups())
+                )
+            known = known or bool(match)
+        if known:
+            raise ApiError(405, "methodNotAllowed", f"{request.method} is not known here.")
+        return None
+
+    # buckets
+
+    async def list_buckets(self, request: Request) -> Response:
+        prefix = request.query.get("prefix", "")
+        found = [b for b in self.disk.buckets() if b["name"].startswith(prefix)]
+        items = [bucket_json(bucket, request.base) for bucket in found]
+        return answer(request, {"kind": "storage#buckets", "items": items})
+
+    async def insert_bucket(self, request: Request) -> Response:
+        if not request.query.get("project"):
+            raise ApiError(400, "required", "Required parameter: project")
+        resource = new_bucket(await json_body(request), _now())
+        if self.disk.bucket(resource["name"]):
+            text = (
+                "Your previous request to create the named bucket succeeded and you already own it."
+            )
+            raise ApiError(409, "conflict", text)
+        self.disk.put_bucket(resource)
+        return answer(request, bucket_json(resource, request.base))
+
+    async def get_bucket(self, request: Request, bucket: str) -> Response:
+        return answer(request, bucket_json(self._bucket(bucket, request.query), request.base))
+
+    async def patch_bucket(self, request: Request, bucket: str) -> Response:
+        patch = await json_body(request)
+        resource = patched_bucket(self._bucket(bucket, request.query), patch, _now())
+        self.disk.put_bucket(resource)
+        return answer(request, bucket_json(resource, request.base))
+
+    async def delete_bucket(self, request: Request, bucket: str) -> Response:
+        self._bucket(bucket, request.query)
+        if not self.disk.delete_bucket(bucket):
+            raise ApiError(409, "conflict", "The bucket you tried to delete is not empty.")
+        return Response(204)
+
+    async def layout(self, request: Request, bucket: str) -> Response:
+        resource = self._bucket(bucket)
+        kept = {k: resource[k] for k in ("location", "locationType")}
+        flat = {"hierarchicalNamespace": {"enabled": False}}
+        layout = {"kind": "storage#storageLayout", "bucket": bucket, **kept, **flat}
+        return answer(request, layout)
+
+    # objects
+
+    async def list_objects(self, request: Request, bucket: str) -> Response:
+        self._bucket(bucket)
+        query = request.query
+        page = self.disk.page(
+            bucket,
+            prefix=query.get("prefix", ""),
+            delimiter=query.get("delimiter", ""),
+            start=query.get("startOffset", ""),
+            end=query.get("endOffset", ""),
+            token=query.get("pageToken", ""),
+            limit=min(number(query, "maxResults") or 1000, 1000),
+            versions=query.get("versions", "").lower() == "true",
+            trailing=query.get("includeTrailingDelimiter", "").lower() == "true",
+        )
+        result: dict[str, Json] = {"kind": "storage#objects"}
+        if page.items:
+            result["items"] = [object_json(stored, request.base) for stored in page.items]
+        if page.prefixes:
+            result["prefixes"] = page.prefixes
+        if page.next:
+            result["nextPageToken"] = page.next
+        return answer(request, result)
+
+    async def get_object(self, request: Request, bucket: str, name: str) -> Response:
+        stored = self._object(bucket, name, request.query)
+        if not_modified(Conditions.from_query(request.query), stored):
+            return Response(304, {"ETag": stored.etag})
+        if request.query.get("alt") == "media":
+            return media(request, self.disk, stored)
+        return answer(request, object_json(stored, request.base), ETag=stored.etag)
+
+    async def patch_object(self, request: Request, bucket: str, name: str) -> Response:
+        patch = await json_body(request)
+        stored = self._object(bucket, name, request.query)
+        Conditions.from_query(request.query).check(stored)
+        old: Mapping[str, Json] = stored.fields if request.method == "PATCH" else {}
+        fields = patched_object_fields(old, patch)
+        return answer(request, object_json(self.disk.update(stored, fields), request.base))
+
+    async def delete_object(self, request: Request, bucket: str, name: str) -> Response:
+        self._bucket(bucket)
+        conditions = Conditions.from_query(request.query)
+        self.disk.delete(bucket, name, conditions, number(request.query, "generation"))
+        return Response(204)
+
+    async def compose(self, request: Request, bucket: str, name: str) -> Response:
+        body = await json_body(request)
+        self._bucket(bucket)
+        check_object_name(name)
+        parts = [self._part(bucket, source) for source in _sources(body)]
+        fields = check_object_fields(body.get("destination") or {})
+        fields.setdefault("contentType", parts[0].content_type)
+        conditions = Conditions.from_query(request.query)
+        # Opened now: what is composed is what was there when the request came.
+        files = [self.disk.open(part) for part in parts]
+        count = sum(part.components or 1 for part in parts)
+        stored = await concatenate(self.disk, files, bucket, name, fields, conditions, count)
+        return answer(request, object_json(stored, request.base))
+
+    async def copy(
+        self, request: Request, bucket: str, name: str, to_bucket: str, to_name: str
+    ) -> Response:
+        """copyTo and rewriteTo: one call is always enough here, as the bytes are shared."""
+        given = await json_body(request)
+        source = self._source(request, bucket, name)
+        self._bucket(to_bucket)
+        check_object_name(to_name)
+        fields = check_object_fields(given) or dict(source.fields)
+        fields.setdefault("contentType", source.content_type)
+        conditions = Conditions.from_query(request.query)
+        stored = self.disk.copy(source, to_bucket, to_name, fields, conditions)
+        resource = object_json(stored, request.base)
+        if "/copyTo/" in request.path:
+            return answer(request, resource)
+        size = str(stored.size)
+        done = {"kind": "storage#rewriteResponse", "done": True, "resource": resource}
+        return answer(request, {**done, "objectSize": size, "totalBytesRewritten": size})
+
+    async def move(self, request: Request, bucket: str, name: str, to_name: str) -> Response:
+        source = self._source(request, bucket, name)
+        check_object_name(to_name)
+        conditions = Conditions.from_query(request.query)
+        stored = self.disk.copy(source, bucket, to_name, source.fields, conditions)
+        if to_name != name:
+            self.disk.delete(bucket, name, Conditions())
+        return answer(request, object_json(stored, request.base))
+
+    # own
+
+    def _bucket(self, name: str, query: Mapping[str, str] | None = None) -> Json:
+        bucket = self.disk.bucket(name)
+        if bucket is None:
+            raise no_bucket()
+        conditions = Conditions.from_query(query or {})
+        current = int(bucket["metageneration"])
+        if conditions.metageneration not in (None, current):
+            raise precondition_failed()
+        return bucket
+
+    def _object(self, bucket: str, name: str, query: Mapping[str, str]) -> Stored:
+        self._bucket(bucket)
+        stored = self.disk.get(bucket, name, number(query, "generation"))
+        if stored is None:
+            raise no_object(bucket, name)
+        return stored
+
+    def _part(self, bucket: str, source: Mapping[str, Json]) -> Stored:
+        """One of the objects that a compose names."""
+        chosen = {"generation": str(source["generation"])} if "generation" in source else {}
+        part = self._object(bucket, str(source.get("name", "")), chosen)
+        given: dict[str, Json] = source.get("objectPreconditions") or {}
+        Conditions.from_query({k: str(v) for k, v in given.items()}).check(part)
+        return part
+
+    def _source(self, request: Request, bucket: str, name: str) -> Stored:
+        query = request.query
+        chosen = {"generation": query["sourceGeneration"]} if "sourceGeneration" in query else {}
+        source = self._object(bucket, name, chosen)
+        Conditions.from_query(query, "ifSource").check(source)
+        return source
+
+
+async def concatenate(
+    disk: Disk,
+    files: Iterable[BinaryIO],
+    bucket: str,
+    name: str,
+    fields: Mapping[str, Json],
+    conditions: Conditions,
+    components: int,
+) -> Stored:
+    """One object out of many files, which are closed. The copying leaves the server free to answer others."""
+    incoming = disk.incoming(md5=False)
+    try:
+        await asyncio.to_thread(incoming.append, files)
+        return disk.commit(bucket, name, incoming, fields, conditions, components=components)
+    finally:
+        incoming.discard()
+
+
+def _sources(body: Mapping[str, Json]) -> list[dict[str, Json]]:
+    sources: Json = body.get("sourceObjects")
+    if not isinstance(sources, list) or not 1 <= len(sources) <= _COMPOSE_LIMIT:  # pyright: ignore[reportUnknownArgumentType]
+        raise invalid(f"A compose takes 1 to {_COMPOSE_LIMIT} objects.")
+    return sources  # pyright: ignore[reportUnknownVariableType]
+
+
+def answer(request: Request, value: Json, **headers: str) -> Response:
+    """A JSON answer, cut down to the `fields` that the client asks for."""
+    if "fields" in request.query:
+        value = select(request.query["fields"])(value)
+    body = json.dumps(value, ensure_ascii=False).encode()
+    return Response(200, {"Content-Type": "application/json; charset=UTF-8", **headers}, body)
+
+
+async def json_body(request: Request) -> dict[str, Json]:
+    """The request's body, an object; an empty one when there is no body."""
+    body = await request.body.read()
+    try:
+        value: Json = json.loads(body) if body else {}
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, "parseError", "The body is no JSON.") from error
+    if not isinstance(value, dict):
+        raise ApiError(400, "parseError", "The body is no JSON object.")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

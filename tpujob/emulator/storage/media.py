@@ -1,0 +1,72 @@
+"""The bytes of an object as an HTTP answer: ranges, headers, "not modified". Both APIs answer with these."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from email.utils import format_datetime
+
+from tpujob.emulator.storage.disk import Disk
+from tpujob.emulator.storage.messages import FilePart, Request, Response
+from tpujob.emulator.storage.model import ApiError, Conditions, Stored
+
+
+def not_modified(conditions: Conditions, stored: Stored) -> bool:
+    """For reads a "not match" that fails means 304, and any other failure 412."""
+    wanted = Conditions(generation=conditions.generation, metageneration=conditions.metageneration)
+    wanted.check(stored)
+    try:
+        conditions.check(stored)
+    except ApiError:
+        return True
+    return False
+
+
+def media(request: Request, disk: Disk, stored: Stored) -> Response:
+    """The bytes, or the range of them that is asked for."""
+    headers = media_headers(stored)
+    start, count, partial = byte_range(request.headers.get("range", ""), stored.size)
+    if partial:
+        headers["Content-Range"] = f"bytes {start}-{start + count - 1}/{stored.size}"
+    part = FilePart(disk.open(stored), start, count)
+    return Response(206 if partial else 200, headers, part)
+
+
+def media_headers(stored: Stored) -> dict[str, str]:
+    hashes = f"crc32c={stored.crc32c}" + (f",md5={stored.md5}" if stored.md5 else "")
+    changed = datetime.fromisoformat(stored.updated).astimezone(UTC)
+    headers = {
+        "Content-Type": stored.content_type,
+        "ETag": f'"{stored.etag}"',
+        "Last-Modified": format_datetime(changed, usegmt=True),
+        "X-Goog-Hash": hashes,
+        "X-Goog-Generation": str(stored.generation),
+        "X-Goog-Metageneration": str(stored.metageneration),
+        "X-Goog-Storage-Class": stored.storage_class,
+        "X-Goog-Stored-Content-Length": str(stored.size),
+        "X-Goog-Stored-Content-Encoding": str(stored.fields.get("contentEncoding") or "identity"),
+        "Accept-Ranges": "bytes",
+    }
+    for field, header in (
+        ("contentEncoding", "Content-Encoding"),
+        ("contentDisposition", "Content-Disposition"),
+        ("contentLanguage", "Content-Language"),
+        ("cacheControl", "Cache-Control"),
+    ):
+        if stored.fields.get(field):
+            headers[header] = str(stored.fields[field])
+    return headers
+
+
+def byte_range(header: str, size: int) -> tuple[int, int, bool]:
+    """Start, count, and whether it is a range at all: what is none is ignored, as the RFC says. Raises 416."""
+    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.strip())
+    if not match or not (match[1] or match[2]):
+        return 0, size, False
+    if match[1] and match[2] and int(match[2]) < int(match[1]):
+        return 0, size, False
+    start = int(match[1]) if match[1] else max(size - int(match[2]), 0)
+    end = min(int(match[2]) + 1, size) if match[1] and match[2] else size
+    if start >= end:
+        raise ApiError(416, "requestedRangeNotSatisfiable", "Request range not satisfiable")
+    return start, end - start, True

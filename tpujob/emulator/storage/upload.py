@@ -1,0 +1,282 @@
+"""Uploads of the JSON API: media, multipart and resumable. An upload that is cut leaves no object.
+
+A resumable session keeps what it got, lives in memory, and ends with the server; its client then begins again, as it
+does in the cloud when a session is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from tpujob.emulator.storage.disk import Disk
+from tpujob.emulator.storage.files import Incoming
+from tpujob.emulator.storage.json_api import answer, json_body
+from tpujob.emulator.storage.messages import Request, Response
+from tpujob.emulator.storage.model import (
+    ApiError,
+    Conditions,
+    Json,
+    Stored,
+    check_object_fields,
+    check_object_name,
+    invalid,
+    no_bucket,
+    object_json,
+)
+
+_SESSIONS_LIMIT = 10_000  # the oldest is forgotten
+_PREAMBLE_LIMIT = 1 << 20  # bytes before the content of a multipart upload
+_PATH = re.compile(r"/(?:resumable/)?upload/storage/v1/b/([^/]+)/o/?")
+
+
+@dataclass(slots=True)
+class Session:
+    """One resumable upload."""
+
+    bucket: str
+    name: str
+    fields: Mapping[str, Json]
+    declared: Mapping[str, str]  #: checksums that the client announced
+    conditions: Conditions
+    incoming: Incoming
+    turn: int = (
+        0  #: grows with each request: an older one, whose client gave up, must not write any more
+    )
+    stored: Stored | None = None
+
+
+class Uploads:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    async def handle(self, request: Request) -> Response | None:
+        """None: no path of uploads."""
+        match = _PATH.fullmatch(request.path)
+        if not match:
+            return None
+        if "upload_id" in request.query:
+            return await self._resume(request, request.query["upload_id"])
+        bucket = unquote(match[1])
+        if self._disk.bucket(bucket) is None:
+            raise no_bucket()
+        kind = request.query.get("uploadType", "")
+        if request.method != "POST" or kind not in ("media", "multipart", "resumable"):
+            raise invalid(f"{request.method} with uploadType {kind[:40]!r} is no upload.")
+        if kind == "resumable":
+            return await self._begin(request, bucket)
+        return await self._at_once(request, bucket, multipart=kind == "multipart")
+
+    def close(self) -> None:
+        while self._sessions:
+            self._sessions.popitem()[1].incoming.discard()
+
+    async def _at_once(self, request: Request, bucket: str, *, multipart: bool) -> Response:
+        given: dict[str, Json] = {}
+        content_type = request.headers.get("content-type", "")
+        chunks = request.body.chunks()
+        if multipart:
+            given, content_type, chunks = await split_related(content_type, chunks)
+        name, fields = _name_and_fields(request, given, content_type)
+        conditions = Conditions.from_query(request.query)
+        incoming = self._disk.incoming()
+        try:
+            async for chunk in chunks:
+                incoming.write(chunk)
+            verify(incoming, {**_declared(given), **_hash_header(request)})
+            stored = self._disk.commit(bucket, name, incoming, fields, conditions)
+        finally:
+            incoming.discard()
+        return answer(request, object_json(stored, request.base))
+
+    async def _begin(self, request: Request, bucket: str) -> Response:
+        given = await json_body(request)
+        content_type = request.headers.get("x-upload-content-type", "")
+        name, fields = _name_and_fields(request, given, content_type)
+        conditions = Conditions.from_query(request.query)
+        conditions.check(self._disk.get(bucket, name))  # early, to spare a hopeless upload
+        key = uuid.uuid4().hex
+        declared = _declared(given)
+        session = Session(bucket, name, fields, declared, conditions, self._disk.incoming())
+        self._sessions[key] = session
+        if len(self._sessions) > _SESSIONS_LIMIT:
+            self._sessions.popitem(last=False)[1].incoming.discard()
+        query = f"uploadType=resumable&upload_id={key}"
+        location = f"{request.base}/upload/storage/v1/b/{bucket}/o?{query}"
+        return Response(200, {"Location": location, "X-GUploader-UploadID": key})
+
+    async def _resume(self, request: Request, key: str) -> Response:
+        session = self._sessions.get(key)
+        if session is None:
+            raise ApiError(404, "notFound", "No such upload session: it ended, or never was.")
+        if request.method == "DELETE":
+            self._sessions.pop(key).incoming.discard()
+            return Response(499)
+        if session.stored:  # the answer to the last piece was lost: say it again
+            return answer(request, object_json(session.stored, request.base))
+        header = request.headers.get("content-range", "")
+        start, total = content_range(header)
+        try:
+            await self._take(session, request, start)
+        except OSError:  # a full disk: nobody knows how much of the last chunk is there
+            self._sessions.pop(key).incoming.discard()
+            raise
+        if not header:  # all of it in one request
+            total = session.incoming.size
+        if total is None or session.incoming.size < total:
+            return _incomplete(session)
+        return self._finish(session, request, key, total)
+
+    async def _take(self, session: Session, request: Request, start: int | None) -> None:
+        """Write what comes. What was already there is skipped; a gap is refused."""
+        session.turn += 1
+        turn = session.turn
+        if start is None:
+            return
+        skip = session.incoming.size - start
+        if skip < 0:
+            raise ApiError(
+                400, "invalid", f"A gap: {session.incoming.size} bytes are here, not {start}."
+            )
+        async for chunk in request.body.chunks():
+            if session.turn != turn:
+                raise ApiError(409, "conflict", "Another request goes on with this upload.")
+            session.incoming.write(chunk[skip:] if skip else chunk)
+            skip = max(0, skip - len(chunk))
+
+    def _finish(self, session: Session, request: Request, key: str, total: int) -> Response:
+        try:
+            if session.incoming.size != total:
+                text = f"{session.incoming.size} bytes came, and {total} were announced."
+                raise invalid(text)
+            verify(session.incoming, {**session.declared, **_hash_header(request)})
+            session.stored = self._disk.commit(
+                session.bucket, session.name, session.incoming, session.fields, session.conditions
+            )
+        except ApiError:
+            self._sessions.pop(key, None)
+            raise
+        finally:
+            session.incoming.discard()
+        return answer(request, object_json(session.stored, request.base))
+
+
+def verify(incoming: Incoming, declared: Mapping[str, str]) -> None:
+    """Raises 400 when a checksum that the client gave is not that of what came."""
+    found = {"crc32c": incoming.crc32c, "md5": incoming.md5}
+    for kind, value in declared.items():
+        if value and value != found[kind]:
+            label = {"crc32c": "CRC32C", "md5": "MD5 hash"}[kind]
+            raise invalid(
+                f'Provided {label} "{value[:40]}" doesn\'t match calculated {label} "{found[kind]}".'
+            )
+
+
+def content_range(header: str) -> tuple[int | None, int | None]:
+    """Where the body starts (None: there is none, the client only asks) and the total (None: not known yet)."""
+    if not header:
+        return 0, None
+    match = re.fullmatch(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(?:(\d{1,18})|\*)", header.strip())
+    if not match:
+        raise invalid(f"Invalid Content-Range: {header[:60]!r}.")
+    return (
+        int(match[1]) if match[1] else None,
+        int(match[3]) if match[3] else None,
+    )
+
+
+async def split_related(
+    content_type: str, chunks: AsyncIterator[bytes]
+) -> tuple[dict[str, Json], str, AsyncIterator[bytes]]:
+    """A `multipart/related` body: the resource, the content's type, and the content, which goes on streaming.
+    Line ends may be CRLF or LF, and the boundary in either kind of quotes, as clients differ."""
+    match = re.search(r"""boundary=["']?([^"';,]{1,200})""", content_type)
+    if not match:
+        raise invalid("A multipart upload names its boundary.")
+    mark = b"--" + match[1].strip().encode("latin-1")
+    buffer, parts = b"", None
+    async for chunk in chunks:
+        buffer += chunk
+        if parts := _two_parts(buffer, mark):
+            break
+        if len(buffer) > _PREAMBLE_LIMIT:
+            break
+    if not parts:
+        raise invalid("The multipart body has no metadata part and content part.")
+    newline, metadata, header, rest = parts
+    try:
+        given = json.loads(metadata or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, "parseError", "The metadata part is no JSON.") from error
+    if not isinstance(given, dict):
+        raise ApiError(400, "parseError", "The metadata part is no JSON object.")
+    typed = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", header)
+    part_type = typed[1].decode("latin-1").strip() if typed else ""
+    return given, part_type, _until(rest, chunks, newline + mark)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _two_parts(buffer: bytes, mark: bytes) -> tuple[bytes, bytes, bytes, bytes] | None:
+    """Line end, first part, second part's header, and what came of the second part."""
+    start = buffer.find(mark)
+    if start < 0:
+        return None
+    newline = b"\r\n" if buffer[start + len(mark) :][:2] == b"\r\n" else b"\n"
+    middle = buffer.find(newline + mark + newline, start + 1)
+    if middle < 0:
+        return None
+    head_end = buffer.find(newline * 2, middle + len(mark))
+    if head_end < 0:
+        return None
+    _, _, metadata = buffer[start:middle].partition(newline * 2)
+    return newline, metadata, buffer[middle:head_end], buffer[head_end + 2 * len(newline) :]
+
+
+async def _until(first: bytes, chunks: AsyncIterator[bytes], mark: bytes) -> AsyncIterator[bytes]:
+    """Everything before the last `mark`, which closes the body."""
+    keep = len(mark) + 16  # the mark, `--`, and a few line ends
+    held = first
+    async for chunk in chunks:
+        held += chunk
+        if len(held) > keep:
+            yield held[:-keep]
+            held = held[-keep:]
+    end = held.rfind(mark + b"--")
+    if end < 0:
+        raise invalid("The multipart body does not end with its boundary.")
+    yield held[:end]
+
+
+def _name_and_fields(
+    request: Request, given: dict[str, Json], content_type: str
+) -> tuple[str, dict[str, Json]]:
+    name = check_object_name(str(request.query.get("name") or given.get("name") or ""))
+    fields = check_object_fields(given)
+    if content_type:
+        fields.setdefault("contentType", content_type)
+    if "contentEncoding" in request.query:
+        fields["contentEncoding"] = request.query["contentEncoding"]
+    return name, fields
+
+
+def _declared(given: Mapping[str, Json]) -> dict[str, str]:
+    return {"crc32c": str(given.get("crc32c") or ""), "md5": str(given.get("md5Hash") or "")}
+
+
+def _hash_header(request: Request) -> dict[str, str]:
+    """`X-Goog-Hash: crc32c=…,md5=…` and `Content-MD5`."""
+    pairs = re.findall(r"(crc32c|md5)=([\w+/=]+)", request.headers.get("x-goog-hash", ""))
+    declared: dict[str, str] = dict(pairs)
+    if "content-md5" in request.headers:
+        declared["md5"] = request.headers["content-md5"]
+    return declared
+
+
+def _incomplete(session: Session) -> Response:
+    size = session.incoming.size
+    return Response(308, {"Range": f"bytes=0-{size - 1}"} if size else {})

@@ -1,0 +1,184 @@
+"""Between the records of the world and the messages of the API (v2), and between the versions of the API."""
+
+# The generated message classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.cloud.tpu_v2.types import cloud_tpu as v2
+from google.cloud.tpu_v2alpha1.types import cloud_tpu as v2alpha1
+from google.longrunning import operations_pb2
+from google.protobuf import empty_pb2, json_format
+
+from tpujob.domain.hardware import accelerators
+from tpujob.emulator.tpu.records import (
+    ApiError,
+    Node,
+    NodeSpec,
+    NodeState,
+    Operation,
+    Pricing,
+    Queued,
+    QueuedState,
+)
+
+TPU_PORT = 8470
+
+Message = Any  #: a protobuf message; the classes are made at run time
+
+
+#: what one version of the API calls by another name than the other
+_OTHER_WORD = {"multislice_params": "multi_node_params", "multi_node_params": "multislice_params"}
+
+
+def by_name(message: Message, target: type[Message]) -> Message:
+    """The same content in another version of the API, whose field numbers differ; what it lacks is left out."""
+    fields = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return json_format.ParseDict(_renamed(fields), target(), ignore_unknown_fields=True)
+
+
+def _renamed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_OTHER_WORD.get(key, key): _renamed(inner) for key, inner in value.items()}
+    return [_renamed(inner) for inner in value] if isinstance(value, list) else value
+
+
+def node_spec(node: Message, tier: Pricing | None = None) -> NodeSpec:
+    """What a node is asked to be; `tier` is the queued resource's and goes before the node's own."""
+    return NodeSpec(
+        type=_type(node),
+        runtime_version=node.runtime_version,
+        pricing=tier or node_tier(node),
+        labels=dict(node.labels),
+        metadata=dict(node.metadata),
+        external_ips=node.network_config.enable_external_ips,
+        body=node.SerializeToString(),
+    )
+
+
+def node_tier(node: Message) -> Pricing:
+    scheduling = node.scheduling_config
+    if scheduling.spot or scheduling.preemptible:
+        return "spot"
+    return "reserved" if scheduling.reserved else "on-demand"
+
+
+def queued_tier(queued: Message, node: Message) -> Pricing:
+    """Raises ApiError when the two contradict each other."""
+    inner = node_tier(node)
+    if queued.WhichOneof("tier") == "spot":
+        if node.HasField("scheduling_config"):
+            raise ApiError(
+                "INVALID_ARGUMENT",
+                "Cloud TPU received a bad request. scheduling_config must not be set in the node "
+                "when the queued resource has a tier",
+            )
+        return "spot"
+    return "reserved" if queued.reservation_name or inner == "reserved" else inner
+
+
+def node_message(node: Node, now: float) -> Message:
+    """As `get` shows it."""
+    spec, wanted = node.spec, accelerators.find(node.spec.type)
+    message = v2.Node.pb().FromString(spec.body)
+    message.name = node.name
+    message.id = node.number
+    message.state = v2.Node.State[node.state]
+    message.api_version = v2.Node.ApiVersion.V2
+    message.accelerator_type = spec.type
+    message.accelerator_config.type_ = v2.AcceleratorConfig.Type[wanted.api_enum]
+    message.accelerator_config.topology = wanted.topology
+    message.queued_resource = node.queued
+    message.multislice_node = spec.multislice
+    message.create_time.FromNanoseconds(int(node.created_at * 1e9))
+    if spec.pricing == "spot":
+        message.scheduling_config.preemptible = True
+        message.scheduling_config.spot = True
+    if node.state in (NodeState.READY, NodeState.REPAIRING):
+        message.health = v2.Node.Health[_health(node, now)]
+    for address in node.addresses:
+        endpoint = message.network_endpoints.add(ip_address=address, port=TPU_PORT)
+        if spec.external_ips:
+            endpoint.access_config.external_ip = address
+    return message
+
+
+def _health(node: Node, now: float) -> str:
+    if node.unreachable:
+        return "TIMEOUT"
+    return "UNHEALTHY_MAINTENANCE" if node.maintenance_until > now else "HEALTHY"
+
+
+def queued_message(queued: Queued) -> Message:
+    message = v2.QueuedResource.pb().FromString(queued.body)
+    message.name = queued.name
+    message.create_time.FromNanoseconds(int(queued.created_at * 1e9))
+    state = message.state
+    state.state = v2.QueuedResourceState.State[queued.state]
+    if queued.initiator:
+        state.state_initiator = v2.QueuedResourceState.StateInitiator[queued.initiator]
+    if queued.state is QueuedState.FAILED and queued.error is not None:
+        state.failed_data.error.code = code_number(queued.error.code)
+        state.failed_data.error.message = queued.error.message
+    elif queued.state is not QueuedState.WAITING_FOR_RESOURCES:
+        getattr(state, f"{queued.state.lower()}_data").SetInParent()
+    return message
+
+
+def operation_message(operation: Operation) -> Message:
+    """With metadata and response in the types of the version that started it."""
+    metadata = v2.OperationMetadata.pb()(
+        target=operation.target,
+        verb=operation.verb,
+        api_version=operation.api,
+        cancel_requested=operation.cancel_requested,
+    )
+    metadata.create_time.FromNanoseconds(int(operation.created_at * 1e9))
+    message = operations_pb2.Operation(name=operation.name, done=operation.done)
+    if operation.ended_at is not None:
+        metadata.end_time.FromNanoseconds(int(operation.ended_at * 1e9))
+        if operation.error is not None:
+            message.error.code = code_number(operation.error.code)
+            message.error.message = operation.error.message
+        else:
+            message.response.Pack(_response(operation, operation.ended_at))
+    message.metadata.Pack(_in_version(metadata, operation.api))
+    return message
+
+
+def _response(operation: Operation, now: float) -> Message:
+    match operation.response:
+        case Node() as node:
+            return _in_version(node_message(node, now), operation.api)
+        case Queued() as queued:
+            return _in_version(queued_message(queued), operation.api)
+        case _ if operation.api == "v2alpha1" and "/queuedResources/" in operation.target:
+            # There the deletion of a queued resource answers with its last state, in v2 with nothing.
+            return v2alpha1.QueuedResource.pb()(name=operation.target)
+        case _:
+            return empty_pb2.Empty()
+
+
+def _in_version(message: Message, api: str) -> Message:
+    if api == "v2":
+        return message
+    return by_name(message, getattr(v2alpha1, message.DESCRIPTOR.name).pb())
+
+
+def code_number(name: str) -> int:
+    return int(grpc.StatusCode[name].value[0])
+
+
+def _type(node: Message) -> str:
+    """The type string; a node may be asked for by generation and topology instead."""
+    if node.accelerator_type or not node.HasField("accelerator_config"):
+        return node.accelerator_type
+    wanted = v2.AcceleratorConfig.Type(node.accelerator_config.type_).name
+    topology = node.accelerator_config.topology
+    for one in accelerators.ALL.values():
+        if one.api_enum == wanted and one.topology == topology:
+            return one.type
+    return f"{wanted} {topology}"

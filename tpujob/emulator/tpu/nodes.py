@@ -1,0 +1,269 @@
+"""What becomes of a node: create, delete, stop, start, and the answers of its hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tpujob.domain.hardware import accelerators
+from tpujob.emulator.tpu import host_faults, rules
+from tpujob.emulator.tpu.records import (
+    ApiError,
+    BringUp,
+    Change,
+    HostWanted,
+    Node,
+    NodeSpec,
+    NodeState,
+    Operation,
+    TakeDown,
+)
+from tpujob.emulator.tpu.refusals import no_capacity
+from tpujob.emulator.tpu.world import World
+
+_BRING_UP_TRIES = 20
+_RETRY_S = 1.0
+
+
+def create(
+    world: World,
+    project: str,
+    zone: str,
+    id: str,
+    spec: NodeSpec,
+    *,
+    api: str,
+    request_id: str = "",
+) -> Operation:
+    """A node without a queued resource: there is room at once, or the operation ends in a stockout."""
+    if repeated := world.repeated(request_id):
+        return repeated
+    rules.check_zone(world, zone)
+    rules.check_id(id)
+    rules.check_spec(zone, spec)
+    node = Node(project, zone, id, spec, world.clock(), world.number())
+    if node.name in world.nodes:
+        raise rules.already_exists(node.name)
+    rules.check_quota(world, zone, [spec])
+    operation = world.start_operation("create", node.name, api, request_id)
+    node.operation = operation.name
+    generation = accelerators.find(spec.type).generation
+    if world.faults.stockout(zone, generation, world.clock()) is None:
+        node.physical = world.stock.take(zone, spec.type, node.name)
+    world.nodes[node.name] = node
+    if node.physical:
+        build(world, node)
+    else:
+        world.after(world.latencies.accept, lambda: _fail(world, node, _stockout(zone)))
+    return operation
+
+
+def build(world: World, node: Node) -> None:
+    """Bring up the hosts of a node that has its place in the stock."""
+    world.tell(f"{node.id}: {node.spec.type} in {node.zone} on {', '.join(node.physical)}")
+    world.after(world.latencies.create, lambda: _bring_up(world, node))
+
+
+def delete(world: World, name: str, *, api: str) -> Operation:
+    """A second call gets the operation of the first."""
+    node = world.get_node(name)
+    if node.state is NodeState.DELETING and node.operation in world.operations:
+        return world.operations[node.operation]
+    operation = world.start_operation("delete", name, api)
+    begin_delete(world, node)
+    node.operation = operation.name
+    return operation
+
+
+def begin_delete(world: World, node: Node) -> None:
+    """From now on it is DELETING; it is gone when its hosts are."""
+    if node.state is NodeState.DELETING:
+        return
+    if node.operation:
+        gone = ApiError("CANCELLED", f"The operation was cancelled: '{node.name}' is being deleted")
+        world.finish(node.operation, error=gone)
+    node.state = NodeState.DELETING
+    node.preempted_at = None
+    world.tell(f"{node.id}: being deleted")
+    tell(node, Change.LEAVING)
+    world.after(world.latencies.delete, lambda: _take_down(world, node))
+
+
+def stop(world: World, name: str, *, api: str) -> Operation:
+    node = world.get_node(name)
+    if node.state is not NodeState.READY:
+        raise wrong_state("stop", node)
+    if len(node.physical) > 1 or node.queued or node.spec.pricing == "spot":
+        raise ApiError(
+            "FAILED_PRECONDITION",
+            "Cloud TPU received a bad request. stop is not supported for TPU pods, "
+            "Spot VMs and nodes of queued resources",
+        )
+    operation = world.start_operation("stop", name, api)
+    node.state, node.operation = NodeState.STOPPING, operation.name
+    world.after(world.latencies.stop, lambda: _take_down(world, node))
+    return operation
+
+
+def start(world: World, name: str, *, api: str) -> Operation:
+    node = world.get_node(name)
+    if node.state is not NodeState.STOPPED:
+        raise wrong_state("start", node)
+    operation = world.start_operation("start", name, api)
+    node.state, node.operation = NodeState.STARTING, operation.name
+    world.after(world.latencies.create, lambda: _bring_up(world, node))
+    return operation
+
+
+def cancel_operation(world: World, name: str) -> None:
+    """Best effort, as in the cloud: only the creation of a node can be stopped half-way."""
+    operation = world.get_operation(name)
+    operation.cancel_requested = True
+    node = world.nodes.get(operation.target)
+    if node and node.operation == name and node.state is NodeState.CREATING and not operation.done:
+        begin_delete(world, node)
+
+
+# What the hosts answer -----------------------------------------------------------------------------------------------
+
+
+def hosts_up(
+    world: World,
+    name: str,
+    number: int,
+    addresses: tuple[str, ...],
+    guests: tuple[Mapping[str, str], ...] = (),
+) -> None:
+    """`guests`: what the hosts have published of themselves."""
+    node = same(world, name, number)
+    if node is None:
+        return
+    node.hosts_coming, node.attempts = False, 0
+    node.addresses, node.guests = addresses, guests
+    if node.state is NodeState.DELETING:
+        _take_down(world, node)
+    elif node.state in (NodeState.CREATING, NodeState.STARTING):
+        node.state = NodeState.READY
+        world.tell(f"{node.id}: ready")
+        tell(node, Change.READY)
+        world.finish(node.operation, response=node)
+
+
+def hosts_not_up(world: World, name: str, number: int, reason: str) -> None:
+    """Try again for a while: the farm may be starting."""
+    node = same(world, name, number)
+    if node is None:
+        return
+    node.hosts_coming = False
+    node.attempts += 1
+    if node.state is NodeState.DELETING:
+        _take_down(world, node)
+    elif node.attempts < _BRING_UP_TRIES:
+        world.after(_RETRY_S, lambda: _bring_up(world, node))
+    else:
+        _fail(world, node, ApiError("INTERNAL", f"the hosts of '{name}' did not come up: {reason}"))
+
+
+def hosts_down(world: World, name: str, number: int) -> None:
+    node = same(world, name, number)
+    if node is None:
+        return
+    node.hosts_exist = False
+    if node.state is NodeState.STOPPING:
+        node.state, node.addresses = NodeState.STOPPED, ()
+        world.finish(node.operation, response=node)
+    elif node.state is NodeState.DELETING:
+        _remove(world, node)
+
+
+def hosts_not_down(world: World, name: str, number: int) -> None:
+    node = same(world, name, number)
+    if node is not None:
+        world.after(_RETRY_S, lambda: _take_down(world, node))
+
+
+def farm_name(world: World, node: Node) -> str:
+    """The id alone, unless a node of the same id stands elsewhere."""
+    twins = sum(other.id == node.id for other in world.nodes.values())
+    return node.id if twins <= 1 else f"twin{node.number}-{node.id[:40]}".rstrip("-")
+
+
+# Steps ---------------------------------------------------------------------------------------------------------------
+
+
+def _bring_up(world: World, node: Node) -> None:
+    if node.state not in (NodeState.CREATING, NodeState.STARTING) or node.hosts_coming:
+        return
+    chips = accelerators.find(node.spec.type).chips_per_host
+    hosts = tuple(
+        HostWanted(index, physical, chips, _env_of(world, physical))
+        for index, physical in enumerate(node.physical)
+    )
+    node.farm_name = node.farm_name or farm_name(world, node)
+    node.hosts_exist = node.hosts_coming = True
+    effect = BringUp(
+        node=node.name,
+        number=node.number,
+        slice=node.farm_name,
+        zone=node.zone,
+        type=node.spec.type,
+        metadata=node.spec.metadata,
+        hosts=hosts,
+        env=world.host_env,
+    )
+    world.ask_hosts(effect)
+
+
+def _env_of(world: World, physical: str) -> dict[str, str]:
+    host = world.stock.find(physical)
+    return {host_faults.VARIABLE: host.fault} if host and host.fault else {}
+
+
+def _take_down(world: World, node: Node) -> None:
+    if node.removed_at is not None or node.hosts_coming:
+        return
+    if node.hosts_exist:
+        world.ask_hosts(TakeDown(node.name, node.number, node.farm_name))
+    else:
+        hosts_down(world, node.name, node.number)
+
+
+def _fail(world: World, node: Node, error: ApiError) -> None:
+    """A node that could not be made is not left behind."""
+    if node.state is not NodeState.CREATING:
+        return
+    world.tell(f"{node.id}: failed, {error.message}")
+    world.finish(node.operation, error=error)
+    tell(node, Change.FAILED, error)
+    begin_delete(world, node)
+
+
+def _remove(world: World, node: Node) -> None:
+    world.stock.give_back(node.name)
+    world.remove(node)
+    world.tell(f"{node.id}: gone")
+    world.finish(node.operation)
+    tell(node, Change.GONE)
+    world.room_changed()
+
+
+def same(world: World, name: str, number: int) -> Node | None:
+    """The node that an answer is for; None: it is gone, and another one may have its name."""
+    node = world.nodes.get(name)
+    return node if node and node.number == number else None
+
+
+def tell(node: Node, change: Change, error: ApiError | None = None) -> None:
+    """Let its queued resource know, if it has one."""
+    if node.tell is not None:
+        node.tell(change, error)
+
+
+def _stockout(zone: str) -> ApiError:
+    return ApiError("RESOURCE_EXHAUSTED", no_capacity(zone))
+
+
+def wrong_state(verb: str, node: Node) -> ApiError:
+    return ApiError(
+        "FAILED_PRECONDITION",
+        f"Cloud TPU received a bad request. {verb} is not supported while in state {node.state}",
+    )

@@ -1,0 +1,205 @@
+"""What becomes of a queued resource: create, grant, delete, reset, and what its nodes tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpujob.domain.hardware import accelerators
+from tpujob.emulator.tpu import nodes, rules
+from tpujob.emulator.tpu.records import (
+    ApiError,
+    Change,
+    Node,
+    NodeSpec,
+    NodeState,
+    Operation,
+    Queued,
+    QueuedState,
+)
+from tpujob.emulator.tpu.refusals import no_capacity
+from tpujob.emulator.tpu.world import World
+
+_Q = QueuedState
+
+
+def create(
+    world: World,
+    project: str,
+    zone: str,
+    id: str,
+    specs: Sequence[tuple[str, NodeSpec]],
+    *,
+    api: str,
+    body: bytes = b"",
+    request_id: str = "",
+    valid_for: float | None = None,
+) -> Operation:
+    """The operation is done when the request is in the queue, long before there is a slice.
+    `valid_for`: seconds that it may wait for one."""
+    if repeated := world.repeated(request_id):
+        return repeated
+    rules.check_zone(world, zone)
+    rules.check_id(id)
+    if not specs:
+        raise ApiError("INVALID_ARGUMENT", "A queued resource must have at least one node spec.")
+    queued = Queued(project, zone, id, tuple(specs), specs[0][1].pricing, world.clock(), body)
+    if queued.name in world.queued:
+        raise rules.already_exists(queued.name)
+    for node_id, spec in specs:
+        rules.check_id(node_id)
+        rules.check_spec(zone, spec)
+        if (name := _node_name(queued, node_id)) in world.nodes:
+            raise rules.already_exists(name)
+    rules.check_quota(world, zone, [spec for _, spec in specs])
+    world.queued[queued.name] = queued
+    operation = world.start_operation("create", queued.name, api, request_id)
+    queued.operation = operation.name
+    world.after(world.latencies.accept, lambda: _accept(world, queued))
+    if valid_for is not None:
+        world.after(valid_for, lambda: _expire(world, queued))
+    return operation
+
+
+def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
+    """A second call gets the operation of the first. `force` deletes its nodes with it."""
+    queued = world.get_queued(name)
+    if queued.state is _Q.DELETING and queued.operation in world.operations:
+        return world.operations[queued.operation]
+    held = _nodes(world, queued)
+    if held and not force:
+        raise ApiError(
+            "FAILED_PRECONDITION",
+            f"Queued resource '{name}' is in state {queued.state} and still has nodes "
+            f"({', '.join(node.id for node in held)}); delete them first, or use force",
+        )
+    world.finish(queued.operation, error=ApiError("CANCELLED", "The operation was cancelled."))
+    operation = world.start_operation("delete", name, api)
+    queued.state, queued.operation, queued.initiator = _Q.DELETING, operation.name, "USER"
+    for node in held:
+        nodes.begin_delete(world, node)
+    world.after(world.latencies.delete, lambda: _remove_if_empty(world, queued))
+    return operation
+
+
+def reset(world: World, name: str, *, api: str) -> Operation:
+    """A suspended or failed one goes back into the queue."""
+    queued = world.get_queued(name)
+    if queued.state not in (_Q.SUSPENDED, _Q.FAILED):
+        raise ApiError(
+            "FAILED_PRECONDITION",
+            f"Queued resource '{name}' cannot be reset in state {queued.state}",
+        )
+    operation = world.start_operation("reset", name, api)
+    queued.operation, queued.initiator, queued.error = operation.name, "", None
+    queued.state = _Q.ACCEPTED
+    for node in _nodes(world, queued):
+        nodes.begin_delete(world, node)
+    world.finish(operation.name, response=queued)
+    _grant(world, queued)
+    return operation
+
+
+# Steps ---------------------------------------------------------------------------------------------------------------
+
+
+def _accept(world: World, queued: Queued) -> None:
+    if queued.state is not _Q.CREATING:
+        return
+    queued.state = _Q.ACCEPTED
+    world.finish(queued.operation, response=queued)
+    world.after(world.latencies.accept, lambda: _grant(world, queued))
+
+
+def _grant(world: World, queued: Queued) -> None:
+    """Give it its nodes, if there is room for all of them; else it waits in the queue."""
+    if queued.state not in (_Q.ACCEPTED, _Q.WAITING_FOR_RESOURCES):
+        return
+    types = [spec.type for _, spec in queued.specs]
+    generation = accelerators.find(types[0]).generation
+    stockout = world.faults.stockout(queued.zone, generation, world.clock())
+    if stockout and stockout.fail:
+        _fail(world, queued, ApiError("RESOURCE_EXHAUSTED", no_capacity(queued.zone)))
+        return
+    names = [_node_name(queued, node_id) for node_id, _ in queued.specs]
+    taken = any(name in world.nodes for name in names)  # by its own former nodes, after a reset
+    if stockout or taken or not world.stock.room_for(queued.zone, types):
+        if queued.state is not _Q.WAITING_FOR_RESOURCES:
+            world.tell(f"{queued.id}: waiting for {', '.join(types)} in {queued.zone}")
+        queued.state = _Q.WAITING_FOR_RESOURCES
+        world.when_room(lambda: _grant(world, queued))
+        return
+    queued.state = _Q.PROVISIONING
+    for node_id, spec in queued.specs:
+        _add_node(world, queued, node_id, spec)
+
+
+def _add_node(world: World, queued: Queued, node_id: str, spec: NodeSpec) -> None:
+    node = Node(queued.project, queued.zone, node_id, spec, world.clock(), world.number())
+    node.queued = queued.name
+    node.tell = lambda change, error: _hear(world, queued, change, error)
+    node.physical = world.stock.take(queued.zone, spec.type, node.name)
+    world.nodes[node.name] = node
+    nodes.build(world, node)
+
+
+def _hear(world: World, queued: Queued, change: Change, error: ApiError | None) -> None:
+    match change:
+        case Change.READY:
+            if queued.state is _Q.PROVISIONING and _all_ready(world, queued):
+                queued.state = _Q.ACTIVE
+        case Change.FAILED:
+            if queued.state is _Q.PROVISIONING and error is not None:
+                _fail(world, queued, error)
+        case Change.LOST:
+            _suspend(world, queued, "SERVICE")
+        case Change.LEAVING:
+            _suspend(world, queued, "USER")
+        case Change.GONE:
+            if queued.state is _Q.DELETING:
+                _remove_if_empty(world, queued)
+
+
+def _suspend(world: World, queued: Queued, initiator: str) -> None:
+    if queued.state not in (_Q.ACTIVE, _Q.PROVISIONING):
+        return
+    queued.state = _Q.SUSPENDING
+    queued.initiator = "USER" if initiator == "USER" else "SERVICE"
+    # Documented: what is suspended is deleted. That one lost node suspends a request for several is inferred.
+    for node in _nodes(world, queued):
+        if node.state not in (NodeState.PREEMPTED, NodeState.TERMINATED):
+            nodes.begin_delete(world, node)
+    world.after(world.latencies.suspend, lambda: _suspended(queued))
+
+
+def _suspended(queued: Queued) -> None:
+    if queued.state is _Q.SUSPENDING:
+        queued.state = _Q.SUSPENDED
+
+
+def _expire(world: World, queued: Queued) -> None:
+    if queued.state in (_Q.CREATING, _Q.ACCEPTED, _Q.WAITING_FOR_RESOURCES):
+        text = f"The queued resource '{queued.name}' was not granted before its valid-until time"
+        _fail(world, queued, ApiError("DEADLINE_EXCEEDED", text))
+
+
+def _fail(world: World, queued: Queued, error: ApiError) -> None:
+    queued.state, queued.error, queued.initiator = _Q.FAILED, error, "SERVICE"
+    world.tell(f"{queued.id}: FAILED, {error.message}")
+
+
+def _remove_if_empty(world: World, queued: Queued) -> None:
+    if queued.removed_at is None and not _nodes(world, queued):
+        world.remove(queued)
+        world.finish(queued.operation)
+
+
+def _all_ready(world: World, queued: Queued) -> bool:
+    return all(node.state is NodeState.READY for node in _nodes(world, queued))
+
+
+def _nodes(world: World, queued: Queued) -> list[Node]:
+    return [node for node in world.nodes.values() if node.queued == queued.name]
+
+
+def _node_name(queued: Queued, node_id: str) -> str:
+    return f"projects/{queued.project}/locations/{queued.zone}/nodes/{node_id}"

@@ -1,0 +1,109 @@
+"""What has been set to go wrong: stockouts, quotas and errors of calls. Plain state, no clock of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tpujob.domain.hardware import accelerators
+from tpujob.emulator.storage.faults import StorageFaults
+from tpujob.emulator.tpu.records import Pricing
+
+#: How the API spells a generation inside the name of a quota.
+_QUOTA_FAMILY = {
+    "v2": "V2s",
+    "v3": "V3s",
+    "v4": "V4s",
+    "v5e": "V5sLitepod",
+    "v5p": "V5p",
+    "v6e": "V6E",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stockout:
+    zone: str
+    generation: str  #: empty: all of them
+    until: float | None  #: None: until it is taken back
+    fail: bool  #: a queued resource fails at once, instead of waiting in the queue
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    zone: str
+    generation: str
+    pricing: Pricing
+    limit: int  #: in the unit that the type's number counts: cores, or chips for v5e and v6e
+
+    @property
+    def metric(self) -> str:
+        preemptible = "Preemptible" if self.pricing == "spot" else ""
+        reserved = "Reserved" if self.pricing == "reserved" else ""
+        family = _QUOTA_FAMILY[self.generation]
+        return f"TPU{family}{preemptible}{reserved}PodPerProjectPerZoneForTPUAPI"
+
+    def text(self) -> str:
+        return f"Quota '{self.metric}' exhausted. Limit {self.limit} in zone {self.zone}"
+
+
+@dataclass(slots=True)
+class CallFault:
+    """The next `count` calls of a method go wrong, before or after they took effect."""
+
+    method: str  #: `CreateNode`; `*`: any
+    code: str  #: name of a gRPC status; `OK`: only the delay
+    count: int
+    when: Literal["pre", "post"] = "pre"
+    delay: float = 0.0  #: seconds that the call hangs first
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Faults:
+    stockouts: list[Stockout] = field(default_factory=list[Stockout])
+    quotas: dict[tuple[str, str, Pricing], Quota] = field(
+        default_factory=dict[tuple[str, str, Pricing], Quota]
+    )
+    calls: list[CallFault] = field(default_factory=list[CallFault])
+    storage: StorageFaults = field(default_factory=StorageFaults)
+
+    def stockout(self, zone: str, generation: str, now: float) -> Stockout | None:
+        """The one in force there, if any."""
+        self.stockouts = [s for s in self.stockouts if s.until is None or s.until > now]
+        for one in self.stockouts:
+            if one.zone == zone and one.generation in ("", generation):
+                return one
+        return None
+
+    def quota(self, zone: str, generation: str, pricing: Pricing) -> Quota | None:
+        return self.quotas.get((zone, generation, pricing))
+
+    def next_call(self, method: str) -> CallFault | None:
+        """The fault that this call meets, used up by one."""
+        for fault in self.calls:
+            if fault.method in ("*", method):
+                fault.count -= 1
+                if fault.count <= 0:
+                    self.calls.remove(fault)
+                return fault
+        return None
+
+
+def generation_of(type: str) -> str:
+    """`v4` of `v4`, `v4-16`; `v5e` of `v5litepod`. Raises BadSpec if there is none."""
+    for generation in accelerators.GENERATIONS.values():
+        if type in (generation.name, generation.prefix):
+            return generation.name
+    return accelerators.find(type).generation
+
+
+def units(type: str) -> int:
+    """What one slice of that type takes from its quota."""
+    return int(accelerators.find(type).type.rpartition("-")[2])
+
+
+def no_capacity(zone: str) -> str:
+    return (
+        f'There is no more capacity in the zone "{zone}"; you can try in another zone where '
+        f"Cloud TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions)"
+    )

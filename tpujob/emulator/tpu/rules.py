@@ -1,0 +1,76 @@
+"""What the API checks of a request before it does anything, with the error texts of the real one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tpujob.domain.hardware import accelerators
+from tpujob.emulator.tpu.records import ApiError, NodeSpec, Pricing
+from tpujob.emulator.tpu.refusals import units
+from tpujob.emulator.tpu.world import World
+
+RUNTIME_VERSIONS = tuple(
+    dict.fromkeys((*(g.runtime_version for g in accelerators.GENERATIONS.values()), "tpu-vm-base"))
+)
+
+_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def check_zone(world: World, zone: str) -> None:
+    if zone not in world.stock.hosts:
+        raise ApiError(
+            "PERMISSION_DENIED", f"Location {zone} is not found or access is unauthorized."
+        )
+
+
+def check_id(id: str) -> None:
+    if not _ID.fullmatch(id):
+        raise ApiError(
+            "INVALID_ARGUMENT",
+            f'Cloud TPU received a bad request. the name "{id[:80]}" is invalid: it must start with a '
+            "lowercase letter followed by up to 62 lowercase letters, numbers, or hyphens",
+        )
+
+
+def check_spec(zone: str, spec: NodeSpec) -> None:
+    """That the zone offers the type and the runtime version."""
+    type = accelerators.ALL.get(spec.type)
+    if type is None or zone not in accelerators.zones(type.type):
+        raise ApiError(
+            "INVALID_ARGUMENT",
+            f'CloudTpu received an invalid AcceleratorType, "{spec.type}" for zone "{zone}" and '
+            f'version "{spec.runtime_version}".',
+        )
+    if spec.runtime_version not in RUNTIME_VERSIONS:
+        raise ApiError(
+            "INVALID_ARGUMENT",
+            f'Cloud TPU received a bad request. the runtime version "{spec.runtime_version}" '
+            f"is not available in the zone {zone}",
+        )
+
+
+def check_quota(world: World, zone: str, specs: Sequence[NodeSpec]) -> None:
+    """That what exists, in any state, and what is asked for stay within the limit."""
+    generation, pricing = accelerators.find(specs[0].type).generation, specs[0].pricing
+    quota = world.faults.quota(zone, generation, pricing)
+    if quota is None:
+        return
+    used = quota_used(world, zone, generation, pricing)
+    if used + sum(units(spec.type) for spec in specs) > quota.limit:
+        raise ApiError("RESOURCE_EXHAUSTED", quota.text())
+
+
+def quota_used(world: World, zone: str, generation: str, pricing: Pricing) -> int:
+    """Suspended and failed queued resources count too, and so do preempted nodes: they must be deleted."""
+    specs = [s for q in world.queued.values() if q.zone == zone for _, s in q.specs]
+    specs += [n.spec for n in world.nodes.values() if n.zone == zone and not n.queued]
+    return sum(
+        units(spec.type)
+        for spec in specs
+        if spec.pricing == pricing and accelerators.find(spec.type).generation == generation
+    )
+
+
+def already_exists(name: str) -> ApiError:
+    return ApiError("ALREADY_EXISTS", f"Resource '{name}' already exists")

@@ -1,0 +1,176 @@
+"""The gRPC server: the Cloud TPU services, operations and locations on one loopback port, with call faults applied."""
+
+# grpc and the generated message classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from google.cloud.location import locations_pb2
+from google.longrunning import operations_pb2
+from google.protobuf import empty_pb2
+
+from tpujob.emulator.tpu import nodes, rules
+from tpujob.emulator.tpu.convert import Message, operation_message
+from tpujob.emulator.tpu.names import id_of, page, zone_of
+from tpujob.emulator.tpu.records import ApiError
+from tpujob.emulator.tpu.refusals import CallFault
+from tpujob.emulator.tpu.v2 import Handler, TpuV2
+from tpujob.emulator.tpu.v2alpha1 import TpuV2Alpha1
+from tpujob.emulator.tpu.world import World
+
+_THREADS = 16
+
+Methods = dict[str, tuple[Handler, Any]]
+
+
+class TpuServer:
+    """Serves a world. `address` is `127.0.0.1:PORT`."""
+
+    def __init__(self, world: World, port: int = 0) -> None:
+        self._server = grpc.server(
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="tpu-api"),
+            options=(("grpc.so_reuseport", 0),),
+        )
+        for service, methods in services(world).items():
+            handlers = {name: _handler(world, name, *method) for name, method in methods.items()}
+            self._server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(service, handlers),)
+            )
+        self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self) -> None:
+        """Ends at once: calls under way are cut, as when a server dies."""
+        self._server.stop(None).wait()
+
+
+def services(world: World) -> dict[str, Methods]:
+    return {
+        "google.cloud.tpu.v2.Tpu": TpuV2(world).methods(),
+        "google.cloud.tpu.v2alpha1.Tpu": TpuV2Alpha1(world).methods(),
+        "google.longrunning.Operations": _operations(world),
+        "google.cloud.location.Locations": _locations(world),
+    }
+
+
+def method_name(world: World, given: str) -> str:
+    """`CreateNode` for `create_node`; `*` stays. Raises ApiError for a call that there is none of."""
+    known = {name for methods in services(world).values() for name in methods}
+    name = "".join(part[:1].upper() + part[1:] for part in given.split("_"))
+    if name not in known | {"*"}:
+        said = f"there is no call {given!r}; there are {', '.join(sorted(known))} and *"
+        raise ApiError("NOT_FOUND", said)
+    return name
+
+
+def _handler(world: World, name: str, handler: Handler, request_class: Any) -> Any:
+    from_bytes = getattr(request_class, "pb", lambda: request_class)().FromString
+
+    def call(request: Message, context: grpc.ServicerContext) -> Message:
+        with world.lock:
+            fault = world.faults.next_call(name)
+        _before(fault, context)
+        try:
+            with world.lock:
+                world.advance()
+                response = handler(request)
+        except ApiError as error:
+            context.abort(grpc.StatusCode[error.code], error.message)
+            raise
+        _after(fault, context)
+        return response
+
+    return grpc.unary_unary_rpc_method_handler(
+        call, request_deserializer=from_bytes, response_serializer=_to_bytes
+    )
+
+
+def _before(fault: CallFault | None, context: grpc.ServicerContext) -> None:
+    if fault is None:
+        return
+    if fault.delay:
+        gone = threading.Event()
+        context.add_callback(gone.set)
+        gone.wait(fault.delay)
+    if fault.when == "pre":
+        _abort(fault, context)
+
+
+def _after(fault: CallFault | None, context: grpc.ServicerContext) -> None:
+    if fault is not None and fault.when == "post":
+        _abort(fault, context)
+
+
+def _abort(fault: CallFault, context: grpc.ServicerContext) -> None:
+    if fault.code != "OK":
+        said = fault.message or f"this is a drill: {fault.code}"
+        context.abort(grpc.StatusCode[fault.code], said)
+
+
+def _to_bytes(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+# Operations and locations --------------------------------------------------------------------------------------------
+
+
+def _operations(world: World) -> Methods:
+    def get(request: Message) -> Message:
+        return operation_message(world.get_operation(request.name))
+
+    def list_all(request: Message) -> Message:
+        zone_of(request.name)
+        below = f"{request.name}/operations/"
+        listed = sorted((o.name, o) for o in world.operations.values() if o.name.startswith(below))
+        found, token = page(
+            listed, size=request.page_size, most=world.page_size, token=request.page_token
+        )
+        messages = [operation_message(o) for o in found]
+        return operations_pb2.ListOperationsResponse(operations=messages, next_page_token=token)
+
+    def cancel(request: Message) -> Message:
+        nodes.cancel_operation(world, request.name)
+        return empty_pb2.Empty()
+
+    def delete(request: Message) -> Message:
+        world.delete_operation(request.name)
+        return empty_pb2.Empty()
+
+    return {
+        "GetOperation": (get, operations_pb2.GetOperationRequest),
+        "ListOperations": (list_all, operations_pb2.ListOperationsRequest),
+        "CancelOperation": (cancel, operations_pb2.CancelOperationRequest),
+        "DeleteOperation": (delete, operations_pb2.DeleteOperationRequest),
+    }
+
+
+def _locations(world: World) -> Methods:
+    def get(request: Message) -> Message:
+        project, zone = zone_of(request.name)
+        rules.check_zone(world, zone)
+        return _location(f"projects/{project}", zone)
+
+    def list_all(request: Message) -> Message:
+        listed = [(zone, _location(request.name, zone)) for zone in sorted(world.stock.hosts)]
+        found, token = page(
+            listed, size=request.page_size, most=world.page_size, token=request.page_token
+        )
+        return locations_pb2.ListLocationsResponse(locations=found, next_page_token=token)
+
+    return {
+        "GetLocation": (get, locations_pb2.GetLocationRequest),
+        "ListLocations": (list_all, locations_pb2.ListLocationsRequest),
+    }
+
+
+def _location(project: str, zone: str) -> Message:
+    name = f"{project}/locations/{zone}"
+    return locations_pb2.Location(name=name, location_id=id_of(name))

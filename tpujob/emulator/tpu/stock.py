@@ -1,0 +1,74 @@
+"""The finite stock of physical hosts in each zone, below the slices. Names look like `us-central2-b-h003`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tpujob.domain.hardware import accelerators
+
+HOSTS_PER_GENERATION = 64  #: in each zone that has the generation: enough for a v4-512
+
+
+@dataclass(slots=True)
+class PhysicalHost:
+    name: str
+    generation: str
+    used_by: str = ""  #: full name of a node
+    fault: str = ""  #: what a program that lands here is given as TPUJOB_FAULT
+
+
+@dataclass(slots=True)
+class Stock:
+    """Which hosts there are, who is on them, and which are bad."""
+
+    hosts: dict[str, dict[str, PhysicalHost]] = field(
+        default_factory=dict[str, dict[str, PhysicalHost]]
+    )  #: by zone, then by name
+
+    @staticmethod
+    def of_all_zones(per_generation: int = HOSTS_PER_GENERATION) -> Stock:
+        stock = Stock()
+        for generation in accelerators.GENERATIONS:
+            for zone in accelerators.zones(generation):
+                there = stock.hosts.setdefault(zone, {})
+                for number in range(len(there), len(there) + per_generation):
+                    name = f"{zone}-h{number:03d}"
+                    there[name] = PhysicalHost(name, generation)
+        return stock
+
+    def find(self, name: str) -> PhysicalHost | None:
+        return self.hosts.get(name.rpartition("-h")[0], {}).get(name)
+
+    def take(self, zone: str, type: str, node: str) -> tuple[str, ...]:
+        """Occupy the free hosts with the lowest numbers; nothing if there are too few. It knows nothing of faults: a
+        bad host that is given back is the next one to be handed out, if its number is low, so whoever wants other
+        hardware has to ask before giving it back."""
+        wanted = accelerators.find(type)
+        free = [
+            host
+            for host in self.hosts[zone].values()
+            if host.generation == wanted.generation and not host.used_by
+        ]
+        if len(free) < wanted.hosts:
+            return ()
+        for host in free[: wanted.hosts]:
+            host.used_by = node
+        return tuple(host.name for host in free[: wanted.hosts])
+
+    def room_for(self, zone: str, types: list[str]) -> bool:
+        """Whether slices of all these types (one generation) fit at once."""
+        wanted = sum(accelerators.find(type).hosts for type in types)
+        generation = accelerators.find(types[0]).generation
+        free = sum(
+            host.generation == generation and not host.used_by for host in self.hosts[zone].values()
+        )
+        return free >= wanted
+
+    def give_back(self, node: str) -> None:
+        for there in self.hosts.values():
+            for host in there.values():
+                if host.used_by == node:
+                    host.used_by = ""
+
+    def bad(self) -> list[PhysicalHost]:
+        return [host for there in self.hosts.values() for host in there.values() if host.fault]

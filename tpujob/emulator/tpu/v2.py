@@ -1,0 +1,243 @@
+"""The gRPC service google.cloud.tpu.v2.Tpu: requests in, the world asked, messages out. Rules are in the world."""
+
+# The generated message classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from google.cloud.tpu_v2.types import cloud_tpu as v2
+
+from tpujob.domain.hardware import accelerators
+from tpujob.emulator.tpu import nodes, queue, rules
+from tpujob.emulator.tpu.convert import (
+    Message,
+    node_message,
+    node_spec,
+    operation_message,
+    queued_message,
+    queued_tier,
+)
+from tpujob.emulator.tpu.names import id_of, page, zone_of
+from tpujob.emulator.tpu.records import ApiError, NodeSpec
+from tpujob.emulator.tpu.world import World
+
+Handler = Callable[[Message], Message]
+
+
+class TpuV2:
+    """One method for each call; `api` says which version the caller speaks, for its operations."""
+
+    def __init__(self, world: World, api: str = "v2") -> None:
+        self._world = world
+        self._api = api
+
+    def methods(self) -> dict[str, tuple[Handler, Message]]:
+        """Handler and type of request, by name of the call."""
+        return {
+            "ListNodes": (self.list_nodes, v2.ListNodesRequest),
+            "GetNode": (self.get_node, v2.GetNodeRequest),
+            "GetGuestAttributes": (self.get_guests, v2.GetGuestAttributesRequest),
+            "CreateNode": (self.create_node, v2.CreateNodeRequest),
+            "DeleteNode": (self.delete_node, v2.DeleteNodeRequest),
+            "StopNode": (self.stop_node, v2.StopNodeRequest),
+            "StartNode": (self.start_node, v2.StartNodeRequest),
+            "ListQueuedResources": (self.list_queued, v2.ListQueuedResourcesRequest),
+            "GetQueuedResource": (self.get_queued, v2.GetQueuedResourceRequest),
+            "CreateQueuedResource": (self.create_queued, v2.CreateQueuedResourceRequest),
+            "DeleteQueuedResource": (self.delete_queued, v2.DeleteQueuedResourceRequest),
+            "ResetQueuedResource": (self.reset_queued, v2.ResetQueuedResourceRequest),
+            "ListAcceleratorTypes": (self.list_types, v2.ListAcceleratorTypesRequest),
+            "GetAcceleratorType": (self.get_type, v2.GetAcceleratorTypeRequest),
+            "ListRuntimeVersions": (self.list_versions, v2.ListRuntimeVersionsRequest),
+            "GetRuntimeVersion": (self.get_version, v2.GetRuntimeVersionRequest),
+        }
+
+    # Nodes
+
+    def list_nodes(self, request: Message) -> Message:
+        project, zone = self._zone_of(request.parent)
+        listed = [(n.name, n) for n in self._world.list_nodes(project, zone)]
+        found, token = self._page(listed, request)
+        messages = [node_message(n, self._world.clock()) for n in found]
+        return v2.ListNodesResponse.pb()(nodes=messages, next_page_token=token)
+
+    def get_node(self, request: Message) -> Message:
+        self._zone_of(request.name)
+        return node_message(self._world.get_node(request.name), self._world.clock())
+
+    def get_guests(self, request: Message) -> Message:
+        """One answer for each worker that is asked for, in order; empty where it has published nothing."""
+        self._zone_of(request.name)
+        node = self._world.get_node(request.name)
+        asked = [id for id in request.worker_ids if id]
+        if not all(id.isdecimal() and int(id) < len(node.addresses) for id in asked):
+            raise ApiError("INVALID_ARGUMENT", f"{node.id} has no workers {', '.join(asked)}")
+        workers = [int(id) for id in asked] or range(len(node.addresses))
+        response = v2.GetGuestAttributesResponse.pb()()
+        for worker in workers:
+            one = response.guest_attributes.add(query_path=request.query_path)
+            published = node.guests[worker] if worker < len(node.guests) else {}
+            for path, value in published.items():
+                if path.startswith(request.query_path.lstrip("/")):
+                    namespace, _, key = path.partition("/")
+                    one.query_value.items.add(namespace=namespace, key=key, value=value)
+        return response
+
+    def create_node(self, request: Message, *, request_id: str = "") -> Message:
+        """`request_id`: only v2alpha1 has one here."""
+        project, zone = zone_of(request.parent)
+        started = nodes.create(
+            self._world,
+            project,
+            zone,
+            request.node_id,
+            node_spec(request.node),
+            api=self._api,
+            request_id=request_id,
+        )
+        return operation_message(started)
+
+    def delete_node(self, request: Message) -> Message:
+        self._zone_of(request.name)
+        return operation_message(nodes.delete(self._world, request.name, api=self._api))
+
+    def stop_node(self, request: Message) -> Message:
+        return operation_message(nodes.stop(self._world, request.name, api=self._api))
+
+    def start_node(self, request: Message) -> Message:
+        return operation_message(nodes.start(self._world, request.name, api=self._api))
+
+    # Queued resources
+
+    def list_queued(self, request: Message) -> Message:
+        project, zone = self._zone_of(request.parent)
+        listed = [(q.name, q) for q in self._world.list_queued(project, zone)]
+        found, token = self._page(listed, request)
+        messages = [queued_message(q) for q in found]
+        return v2.ListQueuedResourcesResponse.pb()(queued_resources=messages, next_page_token=token)
+
+    def get_queued(self, request: Message) -> Message:
+        self._zone_of(request.name)
+        return queued_message(self._world.get_queued(request.name))
+
+    def create_queued(self, request: Message) -> Message:
+        project, zone = zone_of(request.parent)
+        asked = request.queued_resource
+        started = queue.create(
+            self._world,
+            project,
+            zone,
+            request.queued_resource_id,
+            _specs(asked, request.parent, request.queued_resource_id),
+            api=self._api,
+            body=asked.SerializeToString(),
+            request_id=request.request_id,
+            valid_for=_valid_for(asked, self._world.clock()),
+        )
+        return operation_message(started)
+
+    def delete_queued(self, request: Message) -> Message:
+        self._zone_of(request.name)
+        started = queue.delete(self._world, request.name, force=request.force, api=self._api)
+        return operation_message(started)
+
+    def reset_queued(self, request: Message) -> Message:
+        return operation_message(queue.reset(self._world, request.name, api=self._api))
+
+    # What a zone offers
+
+    def list_types(self, request: Message) -> Message:
+        _, zone = self._zone_of(request.parent)
+        listed = [(type, _type_message(request.parent, type)) for type in sorted(_types_in(zone))]
+        found, token = self._page(listed, request)
+        return v2.ListAcceleratorTypesResponse.pb()(accelerator_types=found, next_page_token=token)
+
+    def get_type(self, request: Message) -> Message:
+        _, zone = self._zone_of(request.name)
+        if (type := id_of(request.name)) not in _types_in(zone):
+            raise _not_found(request.name)
+        return _type_message(request.name.partition("/acceleratorTypes")[0], type)
+
+    def list_versions(self, request: Message) -> Message:
+        self._zone_of(request.parent)
+        versions = sorted(rules.RUNTIME_VERSIONS)
+        listed = [(version, _version_message(request.parent, version)) for version in versions]
+        found, token = self._page(listed, request)
+        return v2.ListRuntimeVersionsResponse.pb()(runtime_versions=found, next_page_token=token)
+
+    def get_version(self, request: Message) -> Message:
+        self._zone_of(request.name)
+        if (version := id_of(request.name)) not in rules.RUNTIME_VERSIONS:
+            raise _not_found(request.name)
+        return _version_message(request.name.partition("/runtimeVersions")[0], version)
+
+    # Shared
+
+    def _zone_of(self, name: str) -> tuple[str, str]:
+        project, zone = zone_of(name)
+        if zone != "-":
+            rules.check_zone(self._world, zone)
+        return project, zone
+
+    def _page(
+        self, listed: list[tuple[str, Message]], request: Message
+    ) -> tuple[list[Message], str]:
+        size, token = request.page_size, request.page_token
+        return page(listed, size=size, most=self._world.page_size, token=token)
+
+
+def _specs(queued: Message, parent: str, id: str) -> list[tuple[str, NodeSpec]]:
+    """The nodes that a queued resource asks for: one by its id, or several that share a prefix."""
+    specs: list[tuple[str, NodeSpec]] = []
+    for wanted in queued.tpu.node_spec:
+        if wanted.parent.rpartition("/")[2] != parent.rpartition("/")[2]:
+            text = f"node_spec.parent {wanted.parent!r} must name the zone of {parent!r}"
+            raise ApiError("INVALID_ARGUMENT", text)
+        spec = node_spec(wanted.node, queued_tier(queued, wanted.node))
+        if wanted.WhichOneof("name_strategy") == "multislice_params":
+            specs += _several(wanted.multislice_params, id, spec)
+        else:
+            specs.append((wanted.node_id, spec))
+    return specs
+
+
+def _several(many: Message, id: str, spec: NodeSpec) -> list[tuple[str, NodeSpec]]:
+    if many.node_count < 2:
+        text = f"multislice_params.node_count must be greater than 1, not {many.node_count}"
+        raise ApiError("INVALID_ARGUMENT", text)
+    prefix, one = many.node_id_prefix or id, replace(spec, multislice=True)
+    return [(f"{prefix}-{k}", one) for k in range(many.node_count)]
+
+
+def _valid_for(queued: Message, now: float) -> float | None:
+    policy = queued.queueing_policy
+    match policy.WhichOneof("start_timing_constraints"):
+        case "valid_until_duration":
+            return policy.valid_until_duration.ToNanoseconds() / 1e9
+        case "valid_until_time":
+            return policy.valid_until_time.ToNanoseconds() / 1e9 - now
+        case _:
+            return None
+
+
+def _types_in(zone: str) -> list[str]:
+    return [type for type in accelerators.ALL if zone in accelerators.zones(type)]
+
+
+def _type_message(parent: str, type: str) -> Message:
+    message = v2.AcceleratorType.pb()(name=f"{parent}/acceleratorTypes/{type}", type_=type)
+    one = accelerators.find(type)
+    kind = v2.AcceleratorConfig.Type[one.api_enum]
+    message.accelerator_configs.add(type_=kind, topology=one.topology)
+    return message
+
+
+def _version_message(parent: str, version: str) -> Message:
+    return v2.RuntimeVersion.pb()(name=f"{parent}/runtimeVersions/{version}", version=version)
+
+
+def _not_found(name: str) -> ApiError:
+    return ApiError("NOT_FOUND", f"Resource '{name}' was not found")

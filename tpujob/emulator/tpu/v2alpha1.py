@@ -1,0 +1,96 @@
+"""The gRPC service google.cloud.tpu.v2alpha1.Tpu, as a translation of v2's.
+
+Its messages have other field numbers, so they are translated by name. What only this version has and v2 has another
+word for is put into that word; the rest of what only this version has is not kept.
+"""
+
+# The generated message classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from google.cloud.tpu_v2.types import cloud_tpu as v2
+from google.cloud.tpu_v2alpha1.types import cloud_tpu as v2alpha1
+from google.longrunning import operations_pb2
+
+from tpujob.emulator.faults import drills
+from tpujob.emulator.tpu.convert import Message, by_name, operation_message
+from tpujob.emulator.tpu.names import id_of
+from tpujob.emulator.tpu.v2 import Handler, TpuV2
+from tpujob.emulator.tpu.world import World
+
+_MAINTENANCE_S = 60.0
+
+
+class TpuV2Alpha1:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._v2 = TpuV2(world, "v2alpha1")
+
+    def methods(self) -> dict[str, tuple[Handler, Message]]:
+        """Handler and type of request, by name of the call."""
+        translated = {
+            name: (_translated(handler, request), getattr(v2alpha1, request.__name__))
+            for name, (handler, request) in self._v2.methods().items()
+        }
+        own = {
+            "GetNode": (self.get_node, v2alpha1.GetNodeRequest),
+            "CreateNode": (self.create_node, v2alpha1.CreateNodeRequest),
+            "CreateQueuedResource": (self.create_queued, v2alpha1.CreateQueuedResourceRequest),
+            "SimulateMaintenanceEvent": (self.maintain, v2alpha1.SimulateMaintenanceEventRequest),
+            "ListReservations": (self.list_reservations, v2alpha1.ListReservationsRequest),
+        }
+        return {**translated, **own}
+
+    def get_node(self, request: Message) -> Message:
+        shown = self._v2.get_node(by_name(request, v2.GetNodeRequest.pb()))
+        message = by_name(shown, v2alpha1.Node.pb())
+        message.autocheckpoint_enabled = self._world.get_node(request.name).spec.autocheckpoint
+        return message
+
+    def create_node(self, request: Message) -> Message:
+        translated = by_name(request, v2.CreateNodeRequest.pb())
+        return self._v2.create_node(translated, request_id=request.request_id)
+
+    def create_queued(self, request: Message) -> Message:
+        """`best_effort` is the old word for spot, `guaranteed.reserved` says what v2 says in the node."""
+        asked = request.queued_resource
+        translated = by_name(request, v2.CreateQueuedResourceRequest.pb())
+        queued = translated.queued_resource
+        if asked.WhichOneof("tier") == "best_effort":
+            queued.spot.SetInParent()
+        for new in queued.tpu.node_spec:
+            if asked.guaranteed.reserved:
+                new.node.scheduling_config.reserved = True
+        started = self._v2.create_queued(translated)
+        if any(one.node.autocheckpoint_enabled for one in asked.tpu.node_spec):
+            self._let_autocheckpoint(
+                f"{request.parent}/queuedResources/{request.queued_resource_id}"
+            )
+        return started
+
+    def _let_autocheckpoint(self, name: str) -> None:
+        queued = self._world.get_queued(name)
+        queued.specs = tuple((id, replace(spec, autocheckpoint=True)) for id, spec in queued.specs)
+
+    def maintain(self, request: Message) -> Message:
+        node = self._world.get_node(request.name)
+        drills.maintain(self._world, id_of(request.name), _MAINTENANCE_S)
+        started = self._world.start_operation("simulateMaintenanceEvent", node.name, "v2alpha1")
+        self._world.finish(started.name, response=node)
+        return operation_message(started)
+
+    def list_reservations(self, _request: Message) -> Message:
+        return v2alpha1.ListReservationsResponse.pb()()
+
+
+def _translated(handler: Handler, request_class: Message) -> Handler:
+    def call(request: Message) -> Message:
+        response = handler(by_name(request, request_class.pb()))
+        if isinstance(response, operations_pb2.Operation):
+            return response
+        return by_name(response, getattr(v2alpha1, response.DESCRIPTOR.name).pb())
+
+    return call

@@ -1,0 +1,191 @@
+"""The model of the emulated Cloud TPU: its tables, its timers and what it asks of the hosts.
+
+What a request does is in `nodes.py` and `queue.py`; what a fault by command does is in `drills.py`. No I/O and no clock
+of its own: time comes in through `clock`, changes that are due happen in `advance`, and everything that the hosts are
+to do is left in a list for `driver.py`. Every caller holds `lock`.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from tpujob.emulator.tpu.records import ApiError, Effect, Latencies, Node, Operation, Queued
+from tpujob.emulator.tpu.refusals import Faults
+from tpujob.emulator.tpu.stock import HOSTS_PER_GENERATION, Stock
+
+if TYPE_CHECKING:
+    from tpujob.emulator.faults.script import Script
+
+_KEPT_OPERATIONS = 1000
+_Record = TypeVar("_Record", Node, Queued)
+
+
+class World:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        latencies: Latencies | None = None,
+        *,
+        hosts_per_generation: int = HOSTS_PER_GENERATION,
+        page_size: int = 500,
+        host_env: Mapping[str, str] | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self.lock = threading.Condition()  #: notified when a timer or an effect is added
+        self.clock = clock
+        self.latencies = latencies or Latencies()
+        self.page_size = page_size  #: the most that one page of a list holds
+        self.host_env = dict(host_env or {})  #: what every host's environment has
+        self.stock = Stock.of_all_zones(hosts_per_generation)
+        self.faults = faults or Faults()
+        self.nodes: dict[str, Node] = {}  #: by full name, as are the next two
+        self.queued: dict[str, Queued] = {}
+        self.operations: dict[str, Operation] = {}
+        self.requests: dict[str, str] = {}  #: operation by request id
+        self.script: Script | None = None  #: drills that come by themselves
+        self.history: deque[tuple[float, str]] = deque(maxlen=50)
+        self._waiting: list[Callable[[], None]] = []
+        self._removed: list[Node | Queued] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count(1)
+        self._effects: list[Effect] = []
+
+    # Time
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        """Do `action` in `delay` seconds. It looks for itself whether it still applies."""
+        heapq.heappush(self._timers, (self.clock() + delay, self.number(), action))
+        self.lock.notify_all()
+
+    def advance(self) -> float | None:
+        """Let everything happen that is due; returns when the next thing is."""
+        while self._timers and self._timers[0][0] <= self.clock():
+            heapq.heappop(self._timers)[2]()
+        return self._timers[0][0] if self._timers else None
+
+    def when_room(self, action: Callable[[], None]) -> None:
+        """Do `action` once, the next time that there may be more room somewhere."""
+        self._waiting.append(action)
+
+    def room_changed(self) -> None:
+        """Those that wait for room look again, the oldest first."""
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
+
+    # Hosts
+
+    def ask_hosts(self, effect: Effect) -> None:
+        self._effects.append(effect)
+        self.lock.notify_all()
+
+    def take_effects(self) -> list[Effect]:
+        """What the hosts are to do, in order; each is given out once."""
+        taken, self._effects = self._effects, []
+        return taken
+
+    # Records
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def tell(self, text: str) -> None:
+        """Add a line to what `status` shows as recent; one that repeats itself stands there once."""
+        if self.history and self.history[-1][1] == text:
+            self.history.pop()
+        self.history.append((self.clock(), text))
+
+    def get_node(self, name: str) -> Node:
+        return _get(self.nodes, name)
+
+    def get_queued(self, name: str) -> Queued:
+        return _get(self.queued, name)
+
+    def remove(self, record: Node | Queued) -> None:
+        """Take it out of the tables; lists that lag show it a while longer."""
+        record.removed_at = self.clock()
+        if isinstance(record, Node):
+            del self.nodes[record.name]
+        else:
+            del self.queued[record.name]
+        if self.latencies.list_lag > 0:
+            self._removed.append(record)
+
+    def list_nodes(self, project: str, zone: str) -> list[Node]:
+        """As a list call sees them: `list_lag` seconds late. Zone `-` is all zones."""
+        return self._listed(self.nodes.values(), Node, project, zone)
+
+    def list_queued(self, project: str, zone: str) -> list[Queued]:
+        return self._listed(self.queued.values(), Queued, project, zone)
+
+    def _listed(
+        self, live: Iterable[_Record], kind: type[_Record], project: str, zone: str
+    ) -> list[_Record]:
+        seen_at = self.clock() - self.latencies.list_lag
+        self._removed = [r for r in self._removed if (r.removed_at or 0) > seen_at]
+        records = [*live, *(r for r in self._removed if isinstance(r, kind))]
+        return sorted(
+            (
+                r
+                for r in records
+                if r.project == project and zone in ("-", r.zone) and r.created_at <= seen_at
+            ),
+            key=lambda r: (r.zone, r.id),
+        )
+
+    # Operations
+
+    def start_operation(self, verb: str, target: str, api: str, request_id: str = "") -> Operation:
+        parent = target.rsplit("/", 2)[0]
+        now = self.clock()
+        name = f"{parent}/operations/operation-{int(now * 1000)}-{self.number():08x}"
+        operation = self.operations[name] = Operation(name, verb, target, api, now)
+        if request_id:
+            self.requests[request_id] = name
+        done = [o.name for o in self.operations.values() if o.done]
+        for old in done[:-_KEPT_OPERATIONS]:
+            del self.operations[old]
+        return operation
+
+    def finish(
+        self,
+        operation: str,
+        *,
+        error: ApiError | None = None,
+        response: Node | Queued | None = None,
+    ) -> None:
+        """Complete an operation that is not complete; the response is what the record is now."""
+        found = self.operations.get(operation)
+        if found is None or found.done:
+            return
+        found.ended_at = self.clock()
+        found.error = error
+        found.response = copy.copy(response)
+
+    def repeated(self, request_id: str) -> Operation | None:
+        """The operation that a call with the same request id has started."""
+        return self.operations.get(self.requests.get(request_id, "")) if request_id else None
+
+    def get_operation(self, name: str) -> Operation:
+        return _get(self.operations, name)
+
+    def delete_operation(self, name: str) -> None:
+        if not self.get_operation(name).done:
+            raise ApiError("FAILED_PRECONDITION", f"Operation '{name}' is not done")
+        del self.operations[name]
+
+
+_Found = TypeVar("_Found")
+
+
+def _get(table: Mapping[str, _Found], name: str) -> _Found:
+    found = table.get(name)
+    if found is None:
+        raise ApiError("NOT_FOUND", f"Resource '{name}' was not found")
+    return found

@@ -1,0 +1,52 @@
+"""The circuits of all offers, in the memory of one backend: what was refused lately, for every job that wants the same.
+
+The rules are in `domain/placement/circuits.py`. A backend that was just started recalls them from the records.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from tpujob.domain.model import Event, EventKind, Job
+from tpujob.domain.observations import Circuit
+from tpujob.domain.placement import circuits
+from tpujob.errors import Conflict
+from tpujob.ports import Store
+
+#: the events that tell whether an offer can be had
+_OFFERS = frozenset({EventKind.SLICE_REQUESTED, EventKind.SLICE_READY, EventKind.RELEASE_STARTED})
+
+
+class Offers:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._circuits: Mapping[str, Circuit] | None = None  #: None: not yet recalled
+        self._lock = threading.Lock()
+
+    def circuits(self) -> Mapping[str, Circuit]:
+        """The offers that were refused lately, for all jobs; a backend that was just started recalls them."""
+        if self._circuits is None:
+            recalled = circuits.recalled(self._store.list(live=True))
+            with self._lock:
+                self._circuits = recalled if self._circuits is None else self._circuits
+        return self._circuits
+
+    def note(self, before: Job, after: Job, happened: Event) -> None:
+        """What an event that is about to be written tells about an offer, for the jobs that want the same. Raises
+        Conflict for a request that comes second: of several that looked at a half-open circuit at the same time, one
+        asks, and the others wait for what comes of it."""
+        now, slice = happened.at, after.slice or before.slice
+        if slice is None or happened.kind not in _OFFERS:
+            return
+        self.circuits()  # recalls them, outside of the lock
+        with self._lock:
+            known = self._circuits or {}
+            if happened.kind is EventKind.SLICE_REQUESTED:
+                if circuits.opens_at(slice, known) > now:
+                    raise Conflict(f"another job asks for {slice.type} in {slice.zone} just now")
+                self._circuits = circuits.asked(known, slice, now)
+            elif happened.kind is EventKind.SLICE_READY:
+                self._circuits = circuits.granted(known, slice)
+            else:
+                self._circuits = circuits.refused(known, slice, happened.text, now)

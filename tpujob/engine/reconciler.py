@@ -1,0 +1,313 @@
+"""One tick of one job: observe, decide, take the lease, commit, act. And `sweep`, for slices that no job claims.
+
+The world is looked at without a lease; a lease is held only while something is written or done, so a backend that
+dies leaves at most one job waiting for at most one lease. When ticks happen is `engine/loop.py`'s affair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+
+from tpujob.domain.actions import (
+    Action,
+    CreateSlice,
+    DeleteSlice,
+    Denied,
+    Done,
+    NotYet,
+    Result,
+    StartProgram,
+    StopProgram,
+)
+from tpujob.domain.decide import decide, follow_up
+from tpujob.domain.failures import host_reputation, nonfinite
+from tpujob.domain.failures.retry import POLICIES
+from tpujob.domain.host import plan
+from tpujob.domain.lifecycle import apply
+from tpujob.domain.model import Cause, Event, EventKind, Job, Slice
+from tpujob.domain.observations import Seen, Unknown
+from tpujob.domain.spec import stored
+from tpujob.engine.circuits import Offers
+from tpujob.engine.observer import LOOK, Live, Observer
+from tpujob.engine.orphans import as_slice, unclaimed
+from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
+from tpujob.ports import Blobs, Clock, Hosts, Lease, Owned, Slices, Store
+
+log = logging.getLogger(__name__)
+
+#: seconds that a lease lasts, at least; no remote call made under it may outlive it
+LEASE = 60.0
+#: seconds kept free at the end of a lease for the commit
+MARGIN = 5.0
+#: seconds for which a look at the world may be acted upon: looking takes some, a process that is held up takes more
+FRESH = 60.0
+#: decisions in one tick; the next tick goes on from there
+ROUNDS = 12
+#: a started program gets this many seconds to report before it is started again (which is safe, but not free)
+PATIENCE = 10.0
+#: seconds that an unclaimed slice may be old before it is deleted: its job may just be being written
+GRACE = 300.0
+
+#: the events that give an attempt its cause
+_ENDS = frozenset({EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED, EventKind.ATTEMPT_CONDEMNED})
+_PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
+
+
+class Reconciler:
+    def __init__(
+        self,
+        store: Store,
+        slices: Slices,
+        hosts: Hosts,
+        blobs: Blobs,
+        clock: Clock,
+        *,
+        owner: str,
+        report_every: float = 15.0,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.store, self.slices, self.hosts, self.blobs, self.clock = (
+            store,
+            slices,
+            hosts,
+            blobs,
+            clock,
+        )
+        self.owner = owner  #: unique among all backends, ever
+        self.report_every = report_every
+        self.changed = changed  #: called after every commit, so that whoever follows looks again
+        self.offers = Offers(store)
+        self.observer = Observer(slices, hosts, blobs, clock, self.offers.circuits, report_every)
+        self.live, self.circuits = self.observer.live, self.offers.circuits
+        self._started: dict[str, tuple[int, float]] = {}
+        self._accused: set[str] = set()  #: what this process has stored already
+
+    # One tick --------------------------------------------------------------------------------------------------------
+
+    def tick(self, job_id: str) -> float | None:
+        """Bring one job as far as it goes now. Returns the seconds until the next look; None: the job is gone or
+        finished. Never raises for what the world does; a Conflict means that somebody else moved it: look again."""
+        wake_in = 0.0
+        for _ in range(ROUNDS):
+            try:
+                job = self.store.peek(job_id)
+            except NotFound:
+                self._forget(job_id)
+                return None
+            looked = self.clock.now()
+            seen = self.observer.look(job)
+            decision = decide(job, seen, looked)
+            if decision.event and decision.event.kind in _ENDS:
+                seen = self.observer.with_evidence(job, seen)
+                decision = decide(job, seen, looked)
+            wake_in = decision.wake_in
+            action = self._worth_doing(job, decision.action)
+            if decision.event is None and action is None:
+                break
+            moved = self._carry_out(job, seen, looked, decision.event, action)
+            if moved is None:  # another backend holds the lease, or wrote first
+                return 3.0
+            if not moved:
+                break
+        return None if self._finished(job_id) else max(wake_in, 0.2)
+
+    def _finished(self, job_id: str) -> bool:
+        try:
+            job = self.store.peek(job_id)
+        except NotFound:
+            return True
+        if not job.state.final:
+            return False
+        self._forget(job_id)
+        return True
+
+    def _forget(self, job_id: str) -> None:
+        self.live.pop(job_id, None)
+        self._started.pop(job_id, None)
+
+    def _carry_out(
+        self, job: Job, seen: Seen, looked: float, happened: Event | None, action: Action | None
+    ) -> bool | None:
+        """Commit, then act, under one lease. True: an event was stored; False: none; None: it is not ours to do, or
+        not any more: what was seen is old."""
+        lease = self.store.lease(job.id, self.owner, ttl=_ttl(job, action), now=self.clock.now())
+        if lease is None:
+            return None
+        try:
+            if self.clock.now() - looked > FRESH:  # this process was held up
+                return None
+            if happened:
+                self._accuse(apply(job, happened), seen)
+            current = self._commit(job, happened, lease) if happened else self._unchanged(job)
+            result = self._act(current, action, lease) if action else Done()
+            after = follow_up(current, action, result, self.clock.now()) if action else None
+            self._note(job.id, Done() if after else result)
+            if after:
+                self._commit(current, after, lease)
+            return happened is not None or after is not None
+        except (Conflict, Fenced) as error:
+            log.info("job %s: %s; looking again", job.id, error)
+            return None
+        finally:
+            self.store.release(lease)
+
+    def _unchanged(self, job: Job) -> Job:
+        """Nothing is done on an old look at the world: a commit compares the version, and so does this."""
+        if self.store.get(job.id).version != job.version:
+            raise Conflict(f"job {job.id} was changed since it was looked at")
+        return job
+
+    def _commit(self, job: Job, happened: Event, lease: Lease) -> Job:
+        after = apply(job, happened)
+        # first: a commit whose reply is lost may have been written
+        self.offers.note(job, after, happened)
+        stored = self.store.commit(
+            after,
+            happened,
+            expected_version=job.version,
+            op_id=f"{self.owner}:{lease.token}:{job.version + 1}",
+            lease=lease,
+        )
+        log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
+        self.changed()
+        return stored
+
+    # Suspects --------------------------------------------------------------------------------------------------------
+
+    def _accuse(self, job: Job, seen: Seen) -> None:
+        """Store what the record, as it is about to be written, shows against machines. Before it is written, and the
+        same however often it is found: so nothing is lost, and nothing counts twice."""
+        reports = () if isinstance(seen.reports, Unknown) else seen.reports
+        physical = [r.physical for r in reports]
+        for found in nonfinite.accusations(job, physical):
+            if found.op_id not in self._accused:
+                self.store.accuse(
+                    found.physicals,
+                    zone=found.zone,
+                    weight=found.weight,
+                    reason=found.reason,
+                    op_id=found.op_id,
+                    at=self.clock.now(),
+                )
+                self._accused.add(found.op_id)
+
+    def _avoided(self, job: Job) -> list[str]:
+        """The machines that the program is kept off; a job that met too many of them takes what it gets."""
+        if job.spent.get(_PREFLIGHTS, 0) >= host_reputation.REFUSALS:
+            return []
+        return host_reputation.avoided(self.store.suspects(), self.clock.now())
+
+    def _note(self, job_id: str, result: Result) -> None:
+        """What is in the way: an action that is repeated, also one that was refused and that nothing follows from."""
+        live = self.live.setdefault(job_id, Live())
+        trouble = result.error if isinstance(result, NotYet | Denied) else ""
+        live.meet(trouble, self.clock.now(), looking=False)
+
+    # Act -------------------------------------------------------------------------------------------------------------
+
+    def _worth_doing(self, job: Job, action: Action | None) -> Action | None:
+        """None for a start that was accepted a moment ago and is about to report."""
+        if isinstance(action, StartProgram) and job.attempt:
+            attempt, at = self._started.get(job.id, (0, 0.0))
+            if attempt == job.attempt.number and self.clock.now() - at < PATIENCE:
+                return None
+        return action
+
+    def _act(self, job: Job, action: Action, lease: Lease) -> Result:
+        try:
+            self._do(job, action, lease)
+        except Refused as error:
+            return Denied(Cause(error.cause), str(error))
+        except HostKeyChanged as error:
+            return Denied(Cause.BAD_HOST, str(error))
+        except (Transient, NotFound) as error:
+            log.info("job %s: %s: %s; trying again", job.id, type(action).__name__, error)
+            return NotYet(str(error))
+        return Done()
+
+    def _left(self, lease: Lease) -> float:
+        """Seconds for a call under this lease. Raises Transient when none are left: this process was held up, and
+        another one may lead by now."""
+        left = lease.until - self.clock.now() - MARGIN
+        if left <= 0:
+            raise Transient("the lease ran out before anything was done")
+        return left
+
+    def _do(self, job: Job, action: Action, lease: Lease) -> None:
+        match action:
+            case CreateSlice():
+                slice = _serving(job)
+                key = self.hosts.public_key(slice)
+                self.slices.create(slice, job_id=job.id, public_key=key, timeout=self._left(lease))
+            case DeleteSlice(name):
+                slice = next(s for s in job.slices if s.name == name)
+                self.slices.delete(slice, timeout=self._left(lease))
+                self.hosts.forget(slice)
+            case StartProgram():
+                avoid = self._avoided(job)
+                plans = plan.plans(job, report_every=self.report_every, avoid=avoid)
+                self.hosts.start(_serving(job), plans, timeout=self._left(lease))
+                if job.attempt:
+                    self._started[job.id] = (job.attempt.number, self.clock.now())
+            case StopProgram(name):
+                slice = next(s for s in job.slices if s.name == name) if name else _serving(job)
+                grace = stored(job.spec).stop_grace
+                self.hosts.stop(slice, grace=grace, timeout=self._left(lease))
+            case _:
+                self._wipe(job, lease)
+
+    def _wipe(self, job: Job, lease: Lease) -> None:
+        """Remove the job's objects, then its record. A time-out leaves the record, so that the next tick goes on."""
+        until = self.clock.now() + self._left(lease)
+        for blob in self.blobs.list(job.workdir + "/", timeout=LOOK):
+            if job.wipe_checkpoints or not blob.path.startswith(job.workdir + "/checkpoints/"):
+                if self.clock.now() > until:
+                    raise Transient("cleaning takes long; going on in a moment")
+                self.blobs.delete(blob.path, timeout=LOOK)
+        self.store.remove(job.id, lease=lease)
+        self._forget(job.id)
+        self.changed()
+
+    # Sweep -----------------------------------------------------------------------------------------------------------
+
+    def sweep(self, zones: Iterable[str]) -> list[Owned]:
+        """Delete what carries our label and no live job claims, once it is older than GRACE. Returns what it asked to
+        delete; what could not be listed or deleted is left for the next sweep."""
+        found = unclaimed(self._listed(sorted(set(zones))), self.store)
+        now = self.clock.now()
+        orphans = [o for o in found if now - o.created_at > GRACE]
+        return [o for o in orphans if self._delete_orphan(o)]
+
+    def _listed(self, zones: list[str]) -> list[Owned]:
+        """What is ours in these zones; when one of them cannot be listed, what is in the others."""
+        try:
+            return self.slices.list_all(zones, timeout=LOOK * 3)
+        except (Transient, Refused) as error:
+            log.warning("sweep: %s", error)
+        found: list[Owned] = []
+        for zone in zones if len(zones) > 1 else ():
+            with contextlib.suppress(Transient, Refused):
+                found += self.slices.list_all([zone], timeout=LOOK)
+        return found
+
+    def _delete_orphan(self, orphan: Owned) -> bool:
+        log.warning("sweep: no live job claims %s in %s: deleting it", orphan.name, orphan.zone)
+        try:
+            self.slices.delete(as_slice(orphan), timeout=LOOK * 3)
+            self.hosts.forget(as_slice(orphan))
+        except (Transient, Refused) as error:
+            log.warning("sweep: %s: %s", orphan.name, error)
+            return False
+        return True
+
+
+def _ttl(job: Job, action: Action | None) -> float:
+    """Long enough for the action: a program that is stopped gets the grace that its spec promises."""
+    return LEASE + stored(job.spec).stop_grace if isinstance(action, StopProgram) else LEASE
+
+
+def _serving(job: Job) -> Slice:
+    assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
+    return job.slice

@@ -1,0 +1,306 @@
+"""The service behind `JobsApi`: what a user can ask of jobs. The reconciler carries it out."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from tpujob.api import (
+    BrokenView,
+    CodeGiven,
+    DiffView,
+    EventView,
+    HostAccess,
+    JobView,
+    LeakView,
+    LogPage,
+    PlanView,
+    SuspectView,
+    SweptView,
+)
+from tpujob.domain.lifecycle import apply, event
+from tpujob.domain.model import EventKind, Job, Slice, State, Wish
+from tpujob.domain.observations import Circuit
+from tpujob.domain.placement import EVERYWHERE, Site
+from tpujob.domain.placement import circuits as capacity
+from tpujob.engine import Live
+from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
+from tpujob.ports import Blobs, Clock, Hosts, Slices, Store
+from tpujob.service import logs as log_reader
+from tpujob.service.admin import Upkeep
+from tpujob.service.comparison import compare
+from tpujob.service.submission import Submission
+from tpujob.service.views import event_view, job_view
+
+#: seconds for the next page of a log, for which somebody waits
+ANSWER = 15.0
+#: how often a user's command is written again when the reconciler wrote first
+TRIES = 8
+
+
+class Attention(Protocol):
+    """What the service tells the loop."""
+
+    def poke(self, job_id: str) -> None: ...
+
+    def attend(self, job_id: str, seconds: float) -> None: ...
+
+
+class Changes(Protocol):
+    """As much of `watch.Watch` as followers need."""
+
+    def now(self) -> int: ...
+
+    def wait(self, job_id: str | None, after: int, timeout: float) -> int: ...
+
+    def poke(self) -> None: ...
+
+
+class Jobs:
+    """Implements `jobsapi.JobsApi` in the backend's own process."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: Blobs,
+        clock: Clock,
+        *,
+        slices: Slices,
+        site: Site = EVERYWHERE,
+        access: Callable[[Slice, int], HostAccess],
+        loop: Attention,
+        watch: Changes,
+        live: Mapping[str, Live],
+        circuits: Callable[[], Mapping[str, Circuit]] = dict,
+        hosts: Hosts | None = None,
+    ) -> None:
+        self._store, self._blobs, self._clock = store, blobs, clock
+        self._submission = Submission(blobs, clock, site)
+        self._access = access
+        self._loop = loop
+        self._watch = watch
+        self._live = live
+        self._circuits = circuits  #: the offers that were refused lately, for all jobs
+        self._upkeep = Upkeep(store, slices, clock, site=site.zones, hosts=hosts)
+
+    # Submit ----------------------------------------------------------------------------------------------------------
+
+    def plan(self, spec: Mapping[str, Any]) -> PlanView:
+        return self._submission.plan(spec)
+
+    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+        return self._submission.put_bundle(sha256, data, bucket=bucket)
+
+    def create(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        user: str,
+        bundles: Sequence[str] = (),
+        code: CodeGiven | None = None,
+        idempotency_key: str = "",
+    ) -> JobView:
+        job, created = self._submission.first_record(spec, user, bundles, code)
+        stored = self._store.create(job, created, idempotency_key=idempotency_key)
+        self._tell(stored.id)
+        return self._view(stored)
+
+    # Look ------------------------------------------------------------------------------------------------------------
+
+    def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
+        jobs = self._store.list(user=user, live=None if all else True)
+        return [self._view(job, full=False) for job in jobs]
+
+    def get(self, job: str) -> JobView:
+        return self._view(self._find(job))
+
+    def events(self, job: str, *, after: int = 0) -> list[EventView]:
+        return [event_view(e) for e in self._store.events(self._find(job).id, after=after)]
+
+    def diff(self, a: str, b: str) -> DiffView:
+        return compare(self._find(a), self._find(b), self._blobs, self._clock.now())
+
+    def logs(
+        self,
+        job: str,
+        *,
+        host: int | None = None,
+        attempt: int | None = None,
+        cursor: str = "",
+        tail: int | None = None,
+    ) -> LogPage:
+        found = self._find(job)
+        return log_reader.read(
+            self._blobs, found, host=host, attempt=attempt, cursor=cursor, tail=tail, timeout=ANSWER
+        )
+
+    def access(self, job: str, *, host: int = 0) -> HostAccess:
+        found = self._find(job)
+        serving = found.slice
+        if serving is None or not serving.endpoints or found.state is State.RELEASING:
+            raise IllegalInState(
+                f"job {found.id} is {found.state}: it has no host that can be reached",
+                hint=f"`tpujob why {found.id}` says why; `tpujob logs {found.id}` has its output.",
+            )
+        if not 0 <= host < len(serving.endpoints):
+            had = log_reader.hosts_up_to(len(serving.endpoints))
+            raise NotFound(f"job {found.id} has {had}, no host {host}")
+        return self._access(serving, host)
+
+    def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
+        job_id = self._find(job).id if job else None
+        after = (
+            self._watch.now()
+        )  # before the first look, so that no change falls between look and wait
+        while True:
+            yield
+            if job_id:
+                self._loop.attend(job_id, timeout + 5)
+            after = self._watch.wait(job_id, after, timeout)
+
+    # Steer -----------------------------------------------------------------------------------------------------------
+
+    def cancel(self, job: str, *, release: bool = False) -> JobView:
+        kind = EventKind.RELEASE_REQUESTED if release else EventKind.CANCEL_REQUESTED
+        text = "cancel requested, with release of the slice" if release else "cancel requested"
+        return self._view(
+            self._wish(job, kind, text, lambda j: _keep_final(j) or _already(j, release=release))
+        )
+
+    def delete(self, job: str) -> JobView:
+        def settled(j: Job) -> bool:
+            return _keep_final(j) or _already(j, release=True)
+
+        return self._view(self._wish(job, EventKind.RELEASE_REQUESTED, "delete requested", settled))
+
+    def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
+        def settled(j: Job) -> bool:
+            return j.wish is Wish.CLEAN and j.wipe_checkpoints == checkpoints
+
+        text = "clean requested" + (", with its checkpoints" if checkpoints else "")
+        return self._view(
+            self._wish(job, EventKind.CLEAN_REQUESTED, text, settled, checkpoints=checkpoints)
+        )
+
+    def resume(self, job: str) -> JobView:
+        def settled(j: Job) -> bool:
+            if j.state is State.SUCCEEDED:
+                raise IllegalInState(
+                    f"job {j.id} has succeeded; there is nothing to resume",
+                    hint="`tpujob create` starts a new one.",
+                )
+            if j.wish is Wish.CLEAN:
+                raise IllegalInState(
+                    f"job {j.id} is being cleaned", hint="`tpujob create` starts a new one."
+                )
+            return j.wish is Wish.RUN and not j.state.final
+
+        return self._view(self._wish(job, EventKind.RESUME_REQUESTED, "resume requested", settled))
+
+    def _wish(
+        self, job: str, kind: EventKind, text: str, settled: Callable[[Job], bool], **data: Any
+    ) -> Job:
+        """Write the user's wish into the record, whatever else is written meanwhile; a settled wish changes nothing."""
+        for _ in range(TRIES):
+            found = self._find(job)
+            if settled(found):
+                return found
+            asked = event(found, kind, self._clock.now(), text, **data)
+            try:
+                stored = self._store.commit(
+                    apply(found, asked),
+                    asked,
+                    expected_version=found.version,
+                    op_id=uuid.uuid4().hex,
+                    lease=None,
+                )
+            except Conflict:
+                continue
+            self._tell(stored.id)
+            return stored
+        raise Conflict(
+            f"job {job} is changing too fast to be told anything", hint="Try again in a moment."
+        )
+
+    def _tell(self, job_id: str) -> None:
+        self._watch.poke()
+        self._loop.poke(job_id)
+
+    # Upkeep ----------------------------------------------------------------------------------------------------------
+
+    def hosts(self) -> list[SuspectView]:
+        return self._upkeep.hosts()
+
+    def pin_host(self, physical: str, verdict: str) -> SuspectView:
+        return self._upkeep.pin_host(physical, verdict)
+
+    def clear_host(self, physical: str) -> None:
+        self._upkeep.clear_host(physical)
+
+    def leaks(self) -> list[LeakView]:
+        return self._upkeep.leaks()
+
+    def sweep(self, *, dry_run: bool = False) -> SweptView:
+        return self._upkeep.sweep(dry_run=dry_run)
+
+    def fsck(self) -> list[BrokenView]:
+        return self._upkeep.fsck()
+
+    # Find ------------------------------------------------------------------------------------------------------------
+
+    def _find(self, job: str) -> Job:
+        """By id, or by a name that is unique among live jobs, or else among all."""
+        if re.fullmatch(r"[0-9]{1,6}", job):
+            return self._store.get(job.zfill(6))
+        found = self._store.list(name=job) if job else []  # no name would be any name
+        live = [j for j in found if not j.state.final]
+        named = live or found
+        if len(named) == 1:
+            return named[0]
+        if not named:
+            raise NotFound(f"no job is called {job!r}", hint="`tpujob list --all` shows every job.")
+        ids = ", ".join(j.id for j in named[:10])
+        raise BadRequest(f"{len(named)} jobs are called {job!r}: {ids}", hint="Use the id.")
+
+    def _view(self, job: Job, *, full: bool = True) -> JobView:
+        live = self._live.get(job.id)
+        current = (
+            live is not None and job.attempt is not None and live.attempt == job.attempt.number
+        )
+        use = (
+            live.progress
+            if live and current and job.attempt and job.attempt.ended_at is None
+            else None
+        )
+        return job_view(
+            job,
+            now=self._clock.now(),
+            progress=use,
+            moved_at=live.moved_at if live and use else None,
+            trouble=live.trouble if live else "",
+            trouble_since=live.trouble_since if live else None,
+            waiting=self._waiting(job) if full else "",
+            full=full,
+        )
+
+    def _waiting(self, job: Job) -> str:
+        if job.state not in _ASKING or not capacity.refusals(job):
+            return ""
+        return capacity.waiting(job, self._circuits(), self._clock.now())
+
+
+#: states in which a job waits for a slice
+_ASKING = (State.QUEUED, State.PROVISIONING, State.RELEASING)
+
+
+def _keep_final(job: Job) -> bool:
+    """A job that has ended stays as it ended."""
+    return job.state.final
+
+
+def _already(job: Job, *, release: bool) -> bool:
+    return job.wish in (
+        (Wish.RELEASE, Wish.CLEAN) if release else (Wish.CANCEL, Wish.RELEASE, Wish.CLEAN)
+    )

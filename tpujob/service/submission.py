@@ -1,0 +1,176 @@
+"""What comes before a job: its plan, the code that is shipped, and the record that it begins with."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tpujob.api import CodeGiven, PlanView
+from tpujob.bundle import workloads_bundle
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.host import environment, plan
+from tpujob.domain.model import Code, Event, EventKind, Job, State, Wish
+from tpujob.domain.placement import (
+    Option,
+    Site,
+    check_location,
+    home_region,
+    options,
+    settled,
+    traffic,
+)
+from tpujob.domain.spec import JobSpec, dump, parse
+from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound
+from tpujob.ports import Blobs, Clock
+
+#: seconds to write a bundle to the bucket
+BUCKET = 60.0
+#: seconds for what somebody waits for that moves few bytes: is the bucket there
+ANSWER = 15.0
+
+
+class Submission:
+    """The part of `jobsapi.JobsApi` that comes before a job."""
+
+    def __init__(self, blobs: Blobs, clock: Clock, site: Site) -> None:
+        self._blobs, self._clock = blobs, clock
+        self._site = site
+
+    def plan(self, spec: Mapping[str, Any]) -> PlanView:
+        wanted, choices, bucket = self._placed(spec)
+        if not self._site.made_on_demand:
+            self._bucket_is_there(bucket, wanted)
+        first, zones = choices[0], list(dict.fromkeys(o.zone for o in choices))
+        region = self._site.region_of_bucket(bucket) or ""
+        facts, slices = accelerators.find(first.type), wanted.tpu.slices
+        return PlanView(
+            name=wanted.name,
+            type=first.type,
+            generation=facts.generation,
+            tpu_slices=slices,
+            chips=facts.chips * slices,
+            hosts=facts.hosts * slices,
+            topology=facts.topology,
+            zone=first.zone,
+            zones=zones,
+            pricing=first.pricing,
+            runtime_version=first.runtime_version,
+            usd_per_hour=first.usd_per_hour,
+            hbm_gib=facts.chips * slices * facts.hbm_gib_per_chip,
+            peak_bf16_tflops=facts.chips * slices * facts.peak_bf16_tflops_per_chip,
+            bucket=bucket,
+            command=plan.command_line(dump(wanted)),
+            environment=environment.environment_words(wanted),
+            mounts=environment.mount_words(wanted),
+            warnings=[*traffic(zones, region), *environment.warnings(wanted)],
+            spec=dump(wanted),
+        )
+
+    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise BadRequest(
+                "the bundle's content does not have the hash that it was sent with",
+                hint="Send it again.",
+            )
+        region = self._site.region_of_bucket(bucket)
+        if region is None:  # only the buckets of plans are written to
+            raise BadRequest(
+                f"{bucket!r} is no bucket of tpujob", hint="Use the `bucket` of the plan."
+            )
+        if self._site.made_on_demand:
+            self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
+        return self._put_once(f"{bucket}/bundles/{sha256}.tar.gz", data)
+
+    def _put_once(self, path: str, data: bytes) -> str:
+        """An object whose name says its content."""
+        with contextlib.suppress(Conflict):  # the same content is there already
+            self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
+        return path
+
+    def _placed(self, spec: Mapping[str, Any]) -> tuple[JobSpec, tuple[Option, ...], str]:
+        """The spec as this site settles it, where it may run, best first, and the bucket that it belongs to."""
+        wanted = settled(parse(spec), self._site)
+        choices = options(wanted)
+        return wanted, choices, self._site.buckets[home_region(choices[0].zone, self._site)]
+
+    def _bucket_is_there(self, bucket: str, wanted: JobSpec) -> None:
+        """Afterwards it is, where the site says, or the zones are told what the traffic costs."""
+        region = self._site.region_of_bucket(bucket) or ""
+        if self._site.made_on_demand:
+            self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
+            return
+        try:
+            found = self._blobs.region(bucket, timeout=ANSWER)
+        except NotFound as error:
+            raise BadSpec(
+                f"there is no bucket {bucket}, which the context {self._site.name} names for {region}",
+                hint=f"tpujob bucket create --region {region}",
+            ) from error
+        allowed = wanted.tpu.cross_region
+        check_location(bucket, found, wanted.tpu.zones, allowed=allowed)
+
+    def first_record(
+        self,
+        spec: Mapping[str, Any],
+        user: str,
+        bundles: Sequence[str],
+        code: CodeGiven | None = None,
+    ) -> tuple[Job, Event]:
+        """The job that a spec makes and its first event, not stored yet; its bucket and its bundles are there."""
+        wanted, choices, bucket = self._placed(spec)
+        if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
+            raise BadRequest(
+                f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."
+            )
+        self._bucket_is_there(bucket, wanted)
+        shipped = [*self._own(wanted, bucket), *bundles]
+        job, created = self._record(wanted, choices[0], user, bucket, shipped)
+        return replace(job, code=self._code(code, bucket)), created
+
+    def _code(self, given: CodeGiven | None, bucket: str) -> Code | None:
+        """What a page shows is in the record, which is read and written anyway, so that a job from a clean checkout
+        costs no object; a diff is too long for it, lies beside the bundle and is named by its own hash, as one bundle
+        can come from several commits."""
+        if given is None or not given["commit"]:
+            return None
+        diff = given["diff"].encode(errors="replace")
+        name = f"{bucket}/bundles/{hashlib.sha256(diff).hexdigest()}.diff"
+        return Code(
+            commit=given["commit"],
+            branch=given["branch"],
+            dirty=given["dirty"],
+            diff=self._put_once(name, diff) if diff else "",
+        )
+
+    def _own(self, wanted: JobSpec, bucket: str) -> list[str]:
+        """The bundled workloads, shipped like a user's code."""
+        if wanted.run.workload is None:
+            return []
+        bundle = workloads_bundle()
+        return [self.put_bundle(bundle.sha256, bundle.data, bucket=bucket)]
+
+    def _record(
+        self, wanted: JobSpec, first: Option, user: str, bucket: str, bundles: Sequence[str]
+    ) -> tuple[Job, Event]:
+        now = self._clock.now()
+        kind = accelerators.several(first.type, wanted.tpu.slices)
+        text = f"{user} asked for {wanted.name} on {first.pricing} {kind}"
+        created = Event(EventKind.CREATED, now, State.QUEUED, text)
+        job = Job(
+            id="",
+            name=wanted.name,
+            user=user,
+            spec=dump(wanted),
+            state=State.QUEUED,
+            wish=Wish.RUN,
+            created_at=now,
+            state_since=now,
+            wake=now,
+            bucket=bucket,
+            bundles=tuple(dict.fromkeys(bundles)),
+            message=text,
+        )
+        return job, created

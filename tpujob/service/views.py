@@ -1,0 +1,228 @@
+"""Records as the views of `api/shapes.py`: what the API, `--json` and the pages show. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from tpujob.api import (
+    AttemptView,
+    CodeView,
+    EventView,
+    JobView,
+    LeakView,
+    SliceView,
+    SuspectView,
+    VerdictView,
+)
+from tpujob.domain.failures import host_reputation, stall
+from tpujob.domain.hardware import accelerators, prices
+from tpujob.domain.model import Attempt, Code, Event, Job, Progress, Slice, State, Suspect, Verdict
+from tpujob.domain.observations import Report
+from tpujob.domain.spec import stored
+from tpujob.errors import BadSpec
+from tpujob.ports import Owned
+
+
+def job_view(
+    job: Job,
+    *,
+    now: float,
+    progress: Progress | None = None,
+    moved_at: float | None = None,
+    trouble: str = "",
+    trouble_since: float | None = None,
+    waiting: str = "",
+    full: bool = True,
+) -> JobView:
+    """`job` at `now`. `progress` is what its reports say just now, `moved_at` when its step last changed, `trouble`
+    what is being retried, `waiting` what it waits for that the cloud refused. Without `full`, `slices`, `attempts`
+    and `spec` stay empty."""
+    trouble = "" if job.state.final else trouble
+    serving, attempt = job.slice, job.attempt
+    shown = serving or (job.slices[-1] if job.slices else None)
+    done = progress or (attempt.progress if attempt else Progress())
+    kind = shown.type if shown else _first(job.spec["tpu"]["type"])
+    facts = accelerators.find(kind)
+    tpu_slices = shown.tpu_slices if shown else job.tpu_slices
+    return JobView(
+        id=job.id,
+        name=job.name,
+        user=job.user,
+        state=job.state,
+        wish=job.wish,
+        message=f"{job.message}; {trouble}" if trouble else job.message,
+        trouble=trouble,
+        trouble_since=_maybe(trouble_since) if trouble else None,
+        waiting=waiting,
+        outcome=job.outcome,
+        cause=job.cause,
+        type=facts.type,
+        tpu_slices=tpu_slices,
+        chips=facts.chips * tpu_slices,
+        hosts=facts.hosts * tpu_slices,
+        topology=facts.topology,
+        zone=shown.zone if shown else _first(job.spec["tpu"].get("zones") or [""]),
+        pricing=job.spec["tpu"]["pricing"],
+        runtime_version=shown.runtime_version if shown else facts.runtime_version,
+        usd_per_hour=_billed_now(job),
+        usd_spent=prices.job_cost(job.slices, now),
+        condemned=[s.name for s in job.condemned],
+        host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
+        attempt=attempt.number if attempt else 0,
+        phase=done.phase if job.state is State.RUNNING else "",
+        step=done.step,
+        steps=done.steps,
+        progress_at=_maybe(_progress_at(job, moved_at)),
+        stall_s=_stall(job, done) if full else None,
+        loss=done.loss,
+        checkpoint=done.checkpoint,
+        metrics=dict(done.metrics),
+        workdir=job.workdir,
+        bundles=list(job.bundles),
+        code=code_view(job.code),
+        version=job.version,
+        created_at=_time(job.created_at),
+        state_since=_time(job.state_since),
+        finished_at=_maybe(job.finished_at),
+        hold_until=_maybe(job.hold_until),
+        wake_at=_maybe(job.wake if job.state in _WAITING and job.wake > now else None),
+        spent=dict(job.spent),
+        slices=[slice_view(s, now=now) for s in job.slices] if full else [],
+        attempts=[attempt_view(a, live=progress if a is attempt else None) for a in job.attempts]
+        if full
+        else [],
+        spec=dict(job.spec) if full else {},
+    )
+
+
+def code_view(code: Code | None) -> CodeView | None:
+    if code is None:
+        return None
+    return CodeView(commit=code.commit, branch=code.branch, dirty=code.dirty, diff=code.diff)
+
+
+def slice_view(slice: Slice, *, now: float) -> SliceView:
+    return SliceView(
+        name=slice.name,
+        type=slice.type,
+        tpu_slices=slice.tpu_slices,
+        zone=slice.zone,
+        pricing=slice.pricing,
+        role=slice.role,
+        usd_per_hour=slice.usd_per_hour,
+        usd=prices.slice_cost(slice, now),
+        requested_at=_time(slice.requested_at),
+        ready_at=_maybe(slice.ready_at),
+        gone_at=_maybe(slice.gone_at),
+        reason=slice.delete_reason,
+        hosts=[e.address for e in slice.endpoints],
+    )
+
+
+def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptView:
+    done = live if live and attempt.ended_at is None else attempt.progress
+    return AttemptView(
+        number=attempt.number,
+        slice=attempt.slice,
+        started_at=_time(attempt.started_at),
+        running_at=_maybe(attempt.running_at),
+        ended_at=_maybe(attempt.ended_at),
+        outcome=attempt.outcome,
+        cause=attempt.cause,
+        host=attempt.host,
+        message=attempt.message,
+        evidence=list(attempt.evidence),
+        physical=list(attempt.physical),
+        verdict=verdict_view(attempt.verdict) if attempt.verdict else None,
+        step=done.step,
+        checkpoint=done.checkpoint,
+        resumed_from=done.resumed_from,
+        versions=dict(attempt.versions),
+    )
+
+
+def verdict_view(verdict: Verdict) -> VerdictView:
+    return VerdictView(
+        step=verdict.step,
+        host=verdict.host,
+        device=verdict.device,
+        blame=verdict.blame,
+        text=verdict.text,
+    )
+
+
+def event_view(event: Event) -> EventView:
+    return EventView(
+        seq=event.seq, kind=event.kind, at=_time(event.at), state=event.state, text=event.text
+    )
+
+
+def suspect_view(suspect: Suspect, *, now: float) -> SuspectView:
+    return SuspectView(
+        physical=suspect.physical,
+        zone=suspect.zone,
+        score=round(host_reputation.score(suspect, now), 3),
+        refused=host_reputation.refused(suspect, now),
+        pinned=suspect.pinned,
+        reasons=list(suspect.reasons),
+        updated_at=_time(suspect.updated_at),
+    )
+
+
+def leak_view(owned: Owned, *, now: float) -> LeakView:
+    return LeakView(
+        name=owned.name,
+        zone=owned.zone,
+        job=owned.job_id,
+        age_s=max(0.0, round(now - owned.created_at, 3)),
+        usd_per_hour=_list_price(owned),
+        detail=owned.detail,
+    )
+
+
+def _list_price(owned: Owned) -> float | None:
+    if owned.pricing not in ("spot", "on-demand", "reserved"):
+        return None
+    try:
+        return prices.usd_per_hour(owned.type, owned.zone, owned.pricing, owned.tpu_slices)
+    except BadSpec:  # no type of ours, or one that the tables do not know any more
+        return None
+
+
+_WAITING = (State.QUEUED, State.PREPARING)
+
+
+def _progress_at(job: Job, moved_at: float | None) -> float | None:
+    if job.state is not State.RUNNING or job.attempt is None:
+        return None
+    return moved_at or job.attempt.progress_at or job.attempt.running_at
+
+
+def _stall(job: Job, done: Progress) -> float | None:
+    if job.state is not State.RUNNING or job.attempt is None:
+        return None
+    running = Report(host=0, attempt=job.attempt.number, phase="running", age=0.0, progress=done)
+    after = stored(job.spec).recovery.stall
+    return float(stall.limit(after, [running])) if after else None
+
+
+def _billed_now(job: Job) -> float | None:
+    """The sum over slices that are ready and not gone; None when one of them has no known price."""
+    billed = [s.usd_per_hour for s in job.slices if s.ready_at is not None and s.gone_at is None]
+    return None if None in billed else round(sum(filter(None, billed)), 4)
+
+
+def _first(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else value[0]
+
+
+def _time(seconds: float) -> str:
+    return (
+        datetime.fromtimestamp(seconds, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
+
+
+def _maybe(seconds: float | None) -> str | None:
+    return None if seconds is None else _time(seconds)

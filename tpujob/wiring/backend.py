@@ -1,0 +1,185 @@
+"""The backend's adapters: a context's settings become the service that runs jobs there.
+
+With its siblings `wiring/client.py` (the command line's side) and `wiring/doctor.py` (what doctor and quota look at)
+it is all that imports adapters, and, with `config/stack.py`, all that chooses between laptop and cloud.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpujob.adapters.clock import SystemClock
+from tpujob.config.settings import LOCAL, Settings
+from tpujob.errors import BackendGone
+
+if TYPE_CHECKING:
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices
+    from tpujob.adapters.gcs.blobs import GcsBlobs
+    from tpujob.adapters.ssh.hosts import SshHosts
+    from tpujob.adapters.ssh.keys import KeyStore
+    from tpujob.domain.placement import Site
+    from tpujob.engine import Loop
+    from tpujob.ports import Store
+    from tpujob.service.changes import Watch
+    from tpujob.service.jobs import Jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    api: Jobs
+    loop: Loop
+    watch: Watch
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """What the service runs in: the emulator, or Google Cloud."""
+
+    store: Store
+    slices: CloudTpuSlices
+    blobs: GcsBlobs
+    hosts: SshHosts
+    site: Site
+
+
+def backend(settings: Settings) -> Backend:
+    """The service with its adapters; its loop is not started yet. Raises BackendGone when the emulator is down,
+    NotFound or BadSpec when there is no such context or something is wrong with it."""
+    import secrets
+    import socket
+
+    from tpujob.engine import Loop, Reconciler
+    from tpujob.service.admin import zones
+    from tpujob.service.changes import Watch
+    from tpujob.service.jobs import Jobs
+
+    world = _emulated(settings) if settings.context == LOCAL else _google(settings)
+    clock, store = SystemClock(), world.store
+    watch = Watch(store)
+    reconciler = Reconciler(
+        store,
+        world.slices,
+        world.hosts,
+        world.blobs,
+        clock,
+        owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+        report_every=settings.report_every,
+        changed=watch.poke,
+    )
+    loop = Loop(reconciler, store, clock, zones=lambda: zones(store, world.site.zones))
+    api = Jobs(
+        store,
+        world.blobs,
+        clock,
+        slices=world.slices,
+        site=world.site,
+        access=world.hosts.access,
+        loop=loop,
+        watch=watch,
+        live=reconciler.live,
+        circuits=reconciler.circuits,
+        hosts=world.hosts,
+    )
+    return Backend(api, loop, watch)
+
+
+def open_store(settings: Settings) -> Store:
+    """Where this backend keeps its jobs. Does not connect yet."""
+    if settings.store == "firestore":
+        from tpujob.adapters.firestore import Firestore, FirestoreStore
+
+        endpoint = settings.firestore_emulator
+        database = Firestore(settings.project, settings.database, endpoint=endpoint)
+        # a listener does not hear what happens while its process stands still
+        return FirestoreStore(database, mirrored=not settings.only_called)
+    from tpujob.adapters.sqlite import SqliteStore
+
+    return SqliteStore(settings.db)
+
+
+def _emulated(settings: Settings) -> _World:
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices
+    from tpujob.adapters.gcs.blobs import GcsBlobs
+    from tpujob.adapters.ssh.hosts import SshHosts
+    from tpujob.domain.placement import EVERYWHERE
+
+    emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
+    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"])
+    return _World(
+        open_store(settings),
+        slices,
+        GcsBlobs(settings.project, endpoint=emulator["storage"]),
+        SshHosts(
+            settings.keys,
+            port=farm["ssh_port"],
+            guests=slices.guests.look,
+            obstacle=slices.guests.obstacle,
+        ),
+        EVERYWHERE,
+    )
+
+
+def _google(settings: Settings) -> _World:
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
+    from tpujob.adapters.gcs.blobs import GcsBlobs
+    from tpujob.adapters.ssh.hosts import SshHosts
+    from tpujob.config import context
+
+    here = context.current(settings)
+    owner = context.owner(settings, here)
+    slices = CloudTpuSlices(
+        here.project,
+        endpoint=settings.tpu_endpoint,
+        owner=owner,
+        options=Options(
+            network=here.network,
+            subnetwork=here.subnetwork,
+            external_ips=here.with_external_ips,
+            tags=here.tags,
+            service_account=here.service_account,
+            labels=here.labels,
+            reservation=here.reservation,
+        ),
+        throttle=Throttle(here.calls_per_minute),
+    )
+    return _World(
+        open_store(
+            replace(settings, project=here.project, store=here.store, database=here.database)
+        ),
+        slices,
+        GcsBlobs(here.project, endpoint=settings.storage_endpoint),
+        SshHosts(
+            _keys(settings, here.project, owner),
+            port=settings.ssh_port,
+            reach=here.ssh,
+            project=here.project,
+            tunnel=shlex.split(settings.tunnel),
+            guests=slices.guests.look,
+            obstacle=slices.guests.obstacle,
+        ),
+        context.site(here, owner),
+    )
+
+
+def _keys(settings: Settings, project: str, owner: str) -> KeyStore:
+    if settings.keys_in == "files":
+        from tpujob.adapters.ssh.keys import FileKeys
+
+        return FileKeys(settings.keys)
+    from tpujob.adapters.ssh.secret_manager import SecretKeys
+
+    return SecretKeys(project, owner=owner, endpoint=settings.google_endpoint)
+
+
+def _ready(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BackendGone(
+            "the emulator is not running", hint="Start it with `tpujob up`."
+        ) from error

@@ -1,0 +1,139 @@
+"""The command line's adapters: the way in to the context's backend, and what a command does without it.
+
+Every command pays for this module, so that adapters are imported where they are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from tpujob.config.settings import LOCAL, Settings
+from tpujob.errors import BadRequest, Unauthorized
+
+if TYPE_CHECKING:
+    from tpujob.adapters.gcs.blobs import GcsBlobs
+    from tpujob.adapters.remote import RemoteJobs
+    from tpujob.api import HostAccess
+    from tpujob.config.stack import Access
+
+
+def client(settings: Settings) -> RemoteJobs:
+    """The way in for a command: the backend of the context over HTTP; one on this machine is started when it is down.
+    Raises BackendGone; Refused when it would have no credentials for the cloud."""
+    from tpujob.config import stack
+
+    found = deployed(settings) or stack.running_backend(settings)
+    if found is None:
+        up(settings)
+    return _remote(settings, found or stack.ensure_backend(settings))
+
+
+def running_client(settings: Settings) -> RemoteJobs | None:
+    """As `client`, if the backend runs already; nothing is started."""
+    from tpujob.config import stack
+
+    found = deployed(settings) or stack.running_backend(settings)
+    return _remote(settings, found) if found else None
+
+
+def up(settings: Settings) -> None:
+    """Afterwards everything of the context that runs on this machine does. Raises as `client` does; BadRequest when
+    nothing of it does."""
+    from tpujob.config import stack
+
+    if found := deployed(settings):
+        raise BadRequest(
+            f"the backend of {settings.context} is deployed at {found.url}: it is not started here",
+            hint="any command talks to it; `tpujob use local` goes back to this machine",
+        )
+    if settings.context != LOCAL:
+        _check_credentials(settings)
+    stack.up(settings)
+
+
+def deployed_at(settings: Settings) -> str:
+    """The URL of the context's backend; empty: this machine runs it."""
+    found = deployed(settings)
+    return found.url if found else ""
+
+
+def deployed(settings: Settings) -> Access | None:
+    """The backend that somebody deployed, if the context is for one. Raises NotFound for a context that is not there;
+    Unauthorized without a token."""
+    if settings.context == LOCAL:
+        return None
+    path = settings.context_file
+    if path.exists() and "backend" not in path.read_text(encoding="utf-8", errors="replace"):
+        return None  # seen without the parser, which takes longer than most commands
+    from tpujob.config import context
+    from tpujob.config.stack import Access
+
+    found = context.current(settings)
+    if not found.backend:
+        return None
+    if not settings.token_file.exists():
+        raise Unauthorized(
+            f"there is no token for {found.backend}", hint=f"tpujob use {found.backend}"
+        )
+    return Access(found.backend, settings.token_file.read_text(encoding="utf-8").strip())
+
+
+def greet(url: str, token: str) -> None:
+    """Raises Unauthorized or BackendGone unless a backend answers there that takes this token."""
+    from tpujob.adapters.remote import RemoteJobs
+
+    RemoteJobs(url, token, log="").list()
+
+
+def open_session(settings: Settings, access: HostAccess, command: list[str] | None) -> int:
+    """`tpujob ssh`, from this machine and with this user's rights; see `ssh_session`."""
+    from tpujob.adapters.ssh import session
+
+    def secret(name: str) -> str:
+        from tpujob.adapters.ssh.secret_manager import SecretKeys
+
+        return SecretKeys(access["project"], endpoint=settings.google_endpoint).read(name)
+
+    tunnel = shlex.split(settings.tunnel)
+    return session.open_session(access, command, tunnel=tunnel, secret=secret)
+
+
+@contextlib.contextmanager
+def blobs(settings: Settings, project: str) -> Generator[GcsBlobs]:
+    """Cloud Storage as a context of that project sees it, from this process."""
+    from tpujob.adapters.gcs.blobs import GcsBlobs
+
+    made = GcsBlobs(project, endpoint=settings.storage_endpoint)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def usual_project() -> str:
+    """The project that this machine's Google Cloud tools are set to; empty: nothing says."""
+    from tpujob.adapters.google import defaults
+
+    return defaults.usual_project()
+
+
+def _remote(settings: Settings, access: Access) -> RemoteJobs:
+    from tpujob.adapters.remote import RemoteJobs
+
+    return RemoteJobs(access.url, access.token, log=str(settings.log_file("backend")))
+
+
+def _check_credentials(settings: Settings) -> None:
+    """Raises Refused when the context's backend would have nothing to show to Google Cloud. No call is made of it."""
+    from tpujob.config import context
+
+    in_firestore = context.current(settings).store == "firestore"
+    emulated = settings.tpu_endpoint and settings.storage_endpoint
+    if emulated and (settings.firestore_emulator or not in_firestore):
+        return
+    from tpujob.adapters.google import defaults
+
+    defaults.check(f"the context {settings.context}")

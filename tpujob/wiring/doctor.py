@@ -1,0 +1,80 @@
+"""What `tpujob doctor` and `tpujob quota` look at: this machine, the local stack or the context's project.
+
+What is seen is judged in `domain/checkup/` and `doctor/quota.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpujob.adapters.clock import SystemClock
+from tpujob.config.settings import LOCAL, Settings
+from tpujob.errors import BadRequest, TpujobError
+from tpujob.wiring.client import deployed, greet
+
+if TYPE_CHECKING:
+    from tpujob.doctor.findings import Finding
+    from tpujob.doctor.quota import Overview
+
+
+def findings(settings: Settings) -> list[Finding]:
+    """Whether the context is fit for running jobs, and this machine for its part in it. Nothing is started or changed.
+    Raises NotFound or BadSpec when there is no such context or something is wrong with its file."""
+    from tpujob.adapters import this_machine
+    from tpujob.adapters.google import project
+    from tpujob.doctor import cloud, machine
+
+    software = this_machine.software()
+    found = [machine.check_python(software), machine.check_packages(software)]
+    if settings.context == LOCAL:
+        from tpujob.config import stack
+
+        running = {part.name: part.ready is not None for part in stack.status(settings)}
+        return found + machine.check_laptop(this_machine.laptop(settings.state, running))
+    from tpujob.config import context
+
+    here = context.current(settings)
+    if here.backend:
+        found.append(machine.check_backend(here.backend, _trouble_with(settings)))
+    if here.project:
+        wants = project.wants_of(here)
+        endpoints = {"endpoint": settings.google_endpoint, "tpu_endpoint": settings.tpu_endpoint}
+        found += cloud.examine(wants, project.look(wants, **endpoints))
+    return found
+
+
+def quotas(settings: Settings, *, everywhere: bool = False) -> Overview:
+    """What may be held where, and what is; in the context's zones, or `everywhere`. Raises BadRequest for a context
+    without a project, BackendGone when the emulator is down, else Refused or Transient."""
+    if settings.context == LOCAL:
+        from tpujob.adapters import emulated_quota
+        from tpujob.emulator.client import EmulatorClient
+
+        status = EmulatorClient.from_ready(settings.emulator_ready).status()
+        return emulated_quota.overview(status, everywhere=everywhere)
+    from tpujob.adapters.google import project, quota
+    from tpujob.config import context
+
+    here = context.current(settings)
+    if not here.project:
+        raise BadRequest(
+            f"the context {here.name} does not say which project its backend uses",
+            hint=f"write `project:` into {settings.context_file}",
+        )
+    return quota.overview(
+        project.wants_of(here),
+        SystemClock().now(),
+        everywhere=everywhere,
+        endpoint=settings.google_endpoint,
+        tpu_endpoint=settings.tpu_endpoint,
+    )
+
+
+def _trouble_with(settings: Settings) -> TpujobError | None:
+    """What asking the context's deployed backend comes to; None: it answers."""
+    try:
+        if found := deployed(settings):
+            greet(found.url, found.token)
+    except TpujobError as error:
+        return error
+    return None
