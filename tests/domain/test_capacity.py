@@ -172,6 +172,11 @@ def test_what_is_refused_for_good_is_not_asked_for_again_until_a_person_says_so(
     assert capacity.refusals(job) == [], "time does not mend it"
     assert capacity.refused({}, job.slices[0], "not open", NOW) == {}, "nor does it bar other jobs"
     assert len(capacity.offers(replace(job, fresh_at=NOW))) == 2
+    nothing_left = waiting_job(
+        request(A, Cause.STOCKOUT, NOW - 90),
+        *(request(o, Cause.PERMISSION, NOW - 60, k) for k, o in ((2, A), (3, B))),
+    )
+    assert capacity.wait(nothing_left, {}) is None
 
 
 def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> None:
@@ -191,6 +196,10 @@ def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> 
     assert capacity.waiting(quota, {}, NOW) == (
         "1st stockout in us-east5-b since 02:46 UTC, next try there now"
     )
+    wait = capacity.wait(job, circuits)
+    assert wait is not None
+    assert (wait.times, wait.since, wait.again_at) == (4, NOW - 240, NOW + 360)
+    assert (wait.refused.zone, wait.first.zone, wait.first_at) == ("us-east5-b", "us-east5-a", NOW)
     here = replace(request(A, None, NOW, 5), gone_at=None)
     asking = replace(job, state=State.PROVISIONING, slices=(*job.slices, here))
     assert capacity.waiting(asking, circuits, NOW) == (

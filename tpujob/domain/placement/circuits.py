@@ -8,7 +8,7 @@ backend (`engine/circuits.py`) and can be told again from the records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -126,24 +126,55 @@ def waiting_since(job: Job) -> float:
     return tried[0].requested_at if tried else job.state_since
 
 
-def waiting(job: Job, circuits: Circuits, now: float) -> str:
-    """What a job without a slice waits for, in one line: how often it was refused, where, since when, when it is
-    asked for again and where else first. Empty: it was not refused."""
-    tried = refusals(job)
-    if not tried:
-        return ""
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a job without a slice waits for, since the cloud refused it."""
+
+    refused: Slice  #: the newest request that came to nothing
+    times: int  #: such refusals in a row: of that type, in that zone, for that cause
+    since: float  #: when the first of them was asked for
+    asking: str  #: the zone that is being asked just now; empty: none
+    again_at: float  #: when the same may be asked for again
+    first: Option  #: what may be asked for soonest
+    first_at: float
+
+
+def wait(job: Job, circuits: Circuits) -> Wait | None:
+    """None: the cloud has not refused what the job waits for."""
+    tried, left = refusals(job), offers(job)
+    if not tried or not left:
+        return None
     last = tried[-1]
     same = [s for s in tried if (s.zone, s.type, s.refused) == (last.zone, last.type, last.refused)]
+    first, opens = first_to_open(left, circuits)
+    return Wait(
+        refused=last,
+        times=len(same),
+        since=same[0].requested_at,
+        asking=job.slice.zone if job.state is State.PROVISIONING and job.slice else "",
+        again_at=max(job.wake, opens_at(last, circuits)),
+        first=first,
+        first_at=max(opens, job.wake),
+    )
+
+
+def waiting(job: Job, circuits: Circuits, now: float) -> str:
+    """`wait` in one line; empty: the cloud has not refused what the job waits for."""
+    found = wait(job, circuits)
+    return told(found, now) if found else ""
+
+
+def told(found: Wait, now: float) -> str:
+    """How often it was refused, where, since when, when it is asked for again and where else first."""
+    last = found.refused
     what = "stockout" if last.refused is Cause.STOCKOUT else "refused quota"
-    since = datetime.fromtimestamp(same[0].requested_at, UTC).strftime("%H:%M")
-    said = f"{ordinal(len(same))} {what} in {last.zone} since {since} UTC"
-    if job.state is State.PROVISIONING and job.slice:
-        return f"{said}; asking in {job.slice.zone} now"
-    at = max(job.wake, opens_at(last, circuits))
-    said += f", next try there {_in(at - now)}"
-    other, opens = first_to_open(offers(job), circuits)
-    if (other.zone, other.type) != (last.zone, last.type):
-        said += f", {other.zone} next {_in(max(opens, job.wake) - now)}"
+    since = datetime.fromtimestamp(found.since, UTC).strftime("%H:%M")
+    said = f"{ordinal(found.times)} {what} in {last.zone} since {since} UTC"
+    if found.asking:
+        return f"{said}; asking in {found.asking} now"
+    said += f", next try there {_in(found.again_at - now)}"
+    if (found.first.zone, found.first.type) != (last.zone, last.type):
+        said += f", {found.first.zone} next {_in(found.first_at - now)}"
     return said
 
 
