@@ -225,25 +225,6 @@ def test_many_hosts_have_a_short_cursor_and_none_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "shown"),
-    [
-        (b"\x1b[31mred\x1b[0m", "red"),
-        (b"\x1b]0;title\x07text", "text"),
-        (b"\x1b]8;;http://x\x1b\\link", "link"),
-        (b"a\x00b\x08c\td", "abc\td"),
-        (b"\xff\xfe", "��"),
-        ("ünï — 漢字".encode(), "ünï — 漢字"),
-        (b"\x1b", ""),
-        (b"\xc2\x9b31m", "31m"),
-        ("a\u202eb".encode(), "ab"),
-        (b"plain", "plain"),
-    ],
-)
-def test_no_line_does_anything_to_a_terminal(raw: bytes, shown: str) -> None:
-    assert logs.clean(raw) == shown
-
-
-@pytest.mark.parametrize(
     "cursor", ["x", "2~", "2~0.1", "9", "0", "2~0.1.-5", "2~0.1.5\n", "1" * 50]
 )
 def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:

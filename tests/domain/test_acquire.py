@@ -83,7 +83,7 @@ def test_a_job_that_waited_too_long_ends_for_what_it_was_refused_for() -> None:
     assert decided(with_wait(job, 60)).action == CreateSlice(), "not longer than it may"
     ended = after(job, decided(with_wait(job, 59)))
     assert (ended.state, ended.cause) == (State.FAILED, Cause.STOCKOUT)
-    assert ended.message == "no slice in 1 min, which `recovery.wait` allows"
+    assert ended.message == "no slice in 59 s, which `recovery.wait` allows"
     quota = replace(job, slices=(request(A, Cause.QUOTA, NOW - 9000),))
     ended = after(quota, decided(with_wait(quota, 8000)))
     assert ended.cause is Cause.QUOTA

@@ -188,7 +188,7 @@ def test_a_report_is_read_back() -> None:
     report = launch.read_report(1, text, age=4.0)
     assert report is not None
     assert (report.host, report.attempt, report.phase, report.age) == (1, 2, "exited", 4.0)
-    assert (report.exit_code, report.error, report.error_cause) == (71, "x [31m y", Cause.BAD_HOST)
+    assert (report.exit_code, report.error, report.error_cause) == (71, "x y", Cause.BAD_HOST)
     assert report.notice == "preempted"
     progress = report.progress
     assert (progress.step, progress.steps, progress.loss, progress.phase) == (7, 9, 0.5, "train")

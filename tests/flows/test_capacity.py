@@ -97,7 +97,7 @@ def test_a_limit_on_waiting_ends_the_job_and_says_so(stage: Stage) -> None:
     job_id = stage.create(recovery={"wait": "2h"})
     job = stage.until(job_id, State.FAILED, limit=3000)
     assert job.cause is Cause.STOCKOUT
-    assert "no slice in 2.0 h, which `recovery.wait` allows" in job.message
+    assert "no slice in 2 h, which `recovery.wait` allows" in job.message
     assert 7200 <= stage.clock.now() - job.created_at < 7200 + 900
     assert len(job.slices) <= 21, "requests that came to nothing do not fill the record"
 

@@ -17,6 +17,7 @@ from tpujob.api import LogLine, LogPage
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.host import plan
 from tpujob.domain.model import Job
+from tpujob.domain.text import clean
 from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.ports import Blob, Blobs
 
@@ -29,11 +30,6 @@ FEW_HOSTS = 16
 
 _NUMBER = re.compile(r"(\d+)/host-(\d{1,6})/log-(\d{5,9})\.tpujob-log")
 _CURSOR = re.compile(r"(\d{1,9})((?:~\d{1,6}\.\d{1,9}\.\d{1,12})*)")
-# what a terminal would obey: CSI and OSC sequences, other escapes, control characters except tab
-_CONTROLS = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?"
-    r"|[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-)
 
 #: segment number and the bytes of it that were given
 Place = tuple[int, int]
@@ -90,13 +86,12 @@ def read(
             lines, place, more = reader.next(Cursor(place.attempt + 1))
     last = place.attempt == newest
     done = not more and (job.state.final if last else attempt is not None)
-    shown = [LogLine(host=line.host, at=_at(line.at), text=clean(line.raw)) for line in lines]
+    shown = [LogLine(host=line.host, at=_at(line.at), text=_text(line.raw)) for line in lines]
     return LogPage(lines=shown, cursor=_written(place), done=done)
 
 
-def clean(raw: bytes) -> str:
-    """A line of output as text that does nothing to a terminal."""
-    return _CONTROLS.sub("", raw.decode("utf-8", errors="replace"))
+def _text(raw: bytes) -> str:
+    return clean(raw.decode("utf-8", errors="replace").rstrip("\r\n"), tabs=True)
 
 
 # The cursor ----------------------------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tpujob.cli.render.lines import many
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import age, clean, clip_middle, rate, wrap
+from tpujob.domain.text import many
 
 if TYPE_CHECKING:
     from tpujob.api import BrokenView, LeakView, SuspectView, SweptView

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
-from tpujob.cli.render.lines import STATE_STYLE, labelled, many
+from tpujob.cli.render.lines import STATE_STYLE, labelled
 from tpujob.cli.render.text import clean, paint, rate
+from tpujob.domain.text import many
 
 if TYPE_CHECKING:
     from tpujob.api import JobView, PlanView

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpujob.cli.render.lines import many
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import age, clean, span
+from tpujob.domain.text import many
 
 _SLICES = (
     Column("Slice", (12,)),

@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
-from tpujob.cli.render.lines import elapsed, event_line, job_title, labelled, many, progress_line
+from tpujob.cli.render.lines import elapsed, event_line, job_title, labelled, progress_line
 from tpujob.cli.render.text import (
     clean,
     clip,
@@ -21,6 +21,7 @@ from tpujob.cli.render.text import (
     span,
     wrap,
 )
+from tpujob.domain.text import many
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, EventView, JobView, SliceView

@@ -86,8 +86,3 @@ def elapsed(at: str | None, now: float) -> float | None:
     """Seconds from a view's time to now."""
     began = seconds(at)
     return None if began is None else now - began
-
-
-def many(n: int, thing: str) -> str:
-    """`1 host`, `2 hosts`."""
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"

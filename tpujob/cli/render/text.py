@@ -1,4 +1,4 @@
-"""Text for a terminal: made harmless, measured, cut, coloured; and numbers and times as people read them. Pure."""
+"""Text for a terminal: measured, cut, coloured; and numbers and times as people read them. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ import re
 import unicodedata
 from datetime import UTC, datetime
 
-#: CSI, OSC (up to BEL or ST), and the two-character escape sequences
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?|\x9b[0-?]*[ -/]*[@-~]"
-)
-#: C0 and C1 controls, line and paragraph separators, direction marks and overrides, zero-width and BOM
-_HARMFUL = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
-)
+from tpujob.domain.text import clean as clean
 
 STYLES = {
     "bold": "1",
@@ -25,14 +18,6 @@ STYLES = {
     "magenta": "35",
     "cyan": "36",
 }
-
-
-def clean(text: str) -> str:
-    """One line that changes nothing but its own place on a terminal, whoever wrote it."""
-    if text.isascii() and text.isprintable():
-        return text
-    text = _ESCAPES.sub("", text).expandtabs(4)
-    return _HARMFUL.sub("", text.replace("\n", " ").replace("\r", " "))
 
 
 def width(text: str) -> int:

@@ -13,6 +13,7 @@ from tpujob.domain.model import Cause, Event, EventKind, Job, State, Wish
 from tpujob.domain.observations import Absent, Present, Seen, SliceState
 from tpujob.domain.placement import circuits
 from tpujob.domain.spec import stored
+from tpujob.domain.text import duration, many
 
 #: a request that the cloud has taken up, but not made a slice of, is given up after this many seconds
 CREATE_DEADLINE = 60 * 60.0
@@ -81,7 +82,7 @@ def provisioning(job: Job, seen: Seen, now: float) -> Decision:
             return Decision(wake_in=2)
         case Present(SliceState.READY, endpoints):
             number = len(job.attempts) + 1
-            there = f"{attempt_end.slice_name(job)} is ready with {attempt_end.hosts_text(len(endpoints))}"
+            there = f"{attempt_end.slice_name(job)} is ready with {many(len(endpoints), 'host')}"
             text = f"{there}; attempt {number} is being started"
             happened = event(job, _E.SLICE_READY, now, text, endpoints=endpoints_of(slice_seen))
             return Decision(happened, StartProgram(), wake_in=1)
@@ -100,10 +101,10 @@ def provisioning(job: Job, seen: Seen, now: float) -> Decision:
             text = f"{attempt_end.slice_name(job)} was stopped outside tpujob"
             return attempt_end.release(job, now, text, then=State.CANCELLED, cause=Cause.CANCELLED)
         case Present(SliceState.WAITING) if _other_zone(job, seen, now):
-            said = f"the request has waited {QUEUE_PATIENCE / 60:.0f} min in the cloud's queue"
+            said = f"the request has waited {duration(QUEUE_PATIENCE)} in the cloud's queue"
             return Decision(attempt_end.give_up_slice(job, Cause.STOCKOUT, said, now), wake_in=0)
         case Present(SliceState.CREATING) if now - job.state_since > CREATE_DEADLINE:
-            said = f"the cloud has been at it for {CREATE_DEADLINE / 60:.0f} min"
+            said = f"the cloud has been at it for {duration(CREATE_DEADLINE)}"
             return Decision(attempt_end.give_up_slice(job, Cause.STOCKOUT, said, now), wake_in=0)
         case Present(SliceState.WAITING) if _waits_long(job, now):
             text = f"waiting for capacity in {attempt_end.zone(job)}: the cloud keeps the request in its queue"
@@ -120,8 +121,7 @@ def _waited_out(job: Job, now: float) -> bool:
 
 
 def _limit_text(job: Job) -> str:
-    wait = stored(job.spec).recovery.wait or 0
-    return f"{wait / 3600:.1f} h" if wait >= 5400 else f"{wait / 60:.0f} min"
+    return duration(stored(job.spec).recovery.wait or 0)
 
 
 def _other_zone(job: Job, seen: Seen, now: float) -> bool:

@@ -197,11 +197,3 @@ def zone(job: Job) -> str:
 
 def number(job: Job) -> int:
     return job.attempt.number if job.attempt else 0
-
-
-def hosts_text(n: int) -> str:
-    return "1 host" if n == 1 else f"{n} hosts"
-
-
-def list_hosts(hosts: Sequence[int]) -> str:
-    return ("host " if len(hosts) == 1 else "hosts ") + ", ".join(map(str, hosts))

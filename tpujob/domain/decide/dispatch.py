@@ -36,6 +36,7 @@ from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Event, EventKind, Job, Outcome, Progress, State, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen, Unknown
 from tpujob.domain.spec import stored
+from tpujob.domain.text import duration, list_hosts, many
 
 #: hosts that never reported their agent: the slice is given back after this many seconds
 LAUNCH_DEADLINE = 30 * 60.0
@@ -94,7 +95,7 @@ def _preparing(job: Job, seen: Seen, now: float) -> Decision:
         return over
     expected = host_count(job)
     if sum(r.phase in ("running", "exited") for r in seen.reports) == expected:
-        text = f"attempt {attempt_end.number(job)} runs on {attempt_end.hosts_text(expected)}"
+        text = f"attempt {attempt_end.number(job)} runs on {many(expected, 'host')}"
         said = [dict(r.versions) for r in seen.reports if r.versions]
         data = {"versions": said[0]} if said else {}
         return Decision(event(job, _E.ATTEMPT_RUNNING, now, text, **data), wake_in=1)
@@ -104,9 +105,7 @@ def _preparing(job: Job, seen: Seen, now: float) -> Decision:
     waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
     if waited > LAUNCH_DEADLINE and in_touch(job, seen):
         unheard = sorted(set(range(expected)) - {r.host for r in seen.reports})
-        message = (
-            f"no word from {attempt_end.list_hosts(unheard)} in {LAUNCH_DEADLINE / 60:.0f} min"
-        )
+        message = f"no word from {list_hosts(unheard)} in {duration(LAUNCH_DEADLINE)}"
         lost = triage.End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
         return Decision(attempt_end.end_attempt(job, lost, seen.reports, now), wake_in=0)
     return Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
@@ -117,9 +116,7 @@ def _late(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     waits = [r for r in reports if r.phase not in ("running", "exited")]
     if not job.attempt or not waits or now - job.attempt.started_at < SETUP_DEADLINE:
         return None
-    message = (
-        f"host {waits[0].host} is still in {waits[0].phase} after {SETUP_DEADLINE / 3600:.0f} h"
-    )
+    message = f"host {waits[0].host} is still in {waits[0].phase} after {duration(SETUP_DEADLINE)}"
     end = triage.End(Outcome.FAILED, Cause.SETUP, waits[0].host, message)
     return Decision(attempt_end.end_attempt(job, end, reports, now), wake_in=0)
 

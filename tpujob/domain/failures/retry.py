@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob.domain.model import Cause, Job
+from tpujob.domain.text import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def kills_hosts(job: Job, now: float) -> str:
     if len(lost) < KILLS - 1 or len(ages) < KILLS or max(ages) > SOON:
         return ""
     return (
-        f"the hosts of {KILLS} attempts in a row fell silent within {SOON / 60:.0f} min of the start: the program "
+        f"the hosts of {KILLS} attempts in a row fell silent within {duration(SOON)} of the start: the program "
         "may be what kills them; `tpujob resume` tries again"
     )
 

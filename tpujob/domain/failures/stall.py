@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from tpujob.domain.failures.triage import WIDTH, End
 from tpujob.domain.model import Cause, Outcome
 from tpujob.domain.observations import Report, Silence
+from tpujob.domain.text import duration, list_hosts
 
 #: phases of a host that the others wait for, and rightly so
 ON_THE_WAY = frozenset({"fetching", "setup", "clearing", "preflight"})
@@ -60,7 +61,7 @@ def hung(stall: float, reports: Sequence[Report]) -> End | None:
         return None
     odd, why = odd_one(running)
     where = f"step {_step(running)}" if _step(running) is not None else "its start"
-    message = f"no progress on any host for {_span(liveliest)}, since {where}"
+    message = f"no progress on any host for {duration(liveliest)}, since {where}"
     message += f"; host {odd} is the odd one: {why}" if odd is not None else ""
     return End(Outcome.FAILED, Cause.HANG, odd, message, _stacks(running, odd))
 
@@ -75,7 +76,7 @@ def left_behind(reports: Sequence[Report], hosts: int) -> End | None:
     if min(r.age for r in done) < LEFT_BEHIND or not waits:
         return None
     message = f"{_hosts(done)} ended with success, and {_hosts(rest)} did nothing more for "
-    message += _span(min(r.idle or 0.0 for r in rest))
+    message += duration(min(r.idle or 0.0 for r in rest))
     return End(Outcome.FAILED, Cause.HANG, rest[0].host, message, _stacks(rest, rest[0].host))
 
 
@@ -86,11 +87,11 @@ def silent(
     and it does not answer over SSH. One that answers has lost its agent, and the slice is not to blame. `every`: the
     seconds between two reports."""
     for report in (r for r in reports if r.phase != "exited" and r.age > QUIET * every):
-        quiet = f"host {report.host} has not reported for {_span(report.age)}"
+        quiet = f"host {report.host} has not reported for {duration(report.age)}"
         dead = unreachable.get(report.host)
         if dead and dead.seconds >= UNREACHABLE * every and dead.probes >= PROBES:
             message = f"{quiet} and does not answer over SSH"
-            proof = f"host {report.host}: {dead.probes} tries over SSH in {_span(dead.seconds)}"
+            proof = f"host {report.host}: {dead.probes} tries over SSH in {duration(dead.seconds)}"
             return End(
                 Outcome.INTERRUPTED, Cause.LOST_CONTACT, report.host, message, (proof, quiet)
             )
@@ -115,7 +116,7 @@ def odd_one(reports: Sequence[Report]) -> tuple[int | None, str]:
             return next(h for h, s in shapes.items() if s == rare), "its stack differs"
     idle = sorted(reports, key=lambda r: -(r.idle or 0.0))
     if len(idle) > 1 and (idle[0].idle or 0.0) - (idle[1].idle or 0.0) > LEFT_BEHIND:
-        return idle[0].host, f"it stopped {_span(idle[0].idle or 0.0)} ago, before the others"
+        return idle[0].host, f"it stopped {duration(idle[0].idle or 0.0)} ago, before the others"
     return None, ""
 
 
@@ -137,9 +138,4 @@ def _step(reports: Sequence[Report]) -> int | None:
 
 
 def _hosts(reports: Sequence[Report]) -> str:
-    numbers = ", ".join(str(r.host) for r in reports)
-    return f"host {numbers}" if len(reports) == 1 else f"hosts {numbers}"
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return list_hosts([r.host for r in reports])

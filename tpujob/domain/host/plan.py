@@ -19,6 +19,7 @@ from tpujob.domain.host.environment import environment_document, mount_document
 from tpujob.domain.model import Attempt, Cause, Endpoint, Job, Json, Progress, Verdict
 from tpujob.domain.observations import Report
 from tpujob.domain.spec import JobSpec, stored
+from tpujob.domain.text import clean, one_line
 from workloads.contract import Context
 
 #: where host 0 of a slice waits for the others
@@ -45,7 +46,6 @@ MAX_REPORT = 64 * 1024  #: characters; a storage takes 8 KiB of metadata, so mor
 MAX_TEXT = 500  #: characters of an error
 MAX_EVIDENCE = 16 * 1024  #: bytes of a report's body that are read
 MAX_EVIDENCE_LINES = 80
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?")
 MAX_METRICS = 32
 
 
@@ -276,13 +276,12 @@ def read_evidence(body: bytes) -> tuple[str, ...]:
     lines = _loads(body[:MAX_EVIDENCE].decode("utf-8", "replace")).get("lines")
     if not isinstance(lines, list):
         return ()
-    found = [_shown(line).rstrip() for line in cast("list[Json]", lines) if isinstance(line, str)]
+    found = [
+        clean(line[:MAX_TEXT]).rstrip()
+        for line in cast("list[Json]", lines)
+        if isinstance(line, str)
+    ]
     return tuple(line for line in found if line)[-MAX_EVIDENCE_LINES:]
-
-
-def _shown(line: str) -> str:
-    """Safe to show, its indentation kept."""
-    return _printable(_ESCAPES.sub("", line[:MAX_TEXT]).expandtabs(4))
 
 
 def _progress(said: Mapping[str, Json]) -> Progress:
@@ -325,10 +324,4 @@ def _number(value: Json) -> float | None:
 
 def _text(value: Json) -> str:
     """One line that is safe to show."""
-    if not isinstance(value, str):
-        return ""
-    return " ".join(_printable(value[: MAX_TEXT * 4]).split())[:MAX_TEXT]
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+    return one_line(value, MAX_TEXT) if isinstance(value, str) else ""

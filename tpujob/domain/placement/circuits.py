@@ -18,6 +18,7 @@ from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement.offers import Option, options
 from tpujob.domain.spec import stored
+from tpujob.domain.text import duration
 
 #: refusals that time can mend; after any other the offer is closed to the job
 FOR_NOW = frozenset({Cause.STOCKOUT, Cause.QUOTA})
@@ -185,9 +186,7 @@ def ordinal(n: int) -> str:
 
 
 def _in(seconds: float) -> str:
-    if seconds < 1:
-        return "now"
-    return f"in {seconds:.0f} s" if seconds < 100 else f"in {seconds / 60:.0f} min"
+    return "now" if seconds < 1 else f"in {duration(seconds)}"
 
 
 def _fruitless(job: Job) -> list[Slice]:

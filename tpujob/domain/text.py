@@ -1,0 +1,56 @@
+"""Text as people read it: strangers' text made harmless, durations, numbers of things. Pure, and cheap to import.
+
+How a terminal measures, cuts and colours text is in `cli/render/text.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+#: CSI sequences; OSC, DCS and other strings up to their end; other escapes. Each also as one C1 character.
+_ESCAPES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
+    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)?"
+    "|\x1b[ -/]*[0-~]?"
+)
+_BREAKS = re.compile("[\n\r\x0b\x0c\x85\u2028\u2029]")
+#: controls, direction marks and overrides, characters without a width, tags, surrogates, non-characters
+_HARMFUL = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u202a-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+
+def clean(text: str, *, tabs: bool = False) -> str:
+    """One line without escape sequences and without invisible characters; a terminal shows it where it is printed.
+    Keeps indentation; with `tabs` as it is, else as spaces."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = _HARMFUL.sub("", _BREAKS.sub(" ", _ESCAPES.sub("", text)))
+    return text if tabs else text.expandtabs(4)
+
+
+def one_line(text: str, limit: int) -> str:
+    """Clean words with one space between them, at most `limit` characters."""
+    return " ".join(clean(text[: limit * 4]).split())[:limit]
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `15 min`, `2.5 h`, `3 days`."""
+    for unit, size, least in (("days", 86400, 2 * 86400), ("h", 3600, 5400), ("min", 60, 120)):
+        if seconds >= least:
+            value = f"{seconds / size:.{0 if unit == 'min' else 1}f}".removesuffix(".0")
+            return f"{value} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def many(n: int, thing: str) -> str:
+    """`1 host`, `2 hosts`."""
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+
+
+def list_hosts(numbers: Sequence[int]) -> str:
+    """`host 3`, `hosts 0, 4`."""
+    return ("host " if len(numbers) == 1 else "hosts ") + ", ".join(map(str, numbers))
