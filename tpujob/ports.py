@@ -95,10 +95,6 @@ class Store(Protocol):
         Perhaps as it was a moment ago."""
         ...
 
-    def next_wake(self) -> float | None:
-        """When the next job is due; None: never."""
-        ...
-
     def changes(self, after: int) -> tuple[int, list[str]]:
         """The newest change number, and the ids of jobs changed after `after` (removed ones included). Cheap."""
         ...
@@ -121,6 +117,13 @@ class Store(Protocol):
         """Every zone in which a slice was ever asked for, also by jobs that are removed by now."""
         ...
 
+
+# Reputation ----------------------------------------------------------------------------------------------------------
+
+
+class Reputation(Protocol):
+    """The machines that are suspected of being bad, or pinned by a person."""
+
     def accuse(
         self,
         physicals: Sequence[str],
@@ -139,11 +142,11 @@ class Store(Protocol):
         """Every machine that has a score or is pinned, the highest score first."""
         ...
 
-    def put_suspect(self, suspect: Suspect) -> None:
+    def put(self, suspect: Suspect) -> None:
         """Write this record over what there is of that machine."""
         ...
 
-    def remove_suspect(self, physical: str) -> None:
+    def remove(self, physical: str) -> None:
         """Forget score, pin and reasons; the accusations behind them do not come back. Absent is success."""
         ...
 

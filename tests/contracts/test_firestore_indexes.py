@@ -52,7 +52,7 @@ def test_every_query_has_its_index_and_every_index_its_query(firestore_place: st
         store.list(user=user, name=name, live=live)
     store.events(job.id)
     store.events(job.id, after=1)
-    for call in (store.damaged, store.zones, store.suspects, store.next_wake):
+    for call in (store.damaged, store.zones, store.reputation.suspects):
         call()
     store.due(0)
     store.changes(store.changes(0)[0])

@@ -142,8 +142,8 @@ def test_whatever_loses_its_reply_is_done_once(
     assert second
     assert second.token > first.token
     with failing(network, "Commit", LOSE):
-        store.accuse(["h1"], zone="z", weight=2.0, reason="r", op_id="x", at=0.0)
-    assert [s.score for s in store.suspects()] == [2.0]
+        store.reputation.accuse(["h1"], zone="z", weight=2.0, reason="r", op_id="x", at=0.0)
+    assert [s.score for s in store.reputation.suspects()] == [2.0]
     with failing(network, "Commit", LOSE):
         store.remove(job.id, lease=second)
     with pytest.raises(NotFound):
@@ -221,12 +221,12 @@ def test_every_request_has_a_time_limit(store: FirestoreStore, network: Network,
     moved(store, job, lease=lease)
     with pytest.raises(Fenced):
         moved(store, job, op="z", lease=Lease(job.id, "z", 0, 0.0))
-    for call in (store.list, store.damaged, store.zones, store.suspects, store.next_wake):
+    for call in (store.list, store.damaged, store.zones, store.reputation.suspects):
         call()
     store.changes(0)
     store.due(0)
-    store.put_suspect(Suspect("h", "z", 0.0, 0.0))
-    store.remove_suspect("h")
+    store.reputation.put(Suspect("h", "z", 0.0, 0.0))
+    store.reputation.remove("h")
     store.remove(job.id, lease=lease)
     limits = {(method, timeout) for method, _, timeout in network.seen}
     assert {m for m, _ in limits} == {"BatchGetDocuments", "Commit", "RunQuery", "Rollback"}

@@ -121,9 +121,9 @@ def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
         assert [job.id for job in store.list()] == ["000003", "000001"]
         assert [job_id for job_id, _ in store.damaged()] == ["000002"]
         assert store.zones() == ["us-east5-b", "us-west4-a"], "of the damaged one by its events"
-        assert store.suspects() == []
-    stores[0].accuse(["h1"], zone="z", weight=1.0, reason="r", op_id="a", at=1.0)
-    assert [s.physical for s in SqliteStore(path).suspects()] == ["h1"]
+        assert store.reputation.suspects() == []
+    stores[0].reputation.accuse(["h1"], zone="z", weight=1.0, reason="r", op_id="a", at=1.0)
+    assert [s.physical for s in SqliteStore(path).reputation.suspects()] == ["h1"]
     assert stores[0].create(a_job(), an_event()).id == "000004"
 
 

@@ -361,18 +361,15 @@ def test_due_are_the_jobs_whose_time_has_come_longest_overdue_first(store: Store
     assert store.due(5) == []
     assert store.due(20) == ["000002", "000003"]
     assert store.due(99) == ["000002", "000003", "000001"]
-    assert store.next_wake() == 10.0
 
 
 def test_finished_jobs_are_due_only_while_a_clean_is_asked_for(store: Store) -> None:
     done = store.create(a_job(state=State.SUCCEEDED, wake=1.0), an_event())
     assert store.due(99) == []
-    assert store.next_wake() is None
     asked = moved(store, done, wish=Wish.CLEAN)
     assert store.due(99) == [done.id]
     store.remove(asked.id, lease=None)
     assert store.due(99) == []
-    assert store.next_wake() is None
 
 
 def test_a_follower_hears_of_every_change_once(place: Place, store: Store) -> None:
@@ -457,19 +454,21 @@ def test_every_zone_that_was_ever_asked_is_remembered(place: Place, store: Store
 
 
 def accuse(store: Store, *physicals: str, op: str, weight: float = 1.0, at: float = 1000.0) -> None:
-    store.accuse(physicals, zone="us-central2-b", weight=weight, reason=f"by {op}", op_id=op, at=at)
+    store.reputation.accuse(
+        physicals, zone="us-central2-b", weight=weight, reason=f"by {op}", op_id=op, at=at
+    )
 
 
 def scores(store: Store) -> dict[str, float]:
-    return {s.physical: s.score for s in store.suspects()}
+    return {s.physical: s.score for s in store.reputation.suspects()}
 
 
 def test_an_accusation_is_remembered_with_its_reason(place: Place, store: Store) -> None:
-    assert store.suspects() == []
+    assert store.reputation.suspects() == []
     accuse(store, "h1", "h2", op="a", weight=0.8)
     accuse(store, "h2", op="b", weight=2.0)
     for each in (store, place.open()):
-        worst, other = each.suspects()
+        worst, other = each.reputation.suspects()
         assert worst == Suspect("h2", "us-central2-b", 2.8, 1000.0, reasons=("by a", "by b")), (
             "the highest score first"
         )
@@ -480,7 +479,7 @@ def test_a_score_has_faded_when_the_next_accusation_adds_to_it(store: Store) -> 
     accuse(store, "h1", op="a", weight=2.0, at=1000.0)
     accuse(store, "h1", op="b", weight=1.0, at=1000.0 + HALF_LIFE)
     accuse(store, "h2", op="c", weight=1.5, at=1000.0)
-    first, second = store.suspects()
+    first, second = store.reputation.suspects()
     assert first.physical == "h1"
     assert first.score == pytest.approx(2.0)
     assert first.updated_at == 1000.0 + HALF_LIFE
@@ -490,7 +489,7 @@ def test_a_score_has_faded_when_the_next_accusation_adds_to_it(store: Store) -> 
 def test_the_order_of_suspects_is_that_of_their_scores_at_one_time(store: Store) -> None:
     accuse(store, "old", op="a", weight=2.0, at=0.0)
     accuse(store, "new", op="b", weight=1.0, at=3 * HALF_LIFE)
-    assert [s.physical for s in store.suspects()] == ["new", "old"]
+    assert [s.physical for s in store.reputation.suspects()] == ["new", "old"]
 
 
 def test_a_repeated_accusation_changes_nothing(place: Place, store: Store) -> None:
@@ -502,10 +501,10 @@ def test_a_repeated_accusation_changes_nothing(place: Place, store: Store) -> No
 
 def test_what_was_forgotten_does_not_come_back_by_a_repeat(store: Store) -> None:
     accuse(store, "h1", op="a")
-    store.remove_suspect("h1")
-    store.remove_suspect("h1")
+    store.reputation.remove("h1")
+    store.reputation.remove("h1")
     accuse(store, "h1", op="a")
-    assert store.suspects() == []
+    assert store.reputation.suspects() == []
     accuse(store, "h1", op="b", weight=0.5)
     assert scores(store) == {"h1": 0.5}, "a new accusation counts, and alone"
 
@@ -513,13 +512,13 @@ def test_what_was_forgotten_does_not_come_back_by_a_repeat(store: Store) -> None
 def test_an_accusation_of_nobody_is_made_once_too(store: Store) -> None:
     accuse(store, op="a")
     accuse(store, "h1", op="a")
-    assert store.suspects() == []
+    assert store.reputation.suspects() == []
 
 
 def test_only_the_newest_reasons_are_kept(store: Store) -> None:
     for n in range(REASONS + 3):
         accuse(store, "h1", op=str(n))
-    (suspect,) = store.suspects()
+    (suspect,) = store.reputation.suspects()
     assert suspect.reasons == tuple(f"by {n}" for n in range(3, REASONS + 3))
     assert suspect.score == REASONS + 3
 
@@ -527,10 +526,10 @@ def test_only_the_newest_reasons_are_kept(store: Store) -> None:
 def test_a_record_of_a_suspect_is_written_over(store: Store) -> None:
     accuse(store, "h1", op="a")
     pinned = Suspect("h1", "us-east5-b", 0.25, 5.0, "bad", ("a person's word", "\u202e'; --"))
-    store.put_suspect(pinned)
-    assert store.suspects() == [pinned]
+    store.reputation.put(pinned)
+    assert store.reputation.suspects() == [pinned]
     accuse(store, "h1", op="b", at=5.0)
-    (suspect,) = store.suspects()
+    (suspect,) = store.reputation.suspects()
     assert suspect.pinned == "bad", "an accusation leaves a person's word alone"
 
 

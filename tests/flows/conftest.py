@@ -38,7 +38,8 @@ class Stage:
         """Another backend process on the same store and world."""
         self._backends += 1
         owner = f"backend-{self._backends}"
-        return Reconciler(self.store, self.cloud, self.hosts, self.bucket, self.clock, owner=owner)
+        world = (self.store, self.cloud, self.hosts, self.bucket, self.clock)
+        return Reconciler(*world, owner=owner, reputation=self.store.reputation)
 
     @property
     def api(self) -> Jobs:

@@ -117,7 +117,7 @@ class Hour:
     def _backend(self, owner: str, store: Store) -> Backend:
         seen: Any = Witnessed(store, self.ledger, self.clock)
         world = (self.cloud, self.hosts, self.bucket, self.clock)
-        return Backend(Reconciler(seen, *world, owner=owner), store)
+        return Backend(Reconciler(seen, *world, owner=owner, reputation=store.reputation), store)
 
     def run(self, *, hours: float = 1.0, preempted: Sequence[float] = ()) -> None:
         """`preempted`: seconds from the start at which every job's slice is taken away. At the end all programs have

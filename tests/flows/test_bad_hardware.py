@@ -71,7 +71,7 @@ def test_the_machine_that_a_replay_names_is_remembered_across_jobs(stage: Stage)
     bad_device(stage, first)
     stage.running(first, attempt=2)
     stage.until(first, lambda j: not j.condemned)
-    (suspect,) = stage.store.suspects()
+    (suspect,) = stage.store.reputation.suspects()
     assert suspect.physical == "us-central2-b-01", "host 1's machine, not the whole slice"
     assert "device 2 of host 1" in suspect.reasons[0]
 
@@ -86,7 +86,7 @@ def test_the_machine_that_a_replay_names_is_remembered_across_jobs(stage: Stage)
 
 def test_a_job_that_meets_suspects_again_and_again_takes_what_it_gets(stage: Stage) -> None:
     for rack in range(90):
-        stage.store.accuse(
+        stage.store.reputation.accuse(
             [f"us-central2-b-{rack:02}"],
             zone="us-central2-b",
             weight=1.0,
@@ -108,7 +108,7 @@ def test_the_same_step_on_other_hardware_is_the_maths_and_ends_the_job(stage: St
     job = stage.until(job_id, State.FAILED)
     assert (job.outcome, job.cause) == (Outcome.FAILED, Cause.NONFINITE)
     assert "at step 300, as in attempt 1 on other hardware: the model or the data" in job.message
-    assert stage.store.suspects() == [], "no machine is to blame"
+    assert stage.store.reputation.suspects() == [], "no machine is to blame"
     assert stage.cloud.machines == {}
 
 
@@ -122,7 +122,7 @@ def test_clean_on_the_same_machines_accuses_nobody(stage: Stage) -> None:
     job = stage.until(job_id, State.SUCCEEDED)
     first, second = job.attempts
     assert (first.slice != second.slice, first.physical) == (True, second.physical)
-    assert stage.store.suspects() == []
+    assert stage.store.reputation.suspects() == []
 
 
 def test_clean_on_other_hardware_means_the_node(stage: Stage) -> None:
@@ -130,11 +130,11 @@ def test_clean_on_other_hardware_means_the_node(stage: Stage) -> None:
     stage.running(job_id)
     nan(stage, job_id, 300)
     stage.running(job_id, attempt=2)
-    assert stage.store.suspects() == [], "not yet: nobody knows"
+    assert stage.store.reputation.suspects() == [], "not yet: nobody knows"
     for host in range(2):
         stage.report(job_id, host, step=350)
     stage.until(job_id, lambda j: bool(j.attempt and j.attempt.progress.step == 350))
-    found = {s.physical for s in stage.store.suspects()}
+    found = {s.physical for s in stage.store.reputation.suspects()}
     assert found == {"us-central2-b-00", "us-central2-b-01"}
 
 
@@ -260,4 +260,4 @@ def test_a_backend_killed_at_any_effect_of_a_swap_loses_nothing_and_leaks_nothin
             stage.faults.kill_at = (number, side)
             found = ledger(stage, _swapped(stage))
             assert found == expected, f"killed {side} effect {number}"
-            assert len(stage.store.suspects()) == 1, "once, however often it was found"
+            assert len(stage.store.reputation.suspects()) == 1, "once, however often it was found"

@@ -211,7 +211,9 @@ def test_what_is_left_of_several_slices_is_swept_whole(
 def test_machines_are_shown_with_their_score_as_it_has_faded(stage: Stage) -> None:
     now = stage.clock.now()
     for name, weight in (("a", 0.8), ("b", 2.0), ("c", THRESHOLD / 2)):
-        stage.store.accuse([name], zone="z", weight=weight, reason="r", op_id=name, at=now)
+        stage.store.reputation.accuse(
+            [name], zone="z", weight=weight, reason="r", op_id=name, at=now
+        )
     stage.api.pin_host("d", "bad")
     told = stage.api.hosts()
     assert [(h["physical"], h["refused"]) for h in told] == [
@@ -229,7 +231,7 @@ def test_machines_are_shown_with_their_score_as_it_has_faded(stage: Stage) -> No
 
 def test_a_persons_word_counts_until_it_is_taken_back(stage: Stage) -> None:
     now = stage.clock.now()
-    stage.store.accuse(["a"], zone="z", weight=2.0, reason="r", op_id="x", at=now)
+    stage.store.reputation.accuse(["a"], zone="z", weight=2.0, reason="r", op_id="x", at=now)
     assert stage.api.pin_host("a", "good")["refused"] is False
     assert stage.api.pin_host("a", "")["refused"] is True
     assert stage.api.pin_host("never seen", "")["pinned"] == ""

@@ -285,6 +285,7 @@ def service(backend: Reconciler, store: Store | None = None, *, loop: NoLoop | N
         backend.blobs,
         backend.clock,
         slices=backend.slices,
+        reputation=backend.reputation,
         access=access,
         loop=loop or NoLoop(),
         watch=Watch(store),

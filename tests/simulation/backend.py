@@ -116,7 +116,13 @@ class Backend:
         self.sim, self.process = sim, Process(name, skew, born=sim.now)
         clock = SimClock(sim, self.process)
         self.reconciler = SimReconciler(
-            store, play.slices, play.hosts, play.bucket, clock, owner=name
+            store,
+            play.slices,
+            play.hosts,
+            play.bucket,
+            clock,
+            owner=name,
+            reputation=store.reputation,
         )
         self.reconciler.world, self.reconciler.monitor = world, world.monitor
         self.loop = loop = Loop(self.reconciler, store, clock, zones=lambda: ZONES)
@@ -127,6 +133,7 @@ class Backend:
             play.bucket,
             clock,
             slices=play.slices,
+            reputation=store.reputation,
             access=_no_access,
             loop=loop,
             watch=NobodyWatches(),

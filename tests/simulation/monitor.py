@@ -175,7 +175,7 @@ class Monitor:
             self.leases[lease.job_id] = lease
 
     def accused(self, physicals: tuple[str, ...], op: str, reason: str, weight: float) -> None:
-        self.accusations.made(physicals, reason, weight, self.store.suspects())
+        self.accusations.made(physicals, reason, weight, self.store.reputation.suspects())
 
     def _led(self, job_id: str, what: str) -> None:
         """Whoever acts on a job holds its lease, and has not outlived it. Its clock may be off by a little."""

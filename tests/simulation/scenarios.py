@@ -220,7 +220,7 @@ def _dies_unseen(play: Play, machine: Machine) -> None:
 def _suspected(play: Play) -> None:
     first = play.world.free["us-east5-a"][0]
     given = {"zone": "us-east5-a", "weight": 2.0, "reason": "known", "op_id": "x", "at": EPOCH}
-    play.real.accuse([first], **given)
+    play.real.reputation.accuse([first], **given)
 
 
 def _store_away(play: Play, machine: Machine) -> None:

@@ -42,6 +42,7 @@ class SimStore:
         self, real: store.SqliteStore, world: World, monitor: Monitor, outage: Outage
     ) -> None:
         self.real, self.world, self.monitor, self.outage = real, world, monitor, outage
+        self.reputation = SimReputation(self)
         self._known: dict[str, Job] = {}  #: what was read since it was last written
         self._waking: list[str] | None = None  #: those that wake some time, the same
 
@@ -136,27 +137,29 @@ class SimStore:
             self._waking = self.real.due(FOR_EVER)
         return [job_id for job_id in self._waking if self._read(job_id).wake <= now]
 
-    def next_wake(self) -> float | None:
-        return self.real.next_wake()
-
     def changes(self, after: int) -> tuple[int, list[str]]:
         return self.real.changes(after)
 
-    def accuse(self, physicals: Sequence[str], *, op_id: str, **given: Any) -> None:
-        def do() -> None:
-            self.real.accuse(physicals, op_id=op_id, **given)
-            self.monitor.accused(tuple(physicals), op_id, given["reason"], given["weight"])
-
-        self._effect("accuse", op_id, do)
-
-    def suspects(self) -> list[Suspect]:
-        return self._effect("suspects", "", self.real.suspects, writes=False)
-
-    def put_suspect(self, suspect: Suspect) -> None:
-        self._effect("put_suspect", suspect.physical, lambda: self.real.put_suspect(suspect))
-
-    def remove_suspect(self, physical: str) -> None:
-        self._effect("remove_suspect", physical, lambda: self.real.remove_suspect(physical))
-
     def zones(self) -> list[str]:
         return self._effect("zones", "", self.real.zones, writes=False)
+
+
+class SimReputation:
+    def __init__(self, store: SimStore) -> None:
+        self._store, self._real = store, store.real.reputation
+
+    def accuse(self, physicals: Sequence[str], *, op_id: str, **given: Any) -> None:
+        def do() -> None:
+            self._real.accuse(physicals, op_id=op_id, **given)
+            self._store.monitor.accused(tuple(physicals), op_id, given["reason"], given["weight"])
+
+        self._store._effect("accuse", op_id, do)
+
+    def suspects(self) -> list[Suspect]:
+        return self._store._effect("suspects", "", self._real.suspects, writes=False)
+
+    def put(self, suspect: Suspect) -> None:
+        self._store._effect("put_suspect", suspect.physical, lambda: self._real.put(suspect))
+
+    def remove(self, physical: str) -> None:
+        self._store._effect("remove_suspect", physical, lambda: self._real.remove(physical))

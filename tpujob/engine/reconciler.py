@@ -33,7 +33,7 @@ from tpujob.engine.circuits import Offers
 from tpujob.engine.observer import LOOK, Live, Observer
 from tpujob.engine.orphans import as_slice, unclaimed
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
-from tpujob.ports import Blobs, Clock, Hosts, Lease, Owned, Slices, Store
+from tpujob.ports import Blobs, Clock, Hosts, Lease, Owned, Reputation, Slices, Store
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Reconciler:
         clock: Clock,
         *,
         owner: str,
+        reputation: Reputation,
         report_every: float = 15.0,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -75,6 +76,7 @@ class Reconciler:
             blobs,
             clock,
         )
+        self.reputation = reputation
         self.owner = owner  #: unique among all backends, ever
         self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again
@@ -183,7 +185,7 @@ class Reconciler:
         physical = [r.physical for r in reports]
         for found in nonfinite.accusations(job, physical):
             if found.op_id not in self._accused:
-                self.store.accuse(
+                self.reputation.accuse(
                     found.physicals,
                     zone=found.zone,
                     weight=found.weight,
@@ -197,7 +199,7 @@ class Reconciler:
         """The machines that the program is kept off; a job that met too many of them takes what it gets."""
         if job.spent.get(_PREFLIGHTS, 0) >= host_reputation.REFUSALS:
             return []
-        return host_reputation.avoided(self.store.suspects(), self.clock.now())
+        return host_reputation.avoided(self.reputation.suspects(), self.clock.now())
 
     def _note(self, job_id: str, result: Result) -> None:
         """What is in the way: an action that is repeated, also one that was refused and that nothing follows from."""

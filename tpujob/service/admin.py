@@ -16,7 +16,7 @@ from tpujob.domain.invariants import Broken
 from tpujob.domain.model import Job, Suspect
 from tpujob.engine import GRACE, as_slice, unclaimed, unused_keys
 from tpujob.errors import BadRequest, NotFound, Refused, StoreError, Transient
-from tpujob.ports import Clock, Hosts, Owned, Slices, Store
+from tpujob.ports import Clock, Hosts, Owned, Reputation, Slices, Store
 from tpujob.service.views import leak_view, suspect_view
 
 #: seconds to list what is ours in every zone
@@ -43,18 +43,19 @@ class Upkeep:
         slices: Slices,
         clock: Clock,
         *,
+        reputation: Reputation,
         site: Sequence[str] = (),
         hosts: Hosts | None = None,
     ) -> None:
         """`site`: the zones of the context; empty: every one. `hosts`: whose keys are swept; None: no one's."""
         self._store, self._slices, self._clock = store, slices, clock
-        self._site, self._hosts = site, hosts
+        self._reputation, self._site, self._hosts = reputation, site, hosts
 
     # Machines --------------------------------------------------------------------------------------------------------
 
     def hosts(self) -> list[SuspectView]:
         now = self._clock.now()
-        found = [suspect_view(s, now=now) for s in self._store.suspects()]
+        found = [suspect_view(s, now=now) for s in self._reputation.suspects()]
         return sorted(found, key=lambda s: (not s["refused"], -s["score"], s["physical"]))
 
     def pin_host(self, physical: str, verdict: str) -> SuspectView:
@@ -64,9 +65,9 @@ class Upkeep:
         known = self._suspect(physical) or Suspect(physical, "", 0.0, now)
         pinned = replace(known, pinned=_word(verdict))
         if pinned.pinned or pinned.reasons:
-            self._store.put_suspect(pinned)
+            self._reputation.put(pinned)
         else:
-            self._store.remove_suspect(physical)  # nothing was ever held against it
+            self._reputation.remove(physical)  # nothing was ever held against it
         return suspect_view(pinned, now=now)
 
     def clear_host(self, physical: str) -> None:
@@ -75,10 +76,10 @@ class Upkeep:
                 f"nothing is held against a machine {physical!r}",
                 hint="`tpujob hosts` shows every machine that is suspected or pinned.",
             )
-        self._store.remove_suspect(physical)
+        self._reputation.remove(physical)
 
     def _suspect(self, physical: str) -> Suspect | None:
-        return next((s for s in self._store.suspects() if s.physical == physical), None)
+        return next((s for s in self._reputation.suspects() if s.physical == physical), None)
 
     # Slices ----------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.domain.placement import circuits as capacity
 from tpujob.engine import Live
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
-from tpujob.ports import Blobs, Clock, Hosts, Slices, Store
+from tpujob.ports import Blobs, Clock, Hosts, Reputation, Slices, Store
 from tpujob.service import logs as log_reader
 from tpujob.service.admin import Upkeep
 from tpujob.service.comparison import compare
@@ -68,6 +68,7 @@ class Jobs:
         clock: Clock,
         *,
         slices: Slices,
+        reputation: Reputation,
         site: Site = EVERYWHERE,
         access: Callable[[Slice, int], HostAccess],
         loop: Attention,
@@ -83,7 +84,9 @@ class Jobs:
         self._watch = watch
         self._live = live
         self._circuits = circuits  #: the offers that were refused lately, for all jobs
-        self._upkeep = Upkeep(store, slices, clock, site=site.zones, hosts=hosts)
+        self._upkeep = Upkeep(
+            store, slices, clock, reputation=reputation, site=site.zones, hosts=hosts
+        )
 
     # Submit ----------------------------------------------------------------------------------------------------------
 

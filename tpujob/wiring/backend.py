@@ -19,12 +19,13 @@ from tpujob.errors import BackendGone
 
 if TYPE_CHECKING:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
+    from tpujob.adapters.firestore import FirestoreStore
     from tpujob.adapters.gcs.blobs import GcsBlobs
+    from tpujob.adapters.sqlite import SqliteStore
     from tpujob.adapters.ssh.hosts import SshHosts
     from tpujob.adapters.ssh.keys import KeyStore
     from tpujob.domain.placement import Site
     from tpujob.engine import Loop
-    from tpujob.ports import Store
     from tpujob.service.changes import Watch
     from tpujob.service.jobs import Jobs
 
@@ -40,7 +41,7 @@ class Backend:
 class _World:
     """What the service runs in: the emulator, or Google Cloud."""
 
-    store: Store
+    store: SqliteStore | FirestoreStore
     slices: CloudTpuSlices
     blobs: GcsBlobs
     hosts: SshHosts
@@ -68,6 +69,7 @@ def backend(settings: Settings) -> Backend:
         world.blobs,
         clock,
         owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+        reputation=store.reputation,
         report_every=settings.report_every,
         changed=watch.poke,
     )
@@ -77,6 +79,7 @@ def backend(settings: Settings) -> Backend:
         world.blobs,
         clock,
         slices=world.slices,
+        reputation=store.reputation,
         site=world.site,
         access=world.hosts.access,
         loop=loop,
@@ -88,7 +91,7 @@ def backend(settings: Settings) -> Backend:
     return Backend(api, loop, watch)
 
 
-def open_store(settings: Settings) -> Store:
+def open_store(settings: Settings) -> SqliteStore | FirestoreStore:
     """Where this backend keeps its jobs. Does not connect yet."""
     if settings.store == "firestore":
         from tpujob.adapters.firestore import Firestore, FirestoreStore

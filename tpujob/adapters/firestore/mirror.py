@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tpujob.adapters import records as store_records
-from tpujob.adapters.firestore import records as records
+from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.values import Found
 from tpujob.domain.model import Job
 from tpujob.errors import StoreError

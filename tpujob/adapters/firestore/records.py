@@ -13,6 +13,7 @@ follow hear of it and its id never comes back.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -123,6 +124,11 @@ def check_lease(doc: Found, held: Found | None, lease: Lease) -> None:
 def suspect(doc: Found) -> Suspect:
     """Raises StoreError when it is damaged."""
     return suspect_from_json({**doc.fields})
+
+
+def digest(text: str) -> str:
+    """An id for any text: a document's name may not be long, nor hold a slash."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]
 
 
 # Fields --------------------------------------------------------------------------------------------------------------

@@ -9,21 +9,20 @@ How requests are made and repeated is in `calls.py`, what the documents look lik
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from tpujob.adapters import records as store_records
-from tpujob.adapters.firestore import records as records
+from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.calls import Docs, Firestore
 from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
+from tpujob.adapters.firestore.host_reputation import FirestoreReputation
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.values import CHANGED, NAME, Found, Put, Remove, Time, Where
-from tpujob.domain.codec import event_from_json, to_json
-from tpujob.domain.failures import host_reputation
-from tpujob.domain.model import Event, Job, Suspect
+from tpujob.domain.codec import event_from_json
+from tpujob.domain.model import Event, Job
 from tpujob.errors import StoreError
 from tpujob.ports import Lease
 
@@ -39,6 +38,7 @@ class FirestoreStore:
         """`mirrored`: for a backend, which looks at every job every few seconds: `peek`, `due` and `changes` are
         answered from memory, which a stream of changes keeps up to date."""
         self._db = firestore
+        self.reputation = FirestoreReputation(firestore)
         self._creating = threading.Lock()  #: one process does not race itself for the next id
         self._zones: set[str] = set()  #: zones that are known to be stored
         self._mirror = Mirror()
@@ -55,7 +55,7 @@ class FirestoreStore:
 
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
         # Without a key, one of its own recognises the job when the reply is lost.
-        key = f"keys/{_digest(idempotency_key or uuid.uuid4().hex)}"
+        key = f"keys/{records.digest(idempotency_key or uuid.uuid4().hex)}"
 
         def plan(docs: Docs) -> tuple[Job | str, list[Put | Remove]]:
             if taken := docs[key]:
@@ -218,12 +218,6 @@ class FirestoreStore:
         found = self._db.select("list due jobs", "jobs", where=where, order=records.WAKE)
         return [job.id for job in self._mirror.readable(found)]
 
-    def next_wake(self) -> float | None:
-        found = self._db.select(
-            "find the next job that is due", "jobs", order=records.WAKE, limit=1, only=records.WAKE
-        )
-        return records.real(found[0], records.WAKE) if found else None
-
     def changes(self, after: int) -> tuple[int, list[str]]:
         """As the port says. Costs a read for each job that was changed since shortly before `after`; from the mirror
         none, and a change is then known when the stream has told it."""
@@ -240,46 +234,6 @@ class FirestoreStore:
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:
         return self._follower.follow(changed)
-
-    # Suspects --------------------------------------------------------------------------------------------------------
-
-    def accuse(
-        self,
-        physicals: Sequence[str],
-        *,
-        zone: str,
-        weight: float,
-        reason: str,
-        op_id: str,
-        at: float,
-    ) -> None:
-        made = f"accusations/{_digest(op_id)}"
-        accused = {_suspect_path(physical): physical for physical in physicals}
-
-        def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
-            if docs[made]:
-                return None, []
-            puts: list[Put | Remove] = [Put(made, {"op": op_id})]
-            for path, physical in accused.items():
-                doc = docs[path]
-                known = records.suspect(doc) if doc else Suspect(physical, zone, 0.0, at)
-                known = replace(known, zone=zone or known.zone)
-                more = host_reputation.accused(known, weight, reason, at)
-                puts.append(Put(path, to_json(more)))
-            return None, puts
-
-        self._db.change("store an accusation", [made, *accused], plan)
-
-    def suspects(self) -> list[Suspect]:
-        docs = self._db.select("list the suspects", "suspects")
-        return host_reputation.worst_first(map(records.suspect, docs))
-
-    def put_suspect(self, suspect: Suspect) -> None:
-        put = Put(_suspect_path(suspect.physical), to_json(suspect))
-        self._db.change(f"pin {suspect.physical}", [], lambda _: (None, [put]))
-
-    def remove_suspect(self, physical: str) -> None:
-        self._db.remove(f"forget {physical}", [_suspect_path(physical)])
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
@@ -300,12 +254,3 @@ class FirestoreStore:
             self._following = True
             self._follower.follow(lambda: None)
         return self._mirror
-
-
-def _suspect_path(physical: str) -> str:
-    return f"suspects/{_digest(physical)}"
-
-
-def _digest(text: str) -> str:
-    """An id for any text: a document's name may not be long, nor hold a slash."""
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]

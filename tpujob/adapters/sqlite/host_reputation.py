@@ -1,37 +1,64 @@
-"""Machines under suspicion in the SQLite store: steps of a transaction that the caller has begun."""
+"""The port `Reputation` on the SQLite file of the store."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from sqlite3 import Connection
 from typing import Any
 
+from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.domain.failures import host_reputation
 from tpujob.domain.model import Suspect
 
 _COLUMNS = "physical, zone, score, updated_at, pinned, reasons"
 
 
-def first_time(db: Connection, op_id: str) -> bool:
-    """Whether this accusation was never made before; from now on it was."""
-    return bool(db.execute("INSERT OR IGNORE INTO accusations VALUES (?)", (op_id,)).rowcount)
+class SqliteReputation:
+    """Implements `ports.Reputation`. Raises as the store does."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    def accuse(
+        self,
+        physicals: Sequence[str],
+        *,
+        zone: str,
+        weight: float,
+        reason: str,
+        op_id: str,
+        at: float,
+    ) -> None:
+        with self._file.writing() as db:
+            if db.execute("INSERT OR IGNORE INTO accusations VALUES (?)", (op_id,)).rowcount:
+                for physical in dict.fromkeys(physicals):
+                    known = _find(db, physical) or Suspect(physical, zone, 0.0, at)
+                    known = replace(known, zone=zone or known.zone)
+                    _put(db, host_reputation.accused(known, weight, reason, at))
+
+    def suspects(self) -> list[Suspect]:
+        with self._file.reading() as db:
+            rows = db.execute(f"SELECT {_COLUMNS} FROM suspects").fetchall()  # noqa: S608
+        return host_reputation.worst_first(map(_suspect, rows))
+
+    def put(self, suspect: Suspect) -> None:
+        with self._file.writing() as db:
+            _put(db, suspect)
+
+    def remove(self, physical: str) -> None:
+        with self._file.writing() as db:
+            db.execute("DELETE FROM suspects WHERE physical = ?", (physical,))
 
 
-def accuse(db: Connection, physical: str, zone: str, weight: float, reason: str, at: float) -> None:
+def _find(db: Connection, physical: str) -> Suspect | None:
     query = f"SELECT {_COLUMNS} FROM suspects WHERE physical = ?"  # noqa: S608
     row = db.execute(query, (physical,)).fetchone()
-    known = _suspect(row) if row else Suspect(physical, zone, 0.0, at)
-    put(db, host_reputation.accused(replace(known, zone=zone or known.zone), weight, reason, at))
+    return _suspect(row) if row else None
 
 
-def all_of(db: Connection) -> list[Suspect]:
-    """The highest score first, all as they have faded by one and the same time."""
-    found = [_suspect(row) for row in db.execute(f"SELECT {_COLUMNS} FROM suspects")]  # noqa: S608
-    return host_reputation.worst_first(found)
-
-
-def put(db: Connection, suspect: Suspect) -> None:
+def _put(db: Connection, suspect: Suspect) -> None:
     values = (
         suspect.physical,
         suspect.zone,
@@ -41,10 +68,6 @@ def put(db: Connection, suspect: Suspect) -> None:
         json.dumps(suspect.reasons),
     )
     db.execute("INSERT OR REPLACE INTO suspects VALUES (?, ?, ?, ?, ?, ?)", values)
-
-
-def remove(db: Connection, physical: str) -> None:
-    db.execute("DELETE FROM suspects WHERE physical = ?", (physical,))
 
 
 def _suspect(row: tuple[Any, ...]) -> Suspect:

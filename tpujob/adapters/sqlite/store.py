@@ -2,24 +2,24 @@
 
 Any number of threads and processes may use one file at once. Each transaction is a few statements and takes the write
 lock at its start, so two writers queue up instead of failing halfway. Opening, pooling and errors are in
-`file.py`, the tables in `tables.py`, the machines under suspicion in `host_reputation.py`.
+`file.py`, the tables in `tables.py`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
 
 from tpujob.adapters import records
 from tpujob.adapters.records import CACHED, REMEMBERED
-from tpujob.adapters.sqlite import host_reputation
 from tpujob.adapters.sqlite.file import SqliteFile
+from tpujob.adapters.sqlite.host_reputation import SqliteReputation
 from tpujob.adapters.sqlite.tables import SCRIPTS
 from tpujob.domain.codec import event_from_json, job_from_json
-from tpujob.domain.model import Event, Job, Suspect
+from tpujob.domain.model import Event, Job
 from tpujob.errors import StoreError
 from tpujob.ports import Lease
 
@@ -33,6 +33,7 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         """Makes the file, and its folder, when they are not there; only their owner may read them."""
         self._file = SqliteFile(path, SCRIPTS)
+        self.reputation = SqliteReputation(self._file)
         self._decoded: dict[
             str, Job
         ] = {}  #: records never change, so one of the same version is the same
@@ -161,10 +162,6 @@ class SqliteStore:
             rows = db.execute(query, (now,)).fetchall()
         return [job.id for job in self._readable(rows)]
 
-    def next_wake(self) -> float | None:
-        with self._file.reading() as db:
-            return db.execute("SELECT min(wake) FROM jobs WHERE wake IS NOT NULL").fetchone()[0]
-
     def changes(self, after: int) -> tuple[int, list[str]]:
         with self._file.reading() as db:
             query = "SELECT number, job_id FROM changes WHERE number > ? ORDER BY number"
@@ -175,35 +172,6 @@ class SqliteStore:
     def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:  # noqa: ARG002
         """None: a file tells nobody; `changes` costs a few microseconds."""
         return None
-
-    # Suspects --------------------------------------------------------------------------------------------------------
-
-    def accuse(
-        self,
-        physicals: Sequence[str],
-        *,
-        zone: str,
-        weight: float,
-        reason: str,
-        op_id: str,
-        at: float,
-    ) -> None:
-        with self._file.writing() as db:
-            if host_reputation.first_time(db, op_id):
-                for physical in dict.fromkeys(physicals):
-                    host_reputation.accuse(db, physical, zone, weight, reason, at)
-
-    def suspects(self) -> list[Suspect]:
-        with self._file.reading() as db:
-            return host_reputation.all_of(db)
-
-    def put_suspect(self, suspect: Suspect) -> None:
-        with self._file.writing() as db:
-            host_reputation.put(db, suspect)
-
-    def remove_suspect(self, physical: str) -> None:
-        with self._file.writing() as db:
-            host_reputation.remove(db, physical)
 
     # Decoding --------------------------------------------------------------------------------------------------------
 
