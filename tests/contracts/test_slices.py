@@ -27,7 +27,7 @@ from tpujob.adapters.cloud_tpu.errors import CALL_CODES
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
-from tpujob.emulator.faults import drills
+from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.refusals import CallFault
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.errors import Refused, Transient
@@ -54,7 +54,7 @@ def test_a_slice_comes_and_goes(cloud: Cloud, slices: CloudTpuSlices, pricing: s
 
 def test_a_request_in_the_queue_is_waiting(cloud: Cloud, slices: CloudTpuSlices) -> None:
     with cloud.world.lock:
-        drills.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
+        inject.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
     ask(slices)
     until(lambda: "WAITING_FOR_RESOURCES" in str(look(slices)), "the cloud's word for it")
     assert wait_for(slices, SliceState.WAITING).cause is None
@@ -62,7 +62,7 @@ def test_a_request_in_the_queue_is_waiting(cloud: Cloud, slices: CloudTpuSlices)
 
 def test_a_stockout_is_told_as_such(cloud: Cloud, slices: CloudTpuSlices) -> None:
     with cloud.world.lock:
-        drills.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=True)
+        inject.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=True)
     ask(slices)
     seen = wait_for(slices, SliceState.FAILED)
     assert seen.cause is Cause.STOCKOUT
@@ -75,7 +75,7 @@ def test_a_stockout_is_told_as_such(cloud: Cloud, slices: CloudTpuSlices) -> Non
 
 def test_a_quota_refuses(cloud: Cloud, slices: CloudTpuSlices) -> None:
     with cloud.world.lock:
-        drills.quota(cloud.world, ZONE, "v4", 8, ["spot"])
+        inject.quota(cloud.world, ZONE, "v4", 8, ["spot"])
     with pytest.raises(Refused, match="Limit 8 in zone us-central2-b") as refused:
         ask(slices)
     assert refused.value.cause == Cause.QUOTA
@@ -106,7 +106,7 @@ def test_a_preempted_slice_is_seen_as_such_until_it_is_deleted(
     ask(slices)
     wait_for(slices, SliceState.READY)
     with cloud.world.lock:
-        drills.preempt(cloud.world, "000007", notice=0)
+        inject.preempt(cloud.world, "000007", notice=0)
     seen: set[SliceState] = set()
     client = cloud.client()
     while queued_state(client, SLICE.name) != "SUSPENDED":
@@ -129,7 +129,7 @@ def test_a_node_without_queued_resource_is_seen_and_deleted(
     cloud.client().create_node(parent=PARENT, node=asked, node_id=SLICE.name)
     wait_for(slices, SliceState.READY)
     with cloud.world.lock:
-        drills.preempt(cloud.world, SLICE.name, notice=0)
+        inject.preempt(cloud.world, SLICE.name, notice=0)
     wait_for(slices, SliceState.PREEMPTED)
     slices.delete(SLICE, timeout=10)
     gone(slices)
@@ -300,7 +300,7 @@ def test_an_emulator_that_goes_in_mid_call_ends_the_call(cloud: Cloud) -> None:
     slices = CloudTpuSlices(PROJECT, endpoint=doomed.tpu.address)
     assert look(slices) == Absent()
     with doomed.world.lock:
-        drills.fail_calls(doomed.world, CallFault("GetQueuedResource", "OK", 1, delay=60))
+        inject.fail_calls(doomed.world, CallFault("GetQueuedResource", "OK", 1, delay=60))
     answers: list[SliceSeen] = []
     caller = threading.Thread(target=lambda: answers.append(slices.look(SLICE, timeout=50)))
     caller.start()
@@ -315,7 +315,7 @@ def test_an_emulator_that_goes_in_mid_call_ends_the_call(cloud: Cloud) -> None:
 def test_a_call_that_hangs_ends_with_its_time(cloud: Cloud, slices: CloudTpuSlices) -> None:
     assert look(slices) == Absent()
     with cloud.world.lock:
-        drills.fail_calls(cloud.world, CallFault("*", "OK", 2, delay=60))
+        inject.fail_calls(cloud.world, CallFault("*", "OK", 2, delay=60))
     assert isinstance(slices.look(SLICE, timeout=0.3), Unknown)
     with pytest.raises(Transient):
         slices.create(SLICE, job_id="000007", public_key=KEY, timeout=0.3)

@@ -17,7 +17,7 @@ from tpujob.adapters.cloud_tpu.request import Disk, Options
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Present, SliceState
-from tpujob.emulator.faults import drills
+from tpujob.emulator.faults import inject
 from tpujob.errors import Transient
 
 FULL = Options(
@@ -124,7 +124,7 @@ def test_autocheckpoint_is_asked_for_where_the_api_has_it(cloud: Cloud, pricing:
 
 def test_a_request_that_waits_too_long_fails_as_a_stockout(cloud: Cloud) -> None:
     with cloud.world.lock:
-        drills.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
+        inject.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
     options = Options(wait=0.05)
     slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
     ask(slices)

@@ -20,7 +20,7 @@ from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.throttle import CALLS_PER_MINUTE, LONGEST_PAUSE, Throttle
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import SliceState, Unknown
-from tpujob.emulator.faults import drills
+from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.refusals import CallFault
 from tpujob.errors import Refused, Transient
 
@@ -122,7 +122,7 @@ def test_a_call_that_is_never_answered_ends_with_its_time(
     name = "".join(part.capitalize() for part in method.split("_"))
     with cloud.world.lock:
         cloud.world.stock.hosts.pop(CLOSED, None)
-        drills.fail_calls(cloud.world, CallFault(name, "OK", 1, delay=600))
+        inject.fail_calls(cloud.world, CallFault(name, "OK", 1, delay=600))
     for timeout in BRIEF:
         with pytest.raises(Transient):
             call(slices, timeout)

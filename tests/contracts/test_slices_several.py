@@ -26,7 +26,7 @@ from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.states import NODE_STATES, QUEUED_STATES
 from tpujob.domain.model import Endpoint
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
-from tpujob.emulator.faults import drills
+from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu import nodes as world_nodes
 from tpujob.emulator.tpu.records import NodeState
 
@@ -82,7 +82,7 @@ def test_one_preempted_is_all_preempted(cloud: Cloud, slices: CloudTpuSlices, pl
     ask(slices, THREE)
     wait_for(slices, SliceState.READY, THREE)
     with cloud.world.lock:
-        drills.preempt(cloud.world, node_ids(THREE)[place], notice=0)
+        inject.preempt(cloud.world, node_ids(THREE)[place], notice=0)
     seen: set[SliceState] = set()
     while "SUSPENDED" not in str(now := look(slices, THREE)):
         assert isinstance(now, Present), now

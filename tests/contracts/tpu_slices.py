@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.emulator.tpu_rig import ZONE, Cloud, until
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState
-from tpujob.emulator.faults import drills
+from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.refusals import CallFault
 from tpujob.ports import Slices
 
@@ -47,4 +47,4 @@ def gone(slices: Slices, slice: Slice = SLICE) -> None:
 def fail(cloud: Cloud, method: str, code: str, when: str = "pre", message: str = "") -> None:
     with cloud.world.lock:
         fault = CallFault(method, code, 1, "post" if when == "post" else "pre", message=message)
-        drills.fail_calls(cloud.world, fault)
+        inject.fail_calls(cloud.world, fault)

@@ -17,7 +17,7 @@ from tests.emulator.tpu_rig import Cloud, queued, queued_state, until
 from tests.emulator.world_rig import ZONE, Model
 from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
-from tpujob.emulator import commands, control
+from tpujob.emulator import commands
 from tpujob.emulator.client import EmulatorClient
 from tpujob.emulator.faults import chaos, schedule
 from tpujob.emulator.tpu.records import ApiError
@@ -59,12 +59,12 @@ def test_as_much_comes_as_was_asked_for(rate: float) -> None:
 
 def test_what_is_hit_follows_from_the_pick_and_what_is_there() -> None:
     """Every drill that chaos aims is one that the emulator takes."""
-    slices = [chaos.Target("tj-000001-1", 4), chaos.Target("tj-000002-1", 1)]
+    slices = [chaos.ReadySlice("tj-000001-1", 4), chaos.ReadySlice("tj-000002-1", 1)]
     for fault in itertools.islice(chaos.plan(5, 1.0), 400):
         how = chaos.aim(fault, slices, [ZONE])
         assert how == chaos.aim(fault, slices, [ZONE])
         assert how is not None
-        assert ("POST", f"/{fault.kind}") in commands.COMMANDS
+        assert fault.kind in commands.COMMANDS
         hosts = {t.name: t.hosts for t in slices}.get(how.get("target", ""), 1)
         assert (how.get("host") or 0) < hosts
     nothing = [chaos.aim(chaos.Planned(0, kind, 1), [], []) for kind in ("preempt", "stockout")]
@@ -123,7 +123,7 @@ def test_a_step_that_makes_no_sense_is_named(steps: Any, said: str) -> None:
 
 
 def do(model: Model, command: str, **values: Any) -> dict[str, Any]:
-    status, answer = control.perform(model.world, "POST", f"/{command}", values)
+    status, answer = model.control.perform("POST", f"/{command}", values)
     assert status == 200, answer
     return answer
 
@@ -151,13 +151,13 @@ def test_a_schedule_does_each_thing_at_its_time() -> None:
     assert model.state("q")[1] == "READY"
     model.go(2)
     assert model.state("q")[1] == "PREEMPTED"
-    shown = control.perform(model.world, "GET", "/status", {})[1]["script"]
+    shown = model.control.perform("GET", "/status", {})[1]["script"]
     assert (shown["done"], shown["next"][0]["in_s"]) == (1, 9)
     model.go(20)
     assert model.world.faults.stockout(ZONE, "v4", model.now)
-    assert "schedule: oom could not be done: no slice is ready" in told(model)
+    assert "schedule: oom failed: no slice is ready" in told(model)
     assert told(model)[-1] == "schedule: has ended"
-    assert control.perform(model.world, "GET", "/status", {})[1]["script"] is None
+    assert model.control.perform("GET", "/status", {})[1]["script"] is None
 
 
 def storm(model: Model, hours: float, **more: Any) -> list[tuple[float, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.emulator.world_rig import SPEC, ZONE, Model
-from tpujob.emulator.faults import drills, host_drills
+from tpujob.emulator.faults import inject, inject_hosts
 from tpujob.emulator.tpu import nodes, queue
 from tpujob.emulator.tpu.records import ApiError, BringUp, Disturb, TakeDown
 
@@ -37,9 +37,9 @@ def test_a_host_is_slow_for_a_while() -> None:
     model.ask("q")
     model.go(20)
     with model.world.lock:
-        host_drills.slow(model.world, "q", 1, 10, lasts=60)
-        host_drills.slow(model.world, "q", 0, 5, lasts=60)
-        host_drills.slow(model.world, "q", 0, 20)
+        inject_hosts.slow(model.world, "q", 1, 10, lasts=60)
+        inject_hosts.slow(model.world, "q", 0, 5, lasts=60)
+        inject_hosts.slow(model.world, "q", 0, 20)
     (node,) = model.world.nodes.values()
     model.go(59)
     assert node.slowed == {0: 20, 1: 10}
@@ -56,7 +56,7 @@ def test_preemption_gives_its_notice_and_frees_the_machines() -> None:
     model.go(20)
     assert model.state("next") == ("WAITING_FOR_RESOURCES", "")
     with model.world.lock:
-        assert drills.preempt(model.world, "7", notice=30).id == "q"
+        assert inject.preempt(model.world, "7", notice=30).id == "q"
     model.go(29)
     assert model.state("q") == ("ACTIVE", "READY")
     assert Disturb("q", "preempt", {"notice_s": 30}) in model.done, "the hosts knew at once"
@@ -72,7 +72,7 @@ def test_a_slice_deleted_in_its_notice_is_not_preempted() -> None:
     model.ask("q")
     model.go(20)
     with model.world.lock:
-        drills.preempt(model.world, "q", notice=30)
+        inject.preempt(model.world, "q", notice=30)
         nodes.delete(model.world, f"projects/p/locations/{ZONE}/nodes/q", api="v2")
     model.go(60)
     assert model.state("q") == ("SUSPENDED", "")
@@ -82,7 +82,7 @@ def test_a_slice_deleted_in_its_notice_is_not_preempted() -> None:
 def test_a_stockout_ends_by_itself() -> None:
     model = Model()
     with model.world.lock:
-        drills.stockout(model.world, ZONE, "v4-8", lasts=600, off=False, fail=False)
+        inject.stockout(model.world, ZONE, "v4-8", lasts=600, off=False, fail=False)
     model.ask("q")
     model.go(599)
     assert model.state("q") == ("WAITING_FOR_RESOURCES", "")
@@ -93,7 +93,7 @@ def test_a_stockout_ends_by_itself() -> None:
 def test_a_stockout_of_one_type_leaves_the_others() -> None:
     model = Model()
     with model.world.lock:
-        drills.stockout(model.world, ZONE, "v6e", lasts=None, off=False, fail=False)
+        inject.stockout(model.world, ZONE, "v6e", lasts=None, off=False, fail=False)
     model.ask("q")
     model.go(20)
     assert model.state("q") == ("ACTIVE", "READY")
@@ -144,7 +144,7 @@ def test_an_answer_for_an_earlier_node_of_the_name_is_ignored() -> None:
 def test_a_drill_needs_a_slice(wanted: str, said: str) -> None:
     model = Model()
     with model.world.lock, pytest.raises(ApiError, match=said):
-        drills.preempt(model.world, wanted, notice=1)
+        inject.preempt(model.world, wanted, notice=1)
 
 
 def test_a_drill_without_a_name_needs_exactly_one() -> None:
@@ -153,11 +153,11 @@ def test_a_drill_without_a_name_needs_exactly_one() -> None:
     model.ask("b")
     model.go(20)
     with model.world.lock, pytest.raises(ApiError, match=r"several slices are ready \(a, b\)"):
-        drills.preempt(model.world, "", notice=1)
+        inject.preempt(model.world, "", notice=1)
     with model.world.lock:
-        drills.preempt(model.world, "b", notice=1)
+        inject.preempt(model.world, "b", notice=1)
         with pytest.raises(ApiError, match="not supported"):
-            drills.preempt(model.world, "b", notice=1)
+            inject.preempt(model.world, "b", notice=1)
 
 
 # Multislice ----------------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_several_slices_come_all_or_not_at_all() -> None:
     model.go(60)
     assert look() == ("WAITING_FOR_RESOURCES", ["", "", ""]), "two would fit"
     with model.world.lock:
-        drills.delete(model.world, "other")
+        inject.delete(model.world, "other")
     model.go(60)
     assert look() == ("ACTIVE", ["READY"] * 3)
 
@@ -190,7 +190,7 @@ def test_one_preempted_slice_takes_the_others_with_it() -> None:
     look = several(model)
     model.go(20)
     with model.world.lock:
-        assert drills.preempt(model.world, "many-1", notice=0).id == "many-1"
+        assert inject.preempt(model.world, "many-1", notice=0).id == "many-1"
     model.go(1)
     assert look() == ("SUSPENDING", ["DELETING", "PREEMPTED", "DELETING"])
     model.go(20)
@@ -209,7 +209,7 @@ def test_a_drill_may_aim_at_several_slices_as_one(wanted: str) -> None:
     look = several(model)
     model.go(20)
     with model.world.lock:
-        drills.preempt(model.world, wanted, notice=0)
+        inject.preempt(model.world, wanted, notice=0)
     model.go(1)
     assert look()[0] == "SUSPENDING"
 
@@ -220,11 +220,11 @@ def test_hosts_of_several_slices_are_numbered_through() -> None:
     several(model)
     model.go(20)
     with model.world.lock:
-        assert host_drills.silence(model.world, "7", 3).id == "many-1"
-        assert host_drills.silence(model.world, "many-2", 1).id == "many-2"
+        assert inject_hosts.silence(model.world, "7", 3).id == "many-1"
+        assert inject_hosts.silence(model.world, "many-2", 1).id == "many-2"
         silent = {n.id: n.silent for n in model.world.nodes.values()}
         with pytest.raises(ApiError, match="has hosts 0 to 5, not 6"):
-            host_drills.silence(model.world, "many", 6)
+            inject_hosts.silence(model.world, "many", 6)
         with pytest.raises(ApiError, match="many-2 has hosts 0 to 1, not 2"):
-            host_drills.silence(model.world, "many-2", 2)
+            inject_hosts.silence(model.world, "many-2", 2)
     assert silent == {"many-0": set(), "many-1": {1}, "many-2": {1}}

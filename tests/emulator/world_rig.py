@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tpujob.emulator.control import Control
 from tpujob.emulator.farm_client import NoFarm
-from tpujob.emulator.faults import mishaps
-from tpujob.emulator.tpu import nodes, queue
+from tpujob.emulator.tpu import interruptions, nodes, queue
 from tpujob.emulator.tpu.records import BringUp, Effect, Latencies, NodeSpec, SwitchOn, TakeDown
 from tpujob.emulator.tpu.world import World
 
@@ -19,6 +19,7 @@ class Model:
         self.now = 1000.0
         latencies = Latencies(accept=1, create=10, delete=5, suspend=2)
         self.world = World(lambda: self.now, latencies, hosts_per_generation=hosts)
+        self.control = Control(self.world)
         self.done: list[Effect] = []
         self.broken = False  #: hosts do not come up
         self._farm = NoFarm()
@@ -52,7 +53,7 @@ class Model:
             elif isinstance(effect, TakeDown):
                 nodes.hosts_down(self.world, effect.node, effect.number)
             elif isinstance(effect, SwitchOn):
-                mishaps.hosts_back(self.world, effect.node, effect.number)
+                interruptions.hosts_back(self.world, effect.node, effect.number)
         return bool(effects)
 
     def state(self, id: str) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice, State
 from tpujob.domain.observations import Present, SliceSeen, SliceState
-from tpujob.emulator.faults import drills
+from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.refusals import CallFault, Faults
 from tpujob.errors import Transient
 
@@ -70,7 +70,7 @@ class RealCloud:
 
     def fail(self, method: str, count: int) -> None:
         with self.rig.world.lock:
-            drills.fail_calls(self.rig.world, CallFault(method, "UNAVAILABLE", count))
+            inject.fail_calls(self.rig.world, CallFault(method, "UNAVAILABLE", count))
 
     def left(self) -> int:
         return len(self.rig.world.nodes) + len(self.rig.world.queued)
@@ -127,7 +127,7 @@ def test_a_delete_that_answers_503_is_repeated_until_the_slice_is_gone(real: Sta
 @pytest.mark.slow
 def test_a_day_without_capacity_is_waited_out_with_pauses(real: Stage) -> None:
     with real.cloud.rig.world.lock:
-        drills.stockout(real.cloud.rig.world, "us-central2-b", "", lasts=None, off=False, fail=True)
+        inject.stockout(real.cloud.rig.world, "us-central2-b", "", lasts=None, off=False, fail=True)
     job_id = real.create()
     began = real.clock.now()
     real.until(job_id, lambda j: real.clock.now() - began > DAY, limit=20_000)

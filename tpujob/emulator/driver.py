@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tpujob.emulator.farm_client import Farm, FarmError
 from tpujob.emulator.farm_watch import FarmWatch
-from tpujob.emulator.faults import mishaps
-from tpujob.emulator.tpu import nodes
+from tpujob.emulator.tpu import interruptions, nodes
 from tpujob.emulator.tpu.records import BringUp, Disturb, Effect, SwitchOn, TakeDown
 from tpujob.emulator.tpu.world import World
 
@@ -64,7 +63,7 @@ class Driver:
             elif isinstance(effect, TakeDown):
                 nodes.hosts_down(self._world, effect.node, effect.number)
             elif isinstance(effect, SwitchOn):
-                mishaps.hosts_back(self._world, effect.node, effect.number)
+                interruptions.hosts_back(self._world, effect.node, effect.number)
 
     def _carry(self, effect: Effect) -> tuple[str, ...]:
         match effect:
@@ -86,4 +85,4 @@ class Driver:
             elif isinstance(effect, TakeDown):
                 nodes.hosts_not_down(self._world, effect.node, effect.number)
             elif isinstance(effect, SwitchOn):
-                mishaps.hosts_not_back(self._world, effect.node, effect.number)
+                interruptions.hosts_not_back(self._world, effect.node, effect.number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from tpujob.emulator.farm_client import Farm, FarmError, FarmGone
-from tpujob.emulator.faults import mishaps
+from tpujob.emulator.tpu import interruptions
 from tpujob.emulator.tpu.world import World
 
 _EVERY_S = 1.0
@@ -36,7 +36,7 @@ class FarmWatch:
 
     def look(self) -> None:
         with self._world.lock:  # before the question: what comes up meanwhile is not missed
-            wanted = mishaps.with_hosts(self._world)
+            wanted = interruptions.with_hosts(self._world)
         if not wanted:
             return
         try:
@@ -51,4 +51,4 @@ class FarmWatch:
             for node in wanted:
                 node.unreachable = not reachable
                 if found is not None and node.farm_name not in found:
-                    mishaps.hosts_lost(self._world, node)
+                    interruptions.hosts_lost(self._world, node)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpujob.emulator.faults.drills import JOB_LABEL
+from tpujob.emulator.faults.inject import JOB_LABEL
 from tpujob.emulator.tpu import rules
 from tpujob.emulator.tpu.records import Node, Queued
 from tpujob.emulator.tpu.world import World
 
 
-def status(world: World) -> dict[str, Any]:
-    """Everything that a person or a test may want to see, as JSON."""
+def status(world: World, plan: dict[str, Any] | None) -> dict[str, Any]:
+    """`plan`: the faults that come by themselves."""
     now = world.clock()
     slices = [_node_view(world, node, now) for node in world.nodes.values()]
     held = {node.queued for node in world.nodes.values()}
@@ -20,7 +20,7 @@ def status(world: World) -> dict[str, Any]:
         "zones": [_zone_view(world, zone) for zone in sorted(world.stock.hosts)],
         "slices": sorted(slices, key=lambda s: s["name"]),
         "faults": _faults_view(world, now),
-        "script": world.script.view(now) if world.script else None,
+        "script": plan,
         "recent": [{"at": round(at, 3), "text": text} for at, text in world.history],
     }
 

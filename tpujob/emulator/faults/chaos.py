@@ -39,7 +39,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReadySlice:
     """A slice that can be hit."""
 
     name: str
@@ -65,7 +65,9 @@ def until(planned: Iterator[Planned], end: float | None) -> Iterator[Planned]:
     return planned if end is None else itertools.takewhile(lambda p: p.at < end, planned)
 
 
-def aim(fault: Planned, slices: Sequence[Target], zones: Sequence[str]) -> dict[str, Any] | None:
+def aim(
+    fault: Planned, slices: Sequence[ReadySlice], zones: Sequence[str]
+) -> dict[str, Any] | None:
     """The parameters of the command `fault.kind` for what is there; None: there is nothing to hit. The zones are those
     that are in use."""
     random = Random(fault.pick)  # noqa: S311
@@ -89,7 +91,7 @@ def aim(fault: Planned, slices: Sequence[Target], zones: Sequence[str]) -> dict[
             return _aim_at_slice(fault.kind, random, slices)
 
 
-def _aim_at_slice(kind: str, random: Random, slices: Sequence[Target]) -> dict[str, Any] | None:
+def _aim_at_slice(kind: str, random: Random, slices: Sequence[ReadySlice]) -> dict[str, Any] | None:
     if not slices:
         return None
     chosen = random.choice(slices)

@@ -1,6 +1,6 @@
-"""Drills that come by themselves: a schedule, or chaos from a seed. One of them runs at a time.
+"""Runs a list of faults in a world's time: a schedule, or chaos from a seed.
 
-Decides nothing of its own: what comes when is `schedule.py`'s and `chaos.py`'s, what a drill does is the commands'.
+`schedule.py` and `chaos.py` decide what comes when; the caller's `perform` carries each step out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpujob.emulator.tpu.records import ApiError, NodeState
 from tpujob.emulator.tpu.world import World
 from tpujob.errors import BadSpec
 
-_SHOWN = 5  #: steps of what comes next
+_SHOWN = 5  #: next steps that `view` lists
 
 #: Carries out a command; raises ApiError or BadSpec.
 Perform = Callable[[World, str, Mapping[str, Any]], Any]
@@ -25,92 +25,78 @@ Perform = Callable[[World, str, Mapping[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A drill that is due at some time; its parameters are found then."""
+    """A fault with its time; its parameters are chosen when it is due."""
 
     at: float  #: seconds from the beginning
     do: str
-    said: str  #: what is known of it already
+    said: str  #: the part of its parameters that is known before
     aim: Callable[[World], Mapping[str, Any] | None]  #: None: there is nothing to hit
 
 
 class Script:
-    """Runs in the world's time until its steps end or `stop`. Used with the world's lock held."""
+    """Runs from its constructor until its steps end or `stop`. Used with the world's lock held."""
 
-    def __init__(self, name: str, coming: Iterable[Coming], perform: Perform) -> None:
-        self.name = name
+    def __init__(self, world: World, name: str, coming: Iterable[Coming], perform: Perform) -> None:
+        self._world = world
+        self._name = name
         self._rest: Iterator[Coming] = iter(coming)
-        self._ahead: deque[Coming] = deque()  #: taken from the rest to be looked at
+        self._ahead: deque[Coming] = deque()  #: taken from `_rest`, not yet due
         self._perform = perform
-        self._began = 0.0
+        self._began = world.clock()
         self._done = 0
         self._stopped = False
-
-    def start(self, world: World) -> None:
-        self._began = world.clock()
-        world.tell(f"{self.name}: begins")
-        self._next(world)
+        world.tell(f"{name}: begins")
+        self._next()
 
     def stop(self) -> None:
         self._stopped = True
 
-    def view(self, now: float) -> dict[str, Any] | None:
+    def view(self) -> dict[str, Any] | None:
         """For `status`; None when it has ended."""
         shown = self._look(_SHOWN)
         if self._stopped or not shown:
             return None
-        steps = [
-            {"in_s": round(self._began + c.at - now, 1), "do": c.do, "what": c.said} for c in shown
-        ]
-        return {"name": self.name, "done": self._done, "next": steps}
+        passed = self._world.clock() - self._began
+        steps = [{"in_s": round(c.at - passed, 1), "do": c.do, "what": c.said} for c in shown]
+        return {"name": self._name, "done": self._done, "next": steps}
 
-    def _next(self, world: World) -> None:
+    def _next(self) -> None:
         coming = self._look(1)
         if not coming:
-            world.tell(f"{self.name}: has ended")
+            self._world.tell(f"{self._name}: has ended")
             return
-        delay = max(0.0, self._began + coming[0].at - world.clock())
-        world.after(delay, lambda: self._take(world))
+        delay = max(0.0, self._began + coming[0].at - self._world.clock())
+        self._world.after(delay, self._take)
 
-    def _take(self, world: World) -> None:
+    def _take(self) -> None:
         if self._stopped:
             return
-        step = self._ahead.popleft()
+        world, step = self._world, self._ahead.popleft()
         self._done += 1
         try:
             how = step.aim(world)
             if how is None:
-                world.tell(f"{self.name}: {step.do}, but there is nothing to hit")
+                world.tell(f"{self._name}: {step.do}, but there is nothing to hit")
             else:
-                world.tell(f"{self.name}: {step.do} {_words(how)}".rstrip())
+                world.tell(f"{self._name}: {step.do} {_words(how)}".rstrip())
                 self._perform(world, step.do, how)
         except (ApiError, BadSpec) as error:
-            world.tell(f"{self.name}: {step.do} could not be done: {error.message}")
-        self._next(world)
+            world.tell(f"{self._name}: {step.do} failed: {error.message}")
+        self._next()
 
     def _look(self, count: int) -> list[Coming]:
-        """The next ones, which stay where they are."""
+        """The next `count` steps; they stay in the queue."""
         self._ahead.extend(itertools.islice(self._rest, max(0, count - len(self._ahead))))
         return list(self._ahead)[:count]
 
 
-def begin(world: World, script: Script | None) -> None:
-    """End the script that runs, and start this one; None: only end it."""
-    if world.script is not None:
-        world.script.stop()
-    world.script = script
-    if script is not None:
-        script.start(world)
+def of_schedule(steps: Iterable[Step]) -> Iterator[Coming]:
+    return (Coming(s.at, s.do, _words(s.how), lambda _, how=s.how: how) for s in steps)
 
 
-def of_schedule(steps: Iterable[Step], perform: Perform) -> Script:
-    coming = [Coming(s.at, s.do, _words(s.how), lambda _, how=s.how: how) for s in steps]
-    return Script("schedule", coming, perform)
-
-
-def of_chaos(planned: Iterable[chaos.Planned], name: str, perform: Perform) -> Script:
+def of_chaos(planned: Iterable[chaos.Planned]) -> Iterator[Coming]:
     """`planned` may be endless."""
-    coming = (Coming(p.at, p.kind, f"pick {p.pick}", lambda w, p=p: _aim(w, p)) for p in planned)
-    return Script(name, coming, perform)
+    return (Coming(p.at, p.kind, f"pick {p.pick}", lambda w, p=p: _aim(w, p)) for p in planned)
 
 
 def _aim(world: World, planned: chaos.Planned) -> dict[str, Any] | None:
@@ -119,7 +105,7 @@ def _aim(world: World, planned: chaos.Planned) -> dict[str, Any] | None:
         for n in world.nodes.values()
         if n.state is NodeState.READY and n.preempted_at is None and not n.silent
     ]
-    slices = [chaos.Target(n.id, len(n.physical)) for n in sorted(ready, key=lambda n: n.name)]
+    slices = [chaos.ReadySlice(n.id, len(n.physical)) for n in sorted(ready, key=lambda n: n.name)]
     zones = {n.zone for n in world.nodes.values()} | {q.zone for q in world.queued.values()}
     return chaos.aim(planned, slices, sorted(zones))
 

@@ -1,7 +1,7 @@
 """The gRPC service google.cloud.tpu.v2alpha1.Tpu, as a translation of v2's.
 
-Its messages have other field numbers, so they are translated by name. What only this version has and v2 has another
-word for is put into that word; the rest of what only this version has is not kept.
+Its messages have other field numbers, so they are translated by name. Fields that v2 calls by another name are
+renamed; fields that v2 lacks are dropped.
 """
 
 # The generated message classes carry no types that a checker can follow.
@@ -15,9 +15,8 @@ from google.cloud.tpu_v2.types import cloud_tpu as v2
 from google.cloud.tpu_v2alpha1.types import cloud_tpu as v2alpha1
 from google.longrunning import operations_pb2
 
-from tpujob.emulator.faults import drills
+from tpujob.emulator.tpu import interruptions
 from tpujob.emulator.tpu.convert import Message, by_name, operation_message
-from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
 from tpujob.emulator.tpu.world import World
 
@@ -77,7 +76,7 @@ class TpuV2Alpha1:
 
     def maintain(self, request: Message) -> Message:
         node = self._world.get_node(request.name)
-        drills.maintain(self._world, id_of(request.name), _MAINTENANCE_S)
+        interruptions.maintain(self._world, node, _MAINTENANCE_S)
         started = self._world.start_operation("simulateMaintenanceEvent", node.name, "v2alpha1")
         self._world.finish(started.name, response=node)
         return operation_message(started)

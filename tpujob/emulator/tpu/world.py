@@ -1,8 +1,8 @@
 """The model of the emulated Cloud TPU: its tables, its timers and what it asks of the hosts.
 
-What a request does is in `nodes.py` and `queue.py`; what a fault by command does is in `drills.py`. No I/O and no clock
-of its own: time comes in through `clock`, changes that are due happen in `advance`, and everything that the hosts are
-to do is left in a list for `driver.py`. Every caller holds `lock`.
+What requests do is in `nodes.py` and `queue.py`, what the cloud does by itself in `interruptions.py`. No I/O and no
+clock of its own: `clock` gives the time, `advance` makes the changes that are due, and orders to the hosts wait in a
+list for `driver.py`. Every caller holds `lock`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from tpujob.emulator.tpu.records import ApiError, Effect, Latencies, Node, Operation, Queued
 from tpujob.emulator.tpu.refusals import Faults
 from tpujob.emulator.tpu.stock import HOSTS_PER_GENERATION, Stock
-
-if TYPE_CHECKING:
-    from tpujob.emulator.faults.script import Script
 
 _KEPT_OPERATIONS = 1000
 _Record = TypeVar("_Record", Node, Queued)
@@ -48,7 +45,6 @@ class World:
         self.queued: dict[str, Queued] = {}
         self.operations: dict[str, Operation] = {}
         self.requests: dict[str, str] = {}  #: operation by request id
-        self.script: Script | None = None  #: drills that come by themselves
         self.history: deque[tuple[float, str]] = deque(maxlen=50)
         self._waiting: list[Callable[[], None]] = []
         self._removed: list[Node | Queued] = []
@@ -59,22 +55,22 @@ class World:
     # Time
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
-        """Do `action` in `delay` seconds. It looks for itself whether it still applies."""
+        """Call `action` in `delay` seconds. It must check whether it still applies."""
         heapq.heappush(self._timers, (self.clock() + delay, self.number(), action))
         self.lock.notify_all()
 
     def advance(self) -> float | None:
-        """Let everything happen that is due; returns when the next thing is."""
+        """Call everything that is due; returns when the next timer is due."""
         while self._timers and self._timers[0][0] <= self.clock():
             heapq.heappop(self._timers)[2]()
         return self._timers[0][0] if self._timers else None
 
     def when_room(self, action: Callable[[], None]) -> None:
-        """Do `action` once, the next time that there may be more room somewhere."""
+        """Call `action` once, the next time that there may be more room somewhere."""
         self._waiting.append(action)
 
     def room_changed(self) -> None:
-        """Those that wait for room look again, the oldest first."""
+        """Requests that wait for room look again, the oldest first."""
         waiting, self._waiting = self._waiting, []
         for action in waiting:
             action()
@@ -86,7 +82,7 @@ class World:
         self.lock.notify_all()
 
     def take_effects(self) -> list[Effect]:
-        """What the hosts are to do, in order; each is given out once."""
+        """Orders to the hosts, oldest first; each is returned once."""
         taken, self._effects = self._effects, []
         return taken
 
@@ -96,7 +92,7 @@ class World:
         return next(self._numbers)
 
     def tell(self, text: str) -> None:
-        """Add a line to what `status` shows as recent; one that repeats itself stands there once."""
+        """Add a line to the history that `status` shows; a repetition of the last line replaces it."""
         if self.history and self.history[-1][1] == text:
             self.history.pop()
         self.history.append((self.clock(), text))
@@ -108,7 +104,7 @@ class World:
         return _get(self.queued, name)
 
     def remove(self, record: Node | Queued) -> None:
-        """Take it out of the tables; lists that lag show it a while longer."""
+        """Take it out of the tables; list calls that lag still show it for a while."""
         record.removed_at = self.clock()
         if isinstance(record, Node):
             del self.nodes[record.name]
@@ -160,7 +156,7 @@ class World:
         error: ApiError | None = None,
         response: Node | Queued | None = None,
     ) -> None:
-        """Complete an operation that is not complete; the response is what the record is now."""
+        """Complete an operation unless it is complete; the response is a copy of the record as it is now."""
         found = self.operations.get(operation)
         if found is None or found.done:
             return
@@ -169,7 +165,7 @@ class World:
         found.response = copy.copy(response)
 
     def repeated(self, request_id: str) -> Operation | None:
-        """The operation that a call with the same request id has started."""
+        """The operation that an earlier call with the same request id started."""
         return self.operations.get(self.requests.get(request_id, "")) if request_id else None
 
     def get_operation(self, name: str) -> Operation:

@@ -1,4 +1,4 @@
-"""What befalls a node that is ready: preemption, maintenance, the loss of its hosts."""
+"""What the cloud does to a READY node: preemption, maintenance, the loss of its hosts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from tpujob.emulator.tpu.records import Change, Disturb, Node, NodeState, Switch
 from tpujob.emulator.tpu.world import World
 
 _RETRY_S = 1.0
+_UP = (NodeState.READY, NodeState.REPAIRING)
 
 
 def preempt(world: World, node: Node, notice: float) -> None:
-    """Its hosts get the notice now; when that is over they are gone, and somebody else has the machines."""
+    """The hosts get the notice now; when it ends they are gone and their machines are free."""
     _check(node, "preemption")
     node.preempted_at = world.clock() + notice
     world.tell(f"{node.id}: preempted, {notice:g} s of notice")
@@ -19,7 +20,7 @@ def preempt(world: World, node: Node, notice: float) -> None:
 
 
 def maintain(world: World, node: Node, window: float) -> None:
-    """The metadata servers announce it and the health says it, for `window` seconds; the hosts run on."""
+    """Metadata servers and health announce it for `window` seconds; the hosts keep running."""
     _check(node, "maintenance")
     node.maintenance_until = world.clock() + window
     world.tell(f"{node.id}: maintenance for {window:g} s")
@@ -27,21 +28,20 @@ def maintain(world: World, node: Node, window: float) -> None:
 
 
 def restart(world: World, node: Node, notice: float, window: float) -> None:
-    """Maintenance that the hosts do not live through: announced for `notice` seconds, then the node is REPAIRING for
-    `window` seconds, without a process; then its hosts answer again, with their disks."""
+    """Maintenance that kills all processes: announced for `notice` seconds, then the node is REPAIRING for `window`
+    seconds; then its hosts answer again, with their disks."""
     maintain(world, node, notice + window)
     world.after(notice, lambda: _repair(world, node, window))
 
 
 def with_hosts(world: World) -> list[Node]:
-    """Nodes that must have hosts at this moment."""
-    up = (NodeState.READY, NodeState.REPAIRING)
-    return [n for n in world.nodes.values() if n.state in up]
+    """Nodes whose hosts must exist now."""
+    return [n for n in world.nodes.values() if n.state in _UP]
 
 
 def hosts_lost(world: World, node: Node) -> None:
-    """They have gone without a word: the node is TERMINATED, and must be deleted."""
-    if node.state in (NodeState.READY, NodeState.REPAIRING):
+    """The hosts disappeared without notice: the node is TERMINATED and must be deleted."""
+    if node.state in _UP:
         world.tell(f"{node.id}: its hosts are gone")
         _lose(world, node, NodeState.TERMINATED)
 

@@ -1,5 +1,5 @@
 """Faults by command: what `tpujob emulator preempt`, `stockout` and the others do to slices and zones. What is done to
-single hosts is in `host_drills.py`."""
+single hosts is in `inject_hosts.py`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import grpc
 
 from tpujob.domain.hardware import accelerators
-from tpujob.emulator.faults import mishaps
 from tpujob.emulator.storage.faults import METHODS, STATUSES, StorageFault
-from tpujob.emulator.tpu import nodes, queue, rules
+from tpujob.emulator.tpu import interruptions, nodes, queue, rules
 from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, NodeState, Pricing, Queued
 from tpujob.emulator.tpu.refusals import CallFault, Quota, Stockout, generation_of
@@ -44,7 +43,7 @@ def target(world: World, wanted: str) -> Node:
 
 def preempt(world: World, wanted: str, notice: float) -> Node:
     node = target(world, wanted)
-    mishaps.preempt(world, node, notice)
+    interruptions.preempt(world, node, notice)
     return node
 
 
@@ -55,9 +54,9 @@ def maintain(
     the window."""
     node = target(world, wanted)
     if restart:
-        mishaps.restart(world, node, notice, window)
+        interruptions.restart(world, node, notice, window)
     else:
-        mishaps.maintain(world, node, window)
+        interruptions.maintain(world, node, window)
     return node
 
 

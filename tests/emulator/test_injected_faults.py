@@ -1,4 +1,4 @@
-"""What drills do to real hosts: the emulated API, a real host farm, programs that run there."""
+"""What injected faults do to real hosts: the emulated API, a real host farm, programs that run there."""
 
 from __future__ import annotations
 

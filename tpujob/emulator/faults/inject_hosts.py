@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tpujob.emulator.faults import drills
+from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu import host_faults
 from tpujob.emulator.tpu.records import ApiError, Disturb, Node, NodeState
 from tpujob.emulator.tpu.world import World
@@ -94,7 +94,7 @@ def _host_of(world: World, wanted: str, host: int) -> tuple[Node, int]:
 
 
 def _ready(world: World, wanted: str) -> Node:
-    node = drills.target(world, wanted)
+    node = inject.target(world, wanted)
     if node.state is not NodeState.READY:
         raise ApiError("FAILED_PRECONDITION", f"{node.id} is {node.state}, not READY")
     return node
