@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+pytest.register_assert_rewrite("tests.support")
 
 # The machine may be busy: how long an example takes says nothing about the code. The same examples in every run.
 settings.register_profile(

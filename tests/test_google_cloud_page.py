@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts import google_server
-from tests.flows.lab import Lab
+from tests.support import google_server
+from tests.support.lab import Lab
 from tpujob.cli.app import COMMANDS
 from tpujob.domain.spec import jobspec
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.domain.test_launch import a_job
+from tests.support.launched import a_job
 from tpujob.api.shapes import LogLine, LogPage
 from tpujob.domain.host import plan
 from tpujob.domain.model import Job, State

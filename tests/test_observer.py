@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.conftest import Stage
+from tests.support.stage import Stage
 from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Present, Seen, Silence, SliceState, Unknown
 from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, Live

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.domain.test_capacity import FULL, A, B, request
-from tests.domain.test_decide import NOW, job_in
-from tests.simulation.store import in_memory
+from tests.support.records import FULL, NOW, A, B, job_in, request
+from tests.support.stores import in_memory
 from tpujob.domain.model import Cause, Event, EventKind, Job, State
 from tpujob.domain.placement.circuits import PROBE
 from tpujob.engine.circuits import Offers

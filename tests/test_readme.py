@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.local_stack import LocalStack
+from tests.support.local_stack import LocalStack
 from tpujob.domain.spec import jobspec
 
 ROOT = Path(__file__).parents[1]

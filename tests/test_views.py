@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.test_decide import NOW, job_in
+from tests.support.records import NOW, job_in
 from tpujob.api.shapes import AttemptView, JobView, SliceView, VerdictView
 from tpujob.domain.failures.host_reputation import HALF_LIFE
 from tpujob.domain.model import (

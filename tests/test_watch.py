@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.stores import a_job, an_event
+from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite.store import SqliteStore
 from tpujob.domain.model import Job
 from tpujob.errors import StoreError

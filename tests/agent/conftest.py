@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.host import Bucket, Host, MetadataServer
+from tests.support.agent_host import Bucket, Host, MetadataServer
 
 
 @pytest.fixture

@@ -8,33 +8,7 @@ import signal
 import subprocess
 import sys
 
-from tests.agent.host import Host, until
-
-#: says when it was started and how it was told to stop, in files that outlive it
-PATIENT = """
-import os, pathlib, signal, sys, time
-home = pathlib.Path(os.environ["HOME"])
-with open(home / "starts", "a") as f: f.write(os.environ["TPUJOB_ATTEMPT"] + "\\n")
-def told(*_):
-    with open(home / "told", "a") as f: f.write("x")
-    time.sleep(0.3)
-    sys.exit(75)
-signal.signal(signal.SIGTERM, told)
-print("ready", flush=True)
-while True: time.sleep(0.1)
-"""
-
-
-def starts(host: Host) -> list[str]:
-    path = host.home / "starts"
-    return path.read_text().split() if path.exists() else []
-
-
-def patient(host: Host, *, program: str = PATIENT, **changes: object) -> dict[str, object]:
-    answer = host.start(["python3", "-c", program], **changes)
-    attempt = changes.get("attempt", 1)
-    until(lambda: str(attempt) in starts(host), "the start of the program")
-    return answer
+from tests.support.agent_host import PATIENT, Host, patient, starts, until
 
 
 def test_a_start_is_answered_at_once_and_outlives_its_session(host: Host) -> None:

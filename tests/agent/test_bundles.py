@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.host import Host, archive
+from tests.support.agent_host import Host, archive
 from tpujob.agent import base
 from tpujob.agent.setup import bundles
 from tpujob.agent.storage import Metadata, Storage

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.host import Host, until
+from tests.support.agent_host import Host, until
 from tpujob.agent.setup.compiled import Compiled, name_of
 from tpujob.agent.storage import StorageError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.host import Host, until
+from tests.support.agent_host import Host, until
 
 IMAGE = "ghcr.io/lab/train@sha256:" + "0" * 64
 DOCKER = """\

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.host import Host, until
+from tests.support.agent_host import Host, until
 from tpujob.agent.base import Failure
 from tpujob.agent.setup import sources
 

@@ -13,8 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.agent.host import JOB, Host, until
-from tests.agent.test_attempts import PATIENT, patient
+from tests.support.agent_host import JOB, PATIENT, Host, patient, until
 from tpujob.agent import ending
 from tpujob.agent.ship.evidence import MAX_EVIDENCE, TRACEBACK, evidence
 from tpujob.domain.host import plan

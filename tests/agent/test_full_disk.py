@@ -7,8 +7,7 @@ import resource
 import subprocess
 import sys
 
-from tests.agent.host import Host, until
-from tests.agent.test_attempts import patient
+from tests.support.agent_host import Host, patient, until
 
 
 def fill(pid: object) -> None:

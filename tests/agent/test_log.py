@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.host import Host, until
+from tests.support.agent_host import Host, until
 
 
 def test_strange_output_becomes_lines(host: Host) -> None:

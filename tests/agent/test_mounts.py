@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.host import Host
+from tests.support.agent_host import Host
 
 GCSFUSE = """\
 #!/bin/sh

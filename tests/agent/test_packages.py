@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.host import Host, until
+from tests.support.agent_host import Host, until
 from tpujob.agent.setup import packages
 
 #: as dpkg does it: a lock on the file's first byte by fcntl

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.host import JOB, Host, until
+from tests.support.agent_host import JOB, Host, until
 from tpujob.agent.preflight import check as preflight
 from tpujob.domain.host import plan
 

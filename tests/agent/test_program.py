@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.host import JOB, Host, archive, until
+from tests.support.agent_host import JOB, Host, archive, until
 from tpujob.adapters.ssh.agent_archive import packed
 from workloads.contract import Context
 

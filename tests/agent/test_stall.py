@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.host import JOB, Host, until
+from tests.support.agent_host import JOB, Host, until
 from tpujob.domain.host import plan
 
 #: keeps to the contract, makes two steps, and waits for ever

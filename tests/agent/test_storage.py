@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.agent.host import MetadataServer
+from tests.support.agent_host import MetadataServer
 from tpujob.agent.storage import DIRECT, Metadata, Storage, StorageError
 
 TOKEN = "service-accounts/default/token"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.host import Host
+from tests.support.agent_host import Host
 from tpujob.agent.watch.patterns import Watch
 from tpujob.domain.host import plan
 from tpujob.domain.model import Verdict

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.contracts import firestore_emulator
-from tests.contracts.firestore_network import Network
-from tests.flows.hour import Hour
+from tests.support import firestore_emulator
+from tests.support.firestore_network import Network
+from tests.support.hour import Hour
 from tpujob.adapters.firestore.calls import Firestore
 from tpujob.adapters.firestore.store import FirestoreStore
 

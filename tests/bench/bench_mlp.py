@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.workloads.rig import Host, Job
+from tests.support.workload_rig import Host, Job
 
 
 def main() -> None:

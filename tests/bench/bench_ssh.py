@@ -22,8 +22,8 @@ from typing import Any
 
 import psutil
 
-from tests.contracts.ssh_slices import slice_at
-from tests.emulator.farm_rig import FarmProcess
+from tests.support.farm_rig import FarmProcess
+from tests.support.ssh_slices import slice_at
 from tpujob.adapters.ssh.hosts import SshHosts
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice

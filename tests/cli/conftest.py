@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.web.conftest import api, front, url
-from tests.web.scripted import TOKEN
+from tests.support.commands import Tpujob
+from tests.support.scripted import TOKEN, api, front, url
 from tpujob.config import settings, stack
 
-_ = (api, front, url)
+__all__ = ["api", "front", "url"]
 
 
 @pytest.fixture
@@ -29,48 +25,6 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-@dataclass
-class Tpujob:
-    """Runs commands: in this process, or as one of their own."""
-
-    state: Path
-    capsys: pytest.CaptureFixture[str]
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def __call__(self, *words: str, code: int = 0) -> Said:
-        """In this process; it must end with that exit code."""
-        from tpujob.cli.app import run
-
-        self.capsys.readouterr()
-        got = run(words)
-        out, err = self.capsys.readouterr()
-        assert got == code, f"tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
-        return Said(got, out, err)
-
-    def popen(self, *words: str, **more: Any) -> subprocess.Popen[str]:
-        """As a process of its own; ended by the fixture if the test does not."""
-        streams: dict[str, Any] = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-        }
-        command = [sys.executable, "-m", "tpujob", *words]
-        process = subprocess.Popen(command, text=True, **(streams | more))
-        self.started.append(process)
-        return process
 
 
 @pytest.fixture(name="tpujob_state", autouse=True)

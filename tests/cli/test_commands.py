@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.cli.conftest import Tpujob
-from tests.web.scripted import AT, ScriptedJobs, event_view, job_view, log_line
+from tests.support.commands import Tpujob
+from tests.support.scripted import AT, ScriptedJobs, event_view, job_view, log_line
 from tpujob import errors
 from tpujob.api.shapes import HostAccess, JobView, LogPage
 from tpujob.cli.errors import EXIT_CODES

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Tpujob
-from tests.web.scripted import TOKEN, ScriptedJobs
+from tests.support.commands import Tpujob
+from tests.support.scripted import TOKEN, ScriptedJobs
 from tpujob.config import context, settings
 from tpujob.emulator.storage.server import StorageServer, start_storage
 

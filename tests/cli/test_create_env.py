@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.conftest import Tpujob
-from tests.web.scripted import ScriptedJobs
+from tests.support.commands import Tpujob
+from tests.support.scripted import ScriptedJobs
 
 
 def test_a_requirements_file_that_is_not_in_the_code_is_named(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Tpujob
-from tests.web.scripted import ScriptedJobs, attempt_view, event_view, job_view
+from tests.support.commands import Tpujob
+from tests.support.scripted import ScriptedJobs, attempt_view, event_view, job_view
 from tpujob.cli.commands.demo import quickstart, time_to_preempt
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Tpujob
-from tests.cli.test_render import same
-from tests.contracts import google_server as g
-from tests.contracts.google_server import GoogleServer
-from tests.emulator.tpu_rig import Cloud, node
+from tests.support import google_server as g
+from tests.support.commands import Tpujob, same
+from tests.support.google_server import GoogleServer
+from tests.support.tpu_rig import Cloud, node
 from tpujob.adapters import this_machine
 from tpujob.cli.render.doctor import doctor_page, quota_page
 from tpujob.cli.render.text import width

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Tpujob
-from tests.cli.test_render import same
+from tests.support.commands import Tpujob, same
 from tpujob.cli.commands.emulator import options
 from tpujob.cli.render.emulator import status_page
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Tpujob
-from tests.web.scripted import ScriptedJobs, job_view, log_line
+from tests.support.commands import Tpujob
+from tests.support.scripted import ScriptedJobs, job_view, log_line
 from tpujob.api.shapes import LogPage
 
 

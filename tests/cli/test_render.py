@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.web.scripted import (
+from tests.support.commands import same
+from tests.support.scripted import (
     AT,
     ScriptedJobs,
     attempt_view,
@@ -24,10 +25,6 @@ from tpujob.domain.model import State
 pytestmark = pytest.mark.usefixtures("utc")
 
 NOW = (seconds(AT) or 0) + 130
-
-
-def same(got: str, wanted: str) -> None:
-    assert got.strip("\n").splitlines() == wanted.strip("\n").splitlines(), f"\n{got}"
 
 
 def preempted_and_done(**more: Any) -> JobView:

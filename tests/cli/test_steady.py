@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Tpujob
-from tests.web.scripted import ScriptedJobs, job_view
+from tests.support.commands import Tpujob
+from tests.support.scripted import ScriptedJobs, job_view
 from tpujob.errors import BackendGone, Transient
 
 

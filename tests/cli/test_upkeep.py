@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Tpujob
-from tests.cli.test_render import same
-from tests.web.scripted import ScriptedJobs, leak_view, suspect_view
+from tests.support.commands import Tpujob, same
+from tests.support.scripted import ScriptedJobs, leak_view, suspect_view
 from tpujob import errors
 from tpujob.api.shapes import BrokenView, SweptView
 from tpujob.cli.render.admin import hosts_table, leaks_table

@@ -6,9 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.cli.conftest import Tpujob
-from tests.cli.test_render import same
-from tests.web.scripted import AT, ScriptedJobs, attempt_view, event_view, job_view, slice_view
+from tests.support.commands import Tpujob, same
+from tests.support.scripted import AT, ScriptedJobs, attempt_view, event_view, job_view, slice_view
 from tpujob.api.shapes import AttemptView, JobView
 from tpujob.cli.render import words
 from tpujob.cli.render.job_page import job_page

@@ -8,8 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tests.contracts.firestore_network import Network
-from tests.contracts.stores import a_job, an_event
+from tests.support.firestore_network import Network
+from tests.support.stores import a_job, an_event
 from tpujob.adapters.firestore.calls import Firestore
 from tpujob.adapters.firestore.store import FirestoreStore
 

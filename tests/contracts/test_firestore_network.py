@@ -13,9 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.contracts.firestore_network import LOSE, Network
-from tests.contracts.stores import DAMAGE, a_job, an_event
-from tests.contracts.test_store import a_slice
+from tests.support.firestore_network import LOSE, Network
+from tests.support.stores import DAMAGE, a_job, a_slice, an_event
 from tpujob.adapters.firestore.calls import REFUSALS, Firestore, Patience
 from tpujob.adapters.firestore.store import FirestoreStore
 from tpujob.domain.model import Job, Suspect

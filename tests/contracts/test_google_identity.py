@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.oauth2.credentials import Credentials
 
-from tests.contracts import google_server as g
-from tests.contracts.google_server import Error, GoogleServer
+from tests.support import google_server as g
+from tests.support.google_server import Error, GoogleServer
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google.rest import GoogleRest
 from tpujob.doctor.access import Identity, NoIdentity

@@ -9,24 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.contracts import google_server as g
-from tests.contracts.google_server import GoogleServer
-from tests.emulator.tpu_rig import Cloud
+from tests.support import google_server as g
+from tests.support.google_server import WANTS, GoogleServer
+from tests.support.tpu_rig import Cloud
 from tpujob.adapters.google import project, rest
 from tpujob.doctor.access import Database, Project
 from tpujob.doctor.cloud import Seen, examine
-from tpujob.doctor.findings import Finding, Grant, NotSeen, Verdict, Wants
+from tpujob.doctor.findings import Finding, NotSeen, Verdict, Wants
 from tpujob.doctor.network import Network, Subnetwork
 from tpujob.doctor.places import Addresses, Bucket
-
-WANTS = Wants(
-    project=g.PROJECT,
-    zones=(g.ZONE,),
-    buckets={g.REGION: f"gs://{g.BUCKET}"},
-    service_account=g.ACCOUNT,
-    firestore=True,
-    grants=(Grant("v4", g.ZONE, "spot", 32),),
-)
 
 
 @pytest.fixture(scope="module", name="cloud")

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.contracts import google_server as g
-from tests.contracts.google_server import GoogleServer
-from tests.contracts.test_google_project import WANTS
 from tests.contracts.tpu_slices import fail
-from tests.emulator.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
+from tests.support import google_server as g
+from tests.support.google_server import WANTS, GoogleServer
+from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
 from tpujob.adapters.cloud_tpu import usage
 from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contracts.ssh_slices import slice_at
 from tests.contracts.strange_server import StrangeServer
-from tests.emulator.farm_rig import FarmProcess, alive, until
+from tests.support.farm_rig import FarmProcess, alive, until
+from tests.support.ssh_slices import slice_at
 from tpujob.adapters.ssh.hosts import SshHosts, plan_name
 from tpujob.adapters.ssh.keys import FileKeys, host_label
 from tpujob.domain.actions import HostPlan

@@ -21,10 +21,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.contracts.ssh_slices import slice_at
 from tests.contracts.strange_server import StrangeServer
-from tests.emulator.farm_rig import FarmProcess
-from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until
+from tests.support.farm_rig import FarmProcess
+from tests.support.ssh_slices import slice_at
+from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.ssh import connection
 from tpujob.adapters.ssh.connection import Target
@@ -322,7 +322,7 @@ CLIENT = """
 import json, sys, threading, time
 from pathlib import Path
 import psutil
-from tests.contracts.ssh_slices import slice_at
+from tests.support.ssh_slices import slice_at
 from tpujob.adapters.ssh import SshHosts
 from tpujob.domain.actions import HostPlan
 

@@ -12,7 +12,7 @@ from google.cloud import tpu_v2
 from google.cloud.tpu_v2alpha1 import TpuClient as AlphaClient
 
 from tests.contracts.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
-from tests.emulator.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
+from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
 from tpujob.adapters.cloud_tpu.request import Disk, Options
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.model import Cause

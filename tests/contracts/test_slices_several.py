@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.contracts.tpu_slices import SLICE, ask, fail, gone, look, wait_for
-from tests.emulator.tpu_rig import (
+from tests.support.tpu_rig import (
     PARENT,
     PROJECT,
     QUICK,

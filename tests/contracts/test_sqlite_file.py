@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.stores import a_job, an_event
+from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite.file import APPLICATION, SqliteFile
 from tpujob.adapters.sqlite.store import SqliteStore
 from tpujob.adapters.sqlite.tables import SCRIPTS
@@ -216,7 +216,7 @@ def test_a_file_in_the_place_of_the_folder_is_said(tmp_path: Path) -> None:
 FILL = """
 import os, resource, sys
 from pathlib import Path
-from tests.contracts.stores import a_job, an_event
+from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.errors import StoreError
 path = Path(sys.argv[1])

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.ssh_slices import slice_at
 from tests.contracts.strange_server import StrangeServer
-from tests.emulator.farm_rig import FarmProcess, alive, until
+from tests.support.farm_rig import FarmProcess, alive, until
+from tests.support.ssh_slices import slice_at
 from tpujob.adapters.ssh.hosts import SshHosts
 from tpujob.adapters.ssh.session import open_session
 from tpujob.api.shapes import HostAccess

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.stores import ADAPTERS, DAMAGE, a_job, an_event, count_up
+from tests.support.stores import ADAPTERS, DAMAGE, a_job, a_slice, an_event, count_up
 from tpujob.domain.failures.host_reputation import HALF_LIFE, REASONS
-from tpujob.domain.model import Job, Slice, State, Suspect, Wish
+from tpujob.domain.model import Job, State, Suspect, Wish
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import Store
 
@@ -46,7 +46,7 @@ class Place:
             [
                 sys.executable,
                 "-m",
-                "tests.contracts.stores",
+                "tests.support.stores",
                 self.adapter,
                 self.where,
                 deed,
@@ -424,19 +424,6 @@ def test_a_damaged_record_is_named_and_keeps_nobody_from_the_others(
 
 
 # Zones ---------------------------------------------------------------------------------------------------------------
-
-
-def a_slice(zone: str, k: int = 1) -> Slice:
-    return Slice(
-        name=f"tj-000001-{k}",
-        k=k,
-        type="v4-16",
-        zone=zone,
-        pricing="spot",
-        runtime_version="tpu-ubuntu2204-base",
-        usd_per_hour=None,
-        requested_at=1000.0,
-    )
 
 
 def test_every_zone_that_was_ever_asked_is_remembered(place: Place, store: Store, job: Job) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.emulator.tpu_rig import ZONE, Cloud, until
+from tests.support.tpu_rig import ZONE, Cloud, until
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState
 from tpujob.emulator.faults import inject

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.domain.test_decide import NOW, job_in
+from tests.support.records import NOW, job_in
 from tpujob.domain.actions import CreateSlice, DeleteSlice, StopProgram
 from tpujob.domain.decide.dispatch import decide
 from tpujob.domain.decide.releasing import AGREES_FOR, SECOND_LOOK

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.test_capacity import V6E, A, B, request
-from tests.domain.test_decide import ENDPOINTS, NOW, job_in
+from tests.support.records import ENDPOINTS, NOW, V6E, A, B, job_in, request
 from tpujob.domain.actions import CreateSlice, Decision, DeleteSlice, StartProgram
 from tpujob.domain.decide.acquire import CREATE_DEADLINE, QUEUE_PATIENCE, QUEUED_LONG
 from tpujob.domain.decide.dispatch import decide

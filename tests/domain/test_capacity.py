@@ -6,44 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.domain.test_decide import NOW, job_in
+from tests.support.records import FULL, NOW, V6E, A, B, job_in, request
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.placement.circuits import PROBE
 from tpujob.domain.placement.offers import Option
-from tpujob.domain.spec.jobspec import dump, parse
-
-B = Option("v6e-8", "us-east5-b", "spot", "rt", 1.0)
-A = Option("v6e-8", "us-east5-a", "spot", "rt", 1.0)
-FULL = "There is no more capacity"
-V6E = dump(
-    parse(
-        {
-            "name": "x",
-            "tpu": {"type": "v6e-8", "zones": ["us-east5-b", "us-east5-a"]},
-            "run": {"command": "true"},
-        }
-    )
-)
-
-
-def request(
-    option: Option, cause: Cause | None, at: float, k: int = 1, *, ready: bool = False
-) -> Slice:
-    return Slice(
-        name=f"tj-000001-{k}",
-        k=k,
-        type=option.type,
-        zone=option.zone,
-        pricing="spot",
-        runtime_version="rt",
-        usd_per_hour=None,
-        requested_at=at,
-        refused=cause,
-        ready_at=at if ready else None,
-        gone_at=at + 1,
-    )
 
 
 def refuse(

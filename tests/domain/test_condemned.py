@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.test_decide import NOW, job_in
-from tests.domain.test_decide_recovery import with_condemned
+from tests.support.records import NOW, job_in, with_condemned
 from tpujob.domain.actions import DeleteSlice, StopProgram
 from tpujob.domain.decide.condemned import MOST, QUEUED, STOP_PATIENCE, give_back
 from tpujob.domain.model import Job, State, Wish

@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from tests.support.records import NOW, SLICES, job_in, report
 from tpujob.domain.actions import (
     Action,
     CreateSlice,
@@ -21,72 +22,15 @@ from tpujob.domain.actions import (
 from tpujob.domain.decide.dispatch import decide, follow_up
 from tpujob.domain.lifecycle import TABLE, IllegalEvent, apply, event
 from tpujob.domain.model import (
-    Attempt,
     Cause,
-    Endpoint,
     EventKind,
     Job,
     Outcome,
     Progress,
-    Slice,
     State,
     Wish,
 )
-from tpujob.domain.observations import Absent, Present, Report, Seen, SliceSeen, SliceState, Unknown
-from tpujob.domain.spec.jobspec import dump, parse
-
-NOW = 10_000.0
-SPEC = dump(parse({"name": "x", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}))
-ENDPOINTS = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
-WITH_SLICE = {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
-WITH_ATTEMPT = WITH_SLICE - {State.PROVISIONING}
-
-
-def job_in(
-    state: State, *, wish: Wish = Wish.RUN, then: State = State.QUEUED, asked: bool = False
-) -> Job:
-    slice = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 500)
-    if state in WITH_ATTEMPT:
-        slice = replace(slice, endpoints=ENDPOINTS, ready_at=NOW - 400)
-    if state is State.RELEASING:
-        slice = replace(slice, delete_reason="because", delete_asked_at=NOW - 5 if asked else None)
-    ended = (
-        {"ended_at": NOW, "outcome": Outcome.FAILED}
-        if state in (State.HOLDING, State.RELEASING)
-        else {}
-    )
-    attempt = Attempt(1, slice.name, NOW - 300, **ended)
-    return Job(
-        id="000001",
-        name="x",
-        user="ada",
-        spec=SPEC,
-        state=state,
-        wish=wish,
-        created_at=NOW - 600,
-        state_since=NOW - 300,
-        slices=(slice,) if state in WITH_SLICE else (),
-        attempts=(attempt,) if state in WITH_ATTEMPT else (),
-        then=then if state is State.RELEASING else None,
-        cause=Cause.PREEMPTED if state is State.RELEASING else None,
-        hold_until=NOW + 60 if state is State.HOLDING else None,
-    )
-
-
-SLICES: list[SliceSeen] = [
-    Absent(),
-    Unknown("503"),
-    *(Present(s, ENDPOINTS if s is SliceState.READY else ()) for s in SliceState),
-    *(
-        Present(SliceState.FAILED, (), "words", c)
-        for c in (Cause.STOCKOUT, Cause.QUOTA, Cause.PERMISSION)
-    ),
-]
-
-
-def report(host: int, phase: str = "running", code: int | None = None, **more: object) -> Report:
-    return Report(host, 1, phase, age=30.0, exit_code=code, **more)  # pyright: ignore[reportArgumentType]
-
+from tpujob.domain.observations import Report, Seen, Unknown
 
 CODES = (0, 1, 65, 70, 71, 75, 76, 78, 134, 137, 143, -9, -15)
 REPORTS: list[tuple[Report, ...] | Unknown] = [

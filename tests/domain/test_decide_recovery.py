@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.domain.test_decide import ENDPOINTS, NOW, SLICES, job_in, report
+from tests.support.records import ENDPOINTS, NOW, SLICES, job_in, report, with_condemned
 from tpujob.domain import invariants
 from tpujob.domain.actions import CreateSlice, DeleteSlice, Done, StartProgram, StopProgram
 from tpujob.domain.decide.dispatch import decide, follow_up
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Cause, Job, Outcome, Role, Slice, State, Verdict, Wish
+from tpujob.domain.model import Cause, Job, Outcome, Role, State, Verdict, Wish
 from tpujob.domain.observations import (
     Absent,
     Circuit,
@@ -29,7 +29,6 @@ from tpujob.domain.observations import (
 from tpujob.domain.placement import circuits as capacity
 
 AGES = (10.0, 3600.0)
-BAD = {"role": Role.CONDEMNED, "delete_reason": "wrong numbers"}
 CONDEMNED: list[dict[str, Any]] = [
     {"condemned_at": NOW - age, "stopped": stopped, "delete_asked_at": asked}
     for age, stopped, asked in product(AGES, (False, True), (None, NOW - 5))
@@ -58,15 +57,6 @@ CIRCUITS = [
     {"us-central2-b/v4-16/spot": Circuit(Cause.STOCKOUT, 3, NOW - 900, NOW + 60, NOW - 5)},
     {"us-central2-b/v4/spot": Circuit(Cause.QUOTA, 1, NOW - 900, NOW - 60, NOW - 90)},
 ]
-
-
-def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
-    """The same job, whose earlier slice was swapped out."""
-    bad = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 4000)
-    bad = replace(bad, endpoints=ENDPOINTS, ready_at=NOW - 3900, **BAD, **condemned)
-    serving = tuple(replace(s, name="tj-000001-2", k=2) for s in job.slices)
-    attempts = tuple(replace(a, slice="tj-000001-2") for a in job.attempts)
-    return replace(job, slices=(bad, *serving), attempts=attempts)
 
 
 def safe(job: Job, seen: Seen) -> None:

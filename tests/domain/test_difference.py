@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contracts.stores import a_job
+from tests.support.stores import a_job
 from tpujob.domain.model import State
 from tpujob.service import difference
 from tpujob.service.difference import Change, FileChange

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.domain.test_triage import end, host
+from tests.support.records import end, host
 from tpujob.domain.failures import triage
 from tpujob.domain.model import Cause, Progress
 from tpujob.domain.observations import Report

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.test_capacity import V6E, A, B, request
-from tests.domain.test_decide import NOW, job_in, report
+from tests.support.records import NOW, V6E, A, B, job_in, report, request
 from tpujob.domain.decide import attempt_end
 from tpujob.domain.failures.triage import End
 from tpujob.domain.lifecycle import apply

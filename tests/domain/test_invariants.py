@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.test_decide import NOW, SPEC, job_in
+from tests.support.records import NOW, SPEC, job_in
 from tpujob.domain import invariants
 from tpujob.domain.lifecycle import REFUSALS, apply, event
 from tpujob.domain.model import Attempt, Cause, Event, EventKind, Job, Outcome, Role, Slice, State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.domain.test_decide import NOW, job_in
+from tests.support.records import NOW, job_in
 from tpujob.domain.failures import host_reputation, nonfinite
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, State, Suspect, Verdict
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.domain.test_decide import NOW, job_in
+from tests.support.records import NOW, job_in
 from tpujob.domain.decide import attempt_end
 from tpujob.domain.failures import retry
 from tpujob.domain.failures.triage import End

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.records import end, host
 from tpujob.agent.ship import evidence as agent
 from tpujob.domain.failures import triage
 from tpujob.domain.host.plan import read_evidence
@@ -15,17 +16,6 @@ from tpujob.domain.observations import Report
 ERROR = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
 ECHO = "UNAVAILABLE: PollForError: the following tasks are unhealthy (stopped sending heartbeats)"
 BUSY = "open(/dev/vfio/0): Device or resource busy: Couldn't open iommu group /dev/vfio/0"
-
-
-def host(number: int, code: int | None, *lines: str, age: float = 30.0, **more: object) -> Report:
-    report = Report(number, 1, "exited", age=age, exit_code=code, evidence=lines)
-    return replace(report, **more)  # pyright: ignore[reportArgumentType]
-
-
-def end(*reports: Report) -> triage.End:
-    found = triage.ended(reports, len(reports))
-    assert found is not None
-    return found
 
 
 SIGNS = [

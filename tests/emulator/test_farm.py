@@ -11,7 +11,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from tests.emulator.farm_rig import FarmProcess, alive, until
+from tests.support.farm_rig import FarmProcess, alive, until
 
 
 @pytest.fixture(scope="module")

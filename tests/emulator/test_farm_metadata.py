@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.emulator.farm_rig import FarmProcess
+from tests.support.farm_rig import FarmProcess
 
 V1 = "/computeMetadata/v1/"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from tests.emulator.farm_rig import FarmProcess, alive
-from tests.emulator.tpu_rig import (
+from tests.support.farm_rig import FarmProcess, alive
+from tests.support.tpu_rig import (
     PARENT,
     ZONE,
     Cloud,

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.emulator.tpu_rig import Cloud, queued, queued_state, until
 from tests.emulator.world_rig import ZONE, Model
+from tests.support.tpu_rig import Cloud, queued, queued_state, until
 from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
 from tpujob.emulator import commands

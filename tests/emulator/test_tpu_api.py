@@ -11,7 +11,7 @@ from google.cloud import tpu_v2, tpu_v2alpha1
 from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
 
-from tests.emulator.tpu_rig import (
+from tests.support.tpu_rig import (
     PARENT,
     PROJECT,
     ZONE,

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from typer.testing import CliRunner
 
-from tests.emulator.tpu_rig import PARENT, ZONE, Cloud, node, queued, queued_state, until
+from tests.support.tpu_rig import PARENT, ZONE, Cloud, node, queued, queued_state, until
 from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
 from tpujob.emulator.client import EmulatorClient

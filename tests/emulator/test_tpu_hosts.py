@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.emulator.farm_rig import FarmProcess
 from tests.emulator.storage_rig import ask
-from tests.emulator.tpu_rig import QUICK, ZONE, Cloud, node_state, queued, until
+from tests.support.farm_rig import FarmProcess
+from tests.support.tpu_rig import QUICK, ZONE, Cloud, node_state, queued, until
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceState

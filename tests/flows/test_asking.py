@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.flows.conftest import SPEC, Stage
-from tests.flows.world import NoLoop, service
+from tests.support.stage import SPEC, Stage
+from tests.support.world import NoLoop, service
 from tpujob.domain.host import plan
 from tpujob.domain.model import Job, State, Wish
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound

@@ -6,17 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.flows.conftest import Stage
+from tests.support.stage import DEVICE, Stage, bad_device
 from tpujob.domain.model import Cause, Job, Outcome, Role, State
 from tpujob.domain.observations import SliceState
-
-DEVICE = {
-    "step": 41,
-    "host": 1,
-    "device": "device 2",
-    "blame": "device",
-    "text": "device 2 of host 1 made a NaN at step 41",
-}
 
 
 def nan(stage: Stage, job_id: str, step: int, *, reached: int | None = None) -> None:
@@ -33,11 +25,6 @@ def nan(stage: Stage, job_id: str, step: int, *, reached: int | None = None) -> 
             verdict=verdict,
             step=reached or step,
         )
-
-
-def bad_device(stage: Stage, job_id: str) -> None:
-    for host in range(2):
-        stage.report(job_id, host, phase="exited", exit_code=71, verdict=DEVICE, step=41)
 
 
 def attempts(job: Job) -> list[tuple[str, str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tests.flows.conftest import Stage
+from tests.support.stage import Stage
 from tpujob.domain.model import Cause, State
 from tpujob.domain.observations import SliceState
 

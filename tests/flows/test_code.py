@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.conftest import Stage
+from tests.support.stage import Stage
 from tpujob.api.shapes import JobView
 from tpujob.bundle.archive import pack
 from tpujob.domain.model import State

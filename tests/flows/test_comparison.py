@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.agent.host import Bucket as RealBucket
-from tests.agent.host import Host, MetadataServer, until
-from tests.emulator import tpu_rig
-from tests.flows.conftest import Stage
-from tests.flows.world import HostsOfCloud, Machine
+from tests.support import tpu_rig
+from tests.support.agent_host import Bucket as RealBucket
+from tests.support.agent_host import Host, MetadataServer, until
+from tests.support.stage import Stage
+from tests.support.world import HostsOfCloud, Machine
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice, State

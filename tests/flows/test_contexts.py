@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.emulator.tpu_rig import Cloud, until
+from tests.support.tpu_rig import Cloud, until
 from tpujob.config import context
 from tpujob.config.settings import Settings, load
 from tpujob.emulator.storage.server import start_storage

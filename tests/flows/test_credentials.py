@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.flows.conftest import Stage
+from tests.support.stage import Stage
 from tpujob.domain.model import State
 from tpujob.domain.observations import Unknown
 from tpujob.errors import Refused, Transient

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.flows.local_stack import LocalStack
+from tests.support.local_stack import LocalStack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

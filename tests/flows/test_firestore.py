@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.conftest import firestore_endpoint, firestore_place
-from tests.contracts.firestore_network import LOSE, Network
-from tests.contracts.stores import a_job, an_event
-from tests.flows.hour import Hour
+from tests.support.firestore_network import LOSE, Network
+from tests.support.hour import Hour
+from tests.support.stores import a_job, an_event
 from tpujob.adapters.firestore.calls import Firestore
 from tpujob.adapters.firestore.store import FirestoreStore
 from tpujob.config import settings
 from tpujob.wiring import backend
-
-_ = firestore_endpoint, firestore_place
 
 
 @pytest.fixture

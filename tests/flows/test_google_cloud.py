@@ -12,13 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.conftest import firestore_endpoint
-from tests.flows.lab import Lab
-from tests.flows.local_stack import PATIENCE
-from tests.web.test_door import ask
-from tests.web.test_tick import ACCOUNT, URL, claims, token
+from tests.support.http import ACCOUNT, URL, ask, claims, token
+from tests.support.lab import Lab
+from tests.support.local_stack import PATIENCE
 
-_ = firestore_endpoint
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 #: the first attempt goes on until it is told to stop, the second one ends well

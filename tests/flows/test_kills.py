@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.local_stack import LocalStack
+from tests.support.local_stack import LocalStack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.conftest import SPEC, Stage
+from tests.support.stage import SPEC, Stage
 from tpujob.domain.model import Cause, Outcome, Slice, State, Wish
 from tpujob.domain.observations import SliceState
 from tpujob.engine.loop import RESYNC, Loop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.flows.conftest import Stage
+from tests.support.stage import Stage
 from tpujob.domain.model import Cause, State
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.flows.conftest import SPEC, Stage
+from tests.support.stage import SPEC, Stage
 from tpujob.bundle.archive import workloads_bundle
 from tpujob.domain.model import EventKind, State, Wish
 from tpujob.errors import BadSpec

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.flows.conftest import Stage
-from tests.flows.test_upkeep import leftover
+from tests.support.stage import Stage, leftover
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.decide.condemned import STOP_PATIENCE
 from tpujob.domain.model import Cause, Slice, State

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.stores import DAMAGE
-from tests.flows.conftest import Stage
-from tests.flows.world import Machine
+from tests.support.stage import Stage, leftover
+from tests.support.stores import DAMAGE
 from tpujob.domain.failures.host_reputation import THRESHOLD
 from tpujob.domain.model import Slice, State
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
@@ -20,11 +19,6 @@ from tpujob.service.admin import zones
 
 HOUR = 3600.0
 RARE = "us-east1-q"  #: no catalogue names this zone
-
-
-def leftover(stage: Stage, name: str, zone: str, job_id: str = "000009", age: float = HOUR) -> None:
-    created = stage.clock.now() - age
-    stage.cloud.machines[name] = Machine(name, zone, job_id, created)
 
 
 def damage(folder: Path, job_id: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.flows.conftest import Stage
-from tests.flows.test_bad_hardware import bad_device
+from tests.support.stage import Stage, bad_device
 from tpujob.cli.render.text import seconds
 from tpujob.cli.render.why import why_page
 from tpujob.domain.codec import job_from_json, to_json

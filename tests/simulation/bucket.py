@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from tests.flows.world import Bucket as PlainBucket
-from tests.flows.world import Faults
 from tests.simulation.effects import Outage
 from tests.simulation.machines import Machine
 from tests.simulation.programs import Program
 from tests.simulation.sim import Sim
 from tests.simulation.world import World
+from tests.support.world import Bucket as PlainBucket
+from tests.support.world import Faults
 from tpujob.domain.host import plan
 from tpujob.errors import NotFound
 from tpujob.ports import Blob

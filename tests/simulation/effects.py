@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tests.flows.world import Killed
 from tests.simulation.profile import Profile
 from tests.simulation.sim import Sim, Violation
+from tests.support.world import Killed
 from tpujob.errors import Transient
 
 T = TypeVar("T")

@@ -18,9 +18,10 @@ from tests.simulation.machines import Machine
 from tests.simulation.monitor import Monitor
 from tests.simulation.profile import FULL, SHORT, Profile, draw
 from tests.simulation.sim import EPOCH, Process, Sim, Violation
-from tests.simulation.store import SimStore, in_memory
+from tests.simulation.store import SimStore
 from tests.simulation.users import User
 from tests.simulation.world import ZONES, World
+from tests.support.stores import in_memory
 from tpujob.domain.model import State
 
 #: after the last fault, in virtual seconds, for everything to come to its end

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.flows.world import Killed
+from tests.support.world import Killed
 
 EPOCH = 1_000_000.0
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 from tests.simulation.effects import Outage
 from tests.simulation.world import World
 from tpujob.adapters.sqlite import store
-from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.domain.model import Event, Job, Suspect
 from tpujob.ports import Lease
 
@@ -21,20 +16,6 @@ if TYPE_CHECKING:
 
 FOR_EVER = 1e18
 BRIEF = 30.0  #: seconds that a call to the store may take
-
-
-class MemoryFile(SqliteFile):
-    """The real tables, in memory: one task runs at a time, so one connection serves all."""
-
-    def _opened(self) -> sqlite3.Connection:
-        db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self._prepare(db)
-        return db
-
-
-def in_memory() -> store.SqliteStore:
-    with mock.patch.object(store, "SqliteFile", MemoryFile):
-        return store.SqliteStore(Path(os.devnull))
 
 
 class SimStore:

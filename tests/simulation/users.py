@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.flows.world import Killed
 from tests.simulation.monitor import CANARY
+from tests.support.world import Killed
 from tpujob.errors import IllegalInState, NotFound, TpujobError
 
 if TYPE_CHECKING:

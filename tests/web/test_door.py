@@ -6,38 +6,18 @@ import asyncio
 import base64
 import http.client
 import json
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from fastapi.routing import APIRoute
 
-from tests.web.scripted import TOKEN, ScriptedJobs
+from tests.support.http import ask
+from tests.support.scripted import TOKEN, ScriptedJobs
 from tpujob.web.api import create_app
 from tpujob.web.auth import OPEN_PATHS, Guard
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-
-
-def ask(
-    url: str,
-    method: str,
-    path: str,
-    headers: Mapping[str, str] | None = None,
-    body: bytes | None = None,
-    timeout: float = 10,
-) -> tuple[int, dict[str, str], Any]:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
-    try:
-        connection.request(method, path, body=body, headers=dict(headers or {}))
-        response = connection.getresponse()
-        text = response.read()
-        sent = {name.lower(): value for name, value in response.getheaders()}
-        is_json = sent.get("content-type", "").startswith("application/json")
-        return response.status, sent, json.loads(text) if is_json and text else text
-    finally:
-        connection.close()
 
 
 def every_route() -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.web.scripted import (
+from tests.support.scripted import (
     TOKEN,
     Front,
     ScriptedJobs,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,38 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.flows.conftest import Stage, stage
-from tests.web.scripted import TOKEN, ScriptedJobs, listening
-from tests.web.test_door import ask
+from tests.support.http import ACCOUNT, URL, ask, claims, token
+from tests.support.scripted import TOKEN, ScriptedJobs, listening
+from tests.support.stage import Stage
 from tpujob.domain.model import State
 from tpujob.engine.loop import Loop
 from tpujob.web.api import create_app
 from tpujob.web.scheduler import REMOVED, SKEW, Scheduler
-
-_ = stage
-URL = "https://tpujob-123456789.europe-west4.run.app"
-ACCOUNT = "tpujob-tick@my-lab.iam.gserviceaccount.com"
-
-
-def claims(**changed: Any) -> dict[str, Any]:
-    """What Google writes into the token that Cloud Scheduler sends."""
-    now = time.time()
-    said = {
-        "iss": "https://accounts.google.com",
-        "aud": URL,
-        "email": ACCOUNT,
-        "email_verified": True,
-        "iat": now - 1,
-        "exp": now + 3600,
-    }
-    return said | changed
-
-
-def token(said: Any, signature: str = REMOVED) -> str:
-    def part(value: Any) -> str:
-        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
-
-    return f"{part({'alg': 'RS256', 'typ': 'JWT'})}.{part(said)}.{signature}"
 
 
 class Passes:

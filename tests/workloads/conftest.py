@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.rig import Job
+from tests.support.workload_rig import Job
 
 
 @pytest.fixture(scope="session")

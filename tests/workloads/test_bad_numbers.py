@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.workloads.rig import Host, Job
+from tests.support.workload_rig import Host, Job
 from workloads.contract import Exit
 
 pytestmark = pytest.mark.slow

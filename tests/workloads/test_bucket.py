@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.workloads.rig import Job
+from tests.support.workload_rig import Job
 from tpujob.emulator.storage.server import StorageServer, start_storage
 from workloads.contract import Exit
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.rig import Host, Job
+from tests.support.workload_rig import Host, Job
 from workloads.contract import Exit
 
 pytestmark = pytest.mark.slow

@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tpujob.doctor.findings import Grant, Wants
+
 PROJECT = "my-lab-4711"
 NUMBER = "471147114711"
 ACCOUNT = f"tpujob-vm@{PROJECT}.iam.gserviceaccount.com"
@@ -363,3 +365,13 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
             """Nothing: pytest shows what was asked where it matters."""
 
     return Handler
+
+
+WANTS = Wants(
+    project=PROJECT,
+    zones=(ZONE,),
+    buckets={REGION: f"gs://{BUCKET}"},
+    service_account=ACCOUNT,
+    firestore=True,
+    grants=(Grant("v4", ZONE, "spot", 32),),
+)

@@ -1,6 +1,6 @@
 """Google's own Firestore emulator for tests: found where the Cloud SDK is, started once for a whole test run.
 
-`python -m tests.contracts.firestore_emulator FOLDER JAR` is its keeper: it runs the emulator for as long as somebody
+`python -m tests.support.firestore_emulator FOLDER JAR` is its keeper: it runs the emulator for as long as somebody
 uses the folder, and ends it when the last of them is gone, however they ended: a lock on a file does not outlive its
 holder.
 """
@@ -16,8 +16,11 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 PARTS = "platform/cloud-firestore-emulator/cloud-firestore-emulator.jar"
 SDK = Path("/usr/lib/google-cloud-sdk")
@@ -108,6 +111,30 @@ def _answers(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
+
+
+@pytest.fixture(scope="session")
+def firestore_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Google's emulator, one for all workers of a test run."""
+    found = jar()
+    if found is None:
+        pytest.skip(MISSING)
+    folder = _shared(tmp_path_factory)
+    folder.mkdir(exist_ok=True)
+    with emulator(folder, found) as endpoint:
+        yield endpoint
+
+
+def _shared(factory: pytest.TempPathFactory) -> Path:
+    """Each worker has a folder of its own below that of the whole run."""
+    own = factory.getbasetemp()
+    return (own.parent if own.name.startswith("popen-") else own) / "firestore"
+
+
+@pytest.fixture
+def firestore_place(firestore_endpoint: str) -> str:
+    """An empty database for one test."""
+    return f"{firestore_endpoint}/test-{uuid.uuid4().hex[:12]}"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tests.flows.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, service
+from tests.support.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, service
 from tpujob.domain import invariants
 from tpujob.domain.model import Job, Outcome, State
 from tpujob.domain.observations import SliceState

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -444,3 +445,23 @@ def listening(app: ASGIApp) -> Iterator[str]:
         server.should_exit = True
         thread.join(10)
         place.close()
+
+
+@pytest.fixture(scope="session")
+def front() -> Iterator[tuple[Front, str]]:
+    front = Front()
+    with served(front) as url:
+        yield front, url
+
+
+@pytest.fixture
+def api(front: tuple[Front, str]) -> Iterator[ScriptedJobs]:
+    api = ScriptedJobs(job_view())
+    front[0].now = api
+    yield api
+    front[0].settle()
+
+
+@pytest.fixture
+def url(front: tuple[Front, str], api: ScriptedJobs) -> str:
+    return front[1]

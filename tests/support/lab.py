@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.flows.local_stack import LocalStack
+from tests.support.local_stack import LocalStack
 
 
 class Lab:

@@ -1,21 +1,25 @@
 """The adapters of the Store port, and what their contract suite runs in processes of its own.
 
-`python -m tests.contracts.stores ADAPTER PLACE DEED ARGUMENT...` opens the store at a place and does one deed.
+`python -m tests.support.stores ADAPTER PLACE DEED ARGUMENT...` opens the store at a place and does one deed.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 from tpujob.adapters.firestore.calls import Firestore
 from tpujob.adapters.firestore.store import FirestoreStore
 from tpujob.adapters.firestore.values import Put
+from tpujob.adapters.sqlite import store as sqlite_store
+from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.store import SqliteStore
-from tpujob.domain.model import Event, EventKind, Job, State, Wish
+from tpujob.domain.model import Event, EventKind, Job, Slice, State, Wish
 from tpujob.errors import Conflict
 from tpujob.ports import Store
 
@@ -120,6 +124,33 @@ def main(adapter: str, place: str, deed: str, *arguments: str) -> None:
         commit_for_ever(store, arguments[0])
     else:
         create(store, arguments[0])
+
+
+def a_slice(zone: str, k: int = 1) -> Slice:
+    return Slice(
+        name=f"tj-000001-{k}",
+        k=k,
+        type="v4-16",
+        zone=zone,
+        pricing="spot",
+        runtime_version="tpu-ubuntu2204-base",
+        usd_per_hour=None,
+        requested_at=1000.0,
+    )
+
+
+class MemoryFile(SqliteFile):
+    """The real tables, in memory: one task runs at a time, so one connection serves all."""
+
+    def _opened(self) -> sqlite3.Connection:
+        db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._prepare(db)
+        return db
+
+
+def in_memory() -> SqliteStore:
+    with mock.patch.object(sqlite_store, "SqliteFile", MemoryFile):
+        return SqliteStore(Path(os.devnull))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,119 @@
+"""Jobs, slices and reports as records, for the tests of pure decisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tpujob.domain.failures import triage
+from tpujob.domain.model import Attempt, Cause, Endpoint, Job, Outcome, Role, Slice, State, Wish
+from tpujob.domain.observations import Absent, Present, Report, SliceSeen, SliceState, Unknown
+from tpujob.domain.placement.offers import Option
+from tpujob.domain.spec.jobspec import dump, parse
+
+NOW = 10_000.0
+SPEC = dump(parse({"name": "x", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}))
+ENDPOINTS = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
+WITH_SLICE = {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
+WITH_ATTEMPT = WITH_SLICE - {State.PROVISIONING}
+
+
+def job_in(
+    state: State, *, wish: Wish = Wish.RUN, then: State = State.QUEUED, asked: bool = False
+) -> Job:
+    slice = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 500)
+    if state in WITH_ATTEMPT:
+        slice = replace(slice, endpoints=ENDPOINTS, ready_at=NOW - 400)
+    if state is State.RELEASING:
+        slice = replace(slice, delete_reason="because", delete_asked_at=NOW - 5 if asked else None)
+    ended = (
+        {"ended_at": NOW, "outcome": Outcome.FAILED}
+        if state in (State.HOLDING, State.RELEASING)
+        else {}
+    )
+    attempt = Attempt(1, slice.name, NOW - 300, **ended)
+    return Job(
+        id="000001",
+        name="x",
+        user="ada",
+        spec=SPEC,
+        state=state,
+        wish=wish,
+        created_at=NOW - 600,
+        state_since=NOW - 300,
+        slices=(slice,) if state in WITH_SLICE else (),
+        attempts=(attempt,) if state in WITH_ATTEMPT else (),
+        then=then if state is State.RELEASING else None,
+        cause=Cause.PREEMPTED if state is State.RELEASING else None,
+        hold_until=NOW + 60 if state is State.HOLDING else None,
+    )
+
+
+SLICES: list[SliceSeen] = [
+    Absent(),
+    Unknown("503"),
+    *(Present(s, ENDPOINTS if s is SliceState.READY else ()) for s in SliceState),
+    *(
+        Present(SliceState.FAILED, (), "words", c)
+        for c in (Cause.STOCKOUT, Cause.QUOTA, Cause.PERMISSION)
+    ),
+]
+
+
+def report(host: int, phase: str = "running", code: int | None = None, **more: object) -> Report:
+    return Report(host, 1, phase, age=30.0, exit_code=code, **more)  # pyright: ignore[reportArgumentType]
+
+
+BAD = {"role": Role.CONDEMNED, "delete_reason": "wrong numbers"}
+
+
+def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
+    """The same job, whose earlier slice was swapped out."""
+    bad = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 4000)
+    bad = replace(bad, endpoints=ENDPOINTS, ready_at=NOW - 3900, **BAD, **condemned)
+    serving = tuple(replace(s, name="tj-000001-2", k=2) for s in job.slices)
+    attempts = tuple(replace(a, slice="tj-000001-2") for a in job.attempts)
+    return replace(job, slices=(bad, *serving), attempts=attempts)
+
+
+B = Option("v6e-8", "us-east5-b", "spot", "rt", 1.0)
+A = Option("v6e-8", "us-east5-a", "spot", "rt", 1.0)
+FULL = "There is no more capacity"
+V6E = dump(
+    parse(
+        {
+            "name": "x",
+            "tpu": {"type": "v6e-8", "zones": ["us-east5-b", "us-east5-a"]},
+            "run": {"command": "true"},
+        }
+    )
+)
+
+
+def request(
+    option: Option, cause: Cause | None, at: float, k: int = 1, *, ready: bool = False
+) -> Slice:
+    return Slice(
+        name=f"tj-000001-{k}",
+        k=k,
+        type=option.type,
+        zone=option.zone,
+        pricing="spot",
+        runtime_version="rt",
+        usd_per_hour=None,
+        requested_at=at,
+        refused=cause,
+        ready_at=at if ready else None,
+        gone_at=at + 1,
+    )
+
+
+def host(number: int, code: int | None, *lines: str, age: float = 30.0, **more: object) -> Report:
+    report = Report(number, 1, "exited", age=age, exit_code=code, evidence=lines)
+    return replace(report, **more)  # pyright: ignore[reportArgumentType]
+
+
+def end(*reports: Report) -> triage.End:
+    found = triage.ended(reports, len(reports))
+    assert found is not None
+    return found

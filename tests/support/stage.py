@@ -1,0 +1,138 @@
+"""A whole backend over the world in memory and a real SQLite store, and what happens to its jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, Killed, Machine, service
+from tpujob.adapters.sqlite.store import SqliteStore
+from tpujob.domain.host import plan
+from tpujob.domain.model import Job, State
+from tpujob.engine.reconciler import Reconciler
+from tpujob.service.jobs import Jobs
+
+SPEC = {
+    "name": "digits",
+    "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
+    "run": {"command": "python train.py"},
+}
+
+
+class Stage:
+    """A backend, its world, and the verbs that the stories are told in."""
+
+    def __init__(self, folder: Path, *, hosts: int = 2) -> None:
+        self.clock, self.faults = Clock(), Faults()
+        self.cloud = Cloud(self.clock, self.faults, hosts=hosts)
+        self.bucket = Bucket(self.clock, self.faults)
+        self.hosts = HostsOfCloud(self.cloud, self.bucket, self.faults)
+        self.store = SqliteStore(folder / "tpujob.db")
+        self._backends = 0
+        self.reconciler = self.new_backend()
+
+    def new_backend(self) -> Reconciler:
+        """Another backend process on the same store and world."""
+        self._backends += 1
+        owner = f"backend-{self._backends}"
+        world = (self.store, self.cloud, self.hosts, self.bucket, self.clock)
+        return Reconciler(*world, owner=owner, reputation=self.store.reputation)
+
+    @property
+    def api(self) -> Jobs:
+        return service(self.reconciler)
+
+    def create(self, **changes: object) -> str:
+        return self.api.create({**SPEC, **changes}, user="ada")["id"]
+
+    def job(self, job_id: str) -> Job:
+        return self.store.get(job_id)
+
+    def until(
+        self,
+        job_id: str,
+        condition: Callable[[Job], bool] | State,
+        *,
+        limit: int = 400,
+        each: Callable[[], None] = lambda: None,
+    ) -> Job:
+        """Tick and turn the clock until it holds. A backend that is killed is followed by the next one."""
+        holds = (lambda j: j.state is condition) if isinstance(condition, State) else condition
+        for _ in range(limit):
+            job = self.job(job_id)
+            if holds(job):
+                return job
+            each()
+            self.step(job_id)
+        job = self.job(job_id)
+        events = "\n".join(f"  {e.state:12} {e.kind}: {e.text}" for e in self.store.events(job_id))
+        raise AssertionError(
+            f"never reached; the job is {job.state} ({job.message}) after\n{events}"
+        )
+
+    def step(self, job_id: str) -> None:
+        try:
+            wake_in = self.reconciler.tick(job_id)
+        except Killed:
+            self.faults.kill_at = None
+            self.reconciler = self.new_backend()
+            wake_in = 1.0
+        self.clock.sleep(min(wake_in or 1.0, 30.0))
+
+    def running(self, job_id: str, attempt: int = 0) -> Job:
+        """Its newest attempt runs, or that one."""
+        return self.until(
+            job_id,
+            lambda j: j.state is State.RUNNING and attempt in (0, len(j.attempts)),
+        )
+
+    def report(self, job_id: str, host: int, **fields: object) -> None:
+        job = self.job(job_id)
+        assert job.attempt is not None
+        self.bucket.report(job.workdir, job.attempt.number, host, **fields)
+
+    def finish(self, job_id: str, *codes: int) -> None:
+        """The program ends on every host with these exit codes."""
+        for host, code in enumerate(codes):
+            self.report(job_id, host, phase="exited", exit_code=code)
+
+    def last_words(self, job_id: str, host: int, *lines: str) -> None:
+        """What the agent on a host kept of a bad end."""
+        job = self.job(job_id)
+        assert job.attempt is not None
+        path = plan.report_path(job.workdir, job.attempt.number, host)
+        said = self.bucket.objects[path][1].metadata
+        body = json.dumps({"v": 1, "lines": lines}).encode()
+        self.bucket.put(path, body, metadata=said, timeout=1)
+
+    def kinds(self, job_id: str) -> list[str]:
+        return [e.kind for e in self.store.events(job_id)]
+
+
+DEVICE = {
+    "step": 41,
+    "host": 1,
+    "device": "device 2",
+    "blame": "device",
+    "text": "device 2 of host 1 made a NaN at step 41",
+}
+
+
+def bad_device(stage: Stage, job_id: str) -> None:
+    for host in range(2):
+        stage.report(job_id, host, phase="exited", exit_code=71, verdict=DEVICE, step=41)
+
+
+def leftover(
+    stage: Stage, name: str, zone: str, job_id: str = "000009", age: float = 3600.0
+) -> None:
+    created = stage.clock.now() - age
+    stage.cloud.machines[name] = Machine(name, zone, job_id, created)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
