@@ -226,5 +226,5 @@ def test_an_unreadable_file_is_named() -> None:
 def test_the_bundled_workloads_are_packed_once_as_their_package() -> None:
     packed = workloads_bundle()
     assert packed is workloads_bundle()
-    assert {"workloads/__init__.py", "workloads/contract.py"} <= set(packed.files)
+    assert {"workloads/__init__.py", "workloads/contract/context.py"} <= set(packed.files)
     assert all(name.endswith(".py") for name in packed.files)

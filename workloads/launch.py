@@ -18,9 +18,9 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import NoReturn
 
-from workloads import compiled, faults
+from workloads import compiled
 from workloads.config import ConfigError
-from workloads.contract import Context, Exit, Reporter
+from workloads.contract import Context, Exit, Reporter, faults
 from workloads.signals import Watcher
 
 #: A host that is silent for so long is dead. JAX's default is 100 s; a busy host misses 10 s now and then.

@@ -19,18 +19,18 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental import multihost_utils
 
-from workloads import compiled, faults
+from workloads import compiled
+from workloads.blame import StepVerdict
 from workloads.checkpoints import Checkpoints
 from workloads.config import TrainConfig
-from workloads.contract import Context, Exit, Reporter
+from workloads.contract import Context, Exit, Reporter, faults
 from workloads.data import Feed, Rows
-from workloads.drills import Batch, Drill
-from workloads.judge import Verdict
+from workloads.fault_injection import Batch, Injection
 from workloads.program import Outcome, Program, Workload, mesh_of
+from workloads.progress import ProgressLog
 from workloads.replay import Bench, blame_state, examine
 from workloads.resume import NoneFinite, restore
 from workloads.signals import Watcher
-from workloads.voice import Voice
 
 
 def train(
@@ -48,27 +48,27 @@ def train(
     were found and none of them is finite.
     """
     mesh = mesh_of(config, workload)
-    drill = Drill(faults.parse(context.fault))
-    voice = Voice(reporter, config, speaks=context.host == 0)
-    voice.line(f"{workload.title}; {_devices(context)}, mesh {dict(mesh.shape)}")
+    injection = Injection(faults.parse(context.fault))
+    progress = ProgressLog(reporter, config, speaks=context.host == 0)
+    progress.line(f"{workload.title}; {_devices(context)}, mesh {dict(mesh.shape)}")
     dataset = workload.dataset()
     feed = Feed(dataset.train, config.batch, config.seed, jax.process_index(), jax.process_count())
     program = Program(workload, config, mesh)
 
-    voice.phase("restore")
+    progress.phase("restore")
     checkpoints = Checkpoints(f"{context.workdir.rstrip('/')}/checkpoints", config.keep)
     try:
-        start, state = restore(checkpoints, program, feed, config, voice, context.resume_before)
+        start, state = restore(checkpoints, program, feed, config, progress, context.resume_before)
     except NoneFinite as error:
-        voice.verdict(error.step, Verdict("model", 0, "", str(error)))
+        progress.verdict(error.step, StepVerdict("model", 0, "", str(error)))
         return Exit.NONFINITE
-    run = _Run(config, program, checkpoints, feed, voice, dataset.test, drill, context.host)
+    run = _Run(config, program, checkpoints, feed, progress, dataset.test, injection, context.host)
     if start < config.steps:
-        voice.phase("compile")
+        progress.phase("compile")
         run.compile()
-        voice.compiled(compiled.counts())
+        progress.compiled(compiled.counts())
         watcher.training()
-        voice.phase("train")
+        progress.phase("train")
         state, code = run.train(start, state)
         if code is not Exit.DONE:
             return code
@@ -80,7 +80,7 @@ class _Step(NamedTuple):
     """A step that was given to the devices."""
 
     number: int
-    batch: Batch  #: as it was read, without what a drill did to it
+    batch: Batch  #: as it was read, without what an injected fault did to it
     outcome: Outcome
 
 
@@ -93,18 +93,18 @@ class _Run:
         program: Program,
         checkpoints: Checkpoints,
         feed: Feed,
-        voice: Voice,
+        progress: ProgressLog,
         test_rows: Rows,
-        drill: Drill,
+        injection: Injection,
         host: int,
     ) -> None:
         self._config = config
         self._program = program
         self._checkpoints = checkpoints
         self._feed = feed
-        self._voice = voice
+        self._progress = progress
         self._test_rows = test_rows
-        self._drill = drill
+        self._injection = injection
         self._host = host
         self._unread: _Step | None = None
 
@@ -113,11 +113,11 @@ class _Run:
 
     def train(self, done: int, state: Any) -> tuple[Any, Exit]:
         """The steps after `done` up to the last one, unless told to stop or stopped by a bad one."""
-        self._voice.start_clock()
+        self._progress.start_clock()
         good = self._program.all_good()
         for step in range(done + 1, self._config.steps + 1):
-            batch = self._program.batch(self._drill.rows(step, next(self._feed)))
-            state, outcome = self._step(state, good, self._drill.batch(step, batch))
+            batch = self._program.batch(self._injection.rows(step, next(self._feed)))
+            state, outcome = self._step(state, good, self._injection.batch(step, batch))
             good = outcome.good
             bad = self._read()
             self._unread = _Step(step, batch, outcome)
@@ -135,17 +135,17 @@ class _Run:
                 return state, self._interrupted(step)
             if self._config.eval_every and step % self._config.eval_every == 0:
                 self.test(step, state)
-                self._voice.phase("train")
-        self._voice.phase("save")
+                self._progress.phase("train")
+        self._progress.phase("save")
         self._note(self._checkpoints.wait())
         return state, Exit.DONE
 
     def test(self, step: int, state: Any) -> None:
         """Say how many of the test rows the model has right."""
-        self._voice.phase("eval")
+        self._progress.phase("eval")
         right = self._program.count_right(state, self._test_rows)
-        self._voice.compiled(compiled.counts())
-        self._voice.accuracy(step, right, of=len(next(iter(self._test_rows.values()))))
+        self._progress.compiled(compiled.counts())
+        self._progress.accuracy(step, right, of=len(next(iter(self._test_rows.values()))))
 
     def _saves_at(self, step: int) -> bool:
         return step % self._config.checkpoint_every == 0 or step == self._config.steps
@@ -156,27 +156,27 @@ class _Run:
             return None
         last, self._unread = self._unread, None
         loss = float(last.outcome.loss)
-        self._voice.step(last.number, loss if math.isfinite(loss) else None)
+        self._progress.step(last.number, loss if math.isfinite(loss) else None)
         return None if self._program.is_good(last.outcome) else last
 
     def _examine(self, bad: _Step, state: Any) -> Exit:
         """Find out who made a step that was not finite; `state` is still the one before it."""
         self._note(self._checkpoints.wait())
-        self._voice.phase("replay")
-        self._voice.line(f"step {bad.number} is not finite; replaying it")
+        self._progress.phase("replay")
+        self._progress.line(f"step {bad.number} is not finite; replaying it")
         return self._judged(
             bad.number,
             examine(
                 Bench(self._program, self._step, state, bad.batch),
                 self._program.bad(bad.outcome),
-                lambda batch: self._drill.batch(bad.number, batch),
+                lambda batch: self._injection.batch(bad.number, batch),
                 self._host,
                 apart=self._config.tensor == 0,
             ),
         )
 
-    def _judged(self, step: int, verdict: Verdict) -> Exit:
-        self._voice.verdict(step, verdict)
+    def _judged(self, step: int, verdict: StepVerdict) -> Exit:
+        self._progress.verdict(step, verdict)
         return verdict.code
 
     def _save(self, step: int, state: Any) -> Exit | None:
@@ -190,12 +190,12 @@ class _Run:
 
     def _note(self, committed: int | None) -> None:
         if committed is not None:
-            self._voice.committed(committed)
+            self._progress.committed(committed)
 
     def _interrupted(self, step: int) -> Exit:
-        self._voice.phase("save")
+        self._progress.phase("save")
         self._note(self._checkpoints.wait())
-        self._voice.line(f"told to stop: step {step} is saved; run again to go on")
+        self._progress.line(f"told to stop: step {step} is saved; run again to go on")
         return Exit.INTERRUPTED
 
 

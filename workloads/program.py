@@ -29,10 +29,10 @@ import optax
 from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from workloads.blame import Bad, marks
 from workloads.config import ConfigError, TrainConfig
 from workloads.data import Dataset, Rows
 from workloads.exchange import Finite, finite, keep_unless, mean_over_data
-from workloads.judge import Bad, marks
 
 #: Steps over which the learning rate rises, at most; a tenth of the run if that is less.
 _WARM_UP = 100

@@ -1,7 +1,7 @@
 """From a step that was not finite to a verdict: it is replayed, then its rows change places.
 
 All hosts do the same, at the same moment, and come to the same verdict. What is decided from the
-replays is in `judge.py`; here they are run, and the culprit is given a name that a person can look for.
+replays is in `blame.py`; here they are run, and the culprit is given a name that a person can look for.
 """
 
 # JAX and its libraries are typed in part only.
@@ -20,8 +20,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh
 from numpy.typing import NDArray
 
-from workloads.drills import Batch
-from workloads.judge import Bad, Finding, Verdict, judge, transient
+from workloads.blame import Bad, ReplayFinding, StepVerdict, blame_of, transient
+from workloads.fault_injection import Batch
 from workloads.program import Program
 
 #: Rows that a sentence names, at most.
@@ -65,10 +65,10 @@ def examine(
     host: int,
     *,
     apart: bool,
-) -> Verdict:
+) -> StepVerdict:
     """Replay a step that was bad in the places `first`, and say who made it.
 
-    `spoil` is what a drill does to a batch each time it is computed; `host` is our number. With `apart`,
+    `spoil` is what an injected fault does to a batch each time it is computed; `host` is our number. With `apart`,
     devices that share a copy of the model are told apart, for which each needs room for a whole copy.
     """
     same = bench.replay(spoil)
@@ -80,29 +80,29 @@ def examine(
         if (found := finer.replay(spoil)) is not None:
             bench, same = finer, found
     moved = bench.replay(spoil, moved=True) if len(same) > 1 else None
-    finding = judge(same, np.zeros_like(same) if moved is None else moved)
+    finding = blame_of(same, np.zeros_like(same) if moved is None else moved)
     return _verdict(finding, bench.program, host)
 
 
-def blame_state(sound: NDArray[np.bool_], program: Program, host: int) -> Verdict | None:
+def blame_state(sound: NDArray[np.bool_], program: Program, host: int) -> StepVerdict | None:
     """Who made a state that is not finite although its steps were: `sound` says it of each device. None
     if all is well. An error of the maths is the same on all copies, one of a device on its own alone."""
     if sound.all():
         return None
     what = "the weights or the optimizer are not finite, although losses and gradients were"
     if not sound.all(axis=1).any():
-        return Verdict("model", 0, "", f"{what}: the update of the model made it")
+        return StepVerdict("model", 0, "", f"{what}: the update of the model made it")
     whose, name = _named([program.mesh.devices.flat[int(np.argmin(sound))]], host)
-    return Verdict("device", whose, name, f"{what}, and are finite elsewhere: {name} made it")
+    return StepVerdict("device", whose, name, f"{what}, and are finite elsewhere: {name} made it")
 
 
-def _verdict(finding: Finding, program: Program, host: int) -> Verdict:
+def _verdict(finding: ReplayFinding, program: Program, host: int) -> StepVerdict:
     mesh = program.mesh
     if finding.blame == "model":
         text = "most rows are not finite on every device, again in a replay: the model made it"
         if mesh.devices.size == 1:
             text += ", or the only device, which there is no other to compare with"
-        return Verdict("model", 0, "", text)
+        return StepVerdict("model", 0, "", text)
     if finding.blame == "data":
         batch = program.config.batch
         bad = sorted(
@@ -113,7 +113,7 @@ def _verdict(finding: Finding, program: Program, host: int) -> Verdict:
         are = "are" if bad[1:] else "is"
         text = f"{which} {shown} of the batch {are} not finite on whichever device computes {them}"
         whose, _ = _named([mesh.devices[bad[0] * len(mesh.devices) // batch, 0]], host)
-        return Verdict("data", whose, "", f"{text}: the data made it")
+        return StepVerdict("data", whose, "", f"{text}: the data made it")
     units = [list(mesh.devices[unit]) for unit in finding.units] or [list(mesh.devices.flat)]
     whose, name = _named(units[0], host)
     others = "" if len(units) == 1 else f" (and {len(units) - 1} more)"
@@ -122,7 +122,7 @@ def _verdict(finding: Finding, program: Program, host: int) -> Verdict:
         if finding.again
         else f"rows were not finite on {name}{others} and are when they are replayed there"
     )
-    return Verdict("device", whose, name, f"{text}: the device made it")
+    return StepVerdict("device", whose, name, f"{text}: the device made it")
 
 
 def _named(devices: Sequence[Any], host: int) -> tuple[int, str]:

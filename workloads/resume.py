@@ -17,7 +17,7 @@ from workloads.checkpoints import Checkpoints
 from workloads.config import ConfigError, TrainConfig
 from workloads.data import Feed
 from workloads.program import Program
-from workloads.voice import Voice
+from workloads.progress import ProgressLog
 
 
 class NoneFinite(Exception):
@@ -35,7 +35,7 @@ def restore(
     program: Program,
     feed: Feed,
     config: TrainConfig,
-    voice: Voice,
+    progress: ProgressLog,
     before: int = 0,
 ) -> tuple[int, Any]:
     """The step to go on from and its state, with the feed set behind it; 0 and a first state if no
@@ -47,7 +47,7 @@ def restore(
     tried = [step for step in all_steps if not before or step < before]
     if len(tried) < len(all_steps):
         late = ", ".join(str(step) for step in all_steps if step not in tried)
-        voice.line(f"not going on from the checkpoint of step {late}: not before step {before}")
+        progress.line(f"not going on from the checkpoint of step {late}: not before step {before}")
     for step in tried:
         notes = checkpoints.notes(step)
         _check_same(notes["settings"], config, step)
@@ -55,14 +55,16 @@ def restore(
         if program.sound(state).all():
             checkpoints.remove_from(step + 1)
             feed.state = notes["feed"]
-            voice.resumed(step)
+            progress.resumed(step)
             return step, state
-        voice.line(f"not going on from the checkpoint of step {step}: its numbers are not finite")
+        progress.line(
+            f"not going on from the checkpoint of step {step}: its numbers are not finite"
+        )
     if tried:
         raise NoneFinite(tried[-1])
     if all_steps:
         checkpoints.remove_from(0)
-        voice.line("no older checkpoint is left: from the beginning")
+        progress.line("no older checkpoint is left: from the beginning")
     return 0, program.first_state()
 
 

@@ -110,7 +110,7 @@ def test_a_schedule_is_read_in_the_words_of_the_command_line() -> None:
         ([{"at": "1s", "do": "slow"}], "slow needs factor"),
         ([{"at": "1s", "do": "slow", "factor": "fast"}], "factor must be a number"),
         ([{"at": "1s", "do": "hang", "off": "maybe"}], "off must be true or false"),
-        ([{"at": "1s", "do": "break-host", "physical": "x", "fault": "rust"}], "is no fault"),
+        ([{"at": "1s", "do": "break-host", "physical": "x", "fault": "rust"}], "no such fault"),
         ([{"at": "1s", "do": "preempt"}] * 1001, "at most 1000"),
     ],
 )

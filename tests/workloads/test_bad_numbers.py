@@ -1,4 +1,4 @@
-"""A drill on one of two hosts, and where the next attempt begins: real runs of the perceptron."""
+"""A fault injected on one of two hosts, and where the next attempt begins: real runs of the perceptron."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over_and_without_another_it_i
         (
             "oom:step=3",
             Exit.ERROR,
-            "MemoryError: a drill: no memory is left on this host at step 3",
+            "MemoryError: injected fault: no memory is left on this host at step 3",
         ),
-        ("exit:step=3,code=9", 9, "a drill: ending with 9 at step 3"),
+        ("exit:step=3,code=9", 9, "injected fault: ending with 9 at step 3"),
         ("nan:stpe=3", Exit.CONFIG, "TPUJOB_FAULT='nan:stpe=3': nan has no 'stpe'"),
     ],
 )
-def test_other_drills(job: Job, fault: str, code: int, line: str) -> None:
+def test_other_injected_faults(job: Job, fault: str, code: int, line: str) -> None:
     job.environment["TPUJOB_FAULT"] = fault
     with job.start(*SMALL, "--steps=20") as [host]:
         assert host.code() == code, host.log.read_text()
@@ -128,7 +128,7 @@ def test_a_hang_is_one_and_shows_where(job: Job) -> None:
     job.environment["TPUJOB_FAULT"] = "hang:step=3"
     with job.start(*SMALL, "--steps=20") as [host]:
         host.until(lambda host: host.events("step"))
-        host.until(_shows_that_it_is_in("drills.py"))
+        host.until(_shows_that_it_is_in("fault_injection.py"))
         assert host.process.poll() is None
         assert [event["step"] for event in host.events("step")] == [1]
 

@@ -16,7 +16,7 @@ from flax import nnx
 
 from workloads.config import TrainConfig
 from workloads.data import Dataset, Rows
-from workloads.drills import Batch
+from workloads.fault_injection import Batch
 from workloads.mlp.model import Mlp
 from workloads.program import Program, mesh_of
 from workloads.replay import Bench, examine

@@ -20,6 +20,7 @@ from tpujob.agent.storage import Metadata, Storage
 from tpujob.agent.wake import Wake
 from tpujob.agent.watch.notices import Notices
 from tpujob.agent.watch.supervision import Supervision
+from workloads.contract import EVENTS
 
 #: what a report takes from a state
 SAID = (
@@ -64,7 +65,7 @@ class Attempt:
         report = "%s/reports/host-%d" % (where, host)
         every = self.plan["report_every"]
         self.reporter = Reporter(self.storage, report, every, base, self._vitals)
-        self.progress = Progress(os.path.join(self.out, "events.jsonl"))
+        self.progress = Progress(os.path.join(self.out, EVENTS))
         self.notices = Notices(self.metadata, self.progress)
 
     # What it tells

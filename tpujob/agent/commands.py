@@ -12,9 +12,12 @@ import time
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from tpujob.agent.attempt import Attempt
+from tpujob.agent.base import Record
 from tpujob.agent.processes import end_all, family
 from tpujob.agent.setup.runtimes import Bare
 from tpujob.agent.watch.supervision import Supervision
+from workloads.contract import OUT, PREFIX
+from workloads.contract.faults import VARIABLE
 
 PIPE = 1024 * 1024  #: bytes that wait in a command's output while the agent is busy
 
@@ -53,9 +56,15 @@ def run_bare(
 # What it is started with ---------------------------------------------------------------------------------------------
 
 
+def injected_fault(plan: Record) -> str:
+    """The value of `TPUJOB_FAULT`: the job's fault, else that of the host; empty: none."""
+    asked = plan["context"].get("fault") or plan["env"].get(VARIABLE)
+    return str(asked or os.environ.get(VARIABLE, ""))
+
+
 def _stamp(attempt: Attempt) -> Dict[str, str]:
     """What every process of this attempt is known by."""
-    return {"PYTHONUNBUFFERED": "1", "TPUJOB_OUT": attempt.out}
+    return {"PYTHONUNBUFFERED": "1", OUT: attempt.out}
 
 
 def _variables(attempt: Attempt) -> Dict[str, str]:
@@ -68,10 +77,8 @@ def _variables(attempt: Attempt) -> Dict[str, str]:
             given.setdefault("JAX_COMPILATION_CACHE_DIR", attempt.compiled.folder)
     if context.get("cache"):
         os.makedirs(context["cache"], exist_ok=True)
-    # a drill belongs to a host, or to one run: what says nothing of one takes none away
-    drill = given.get("TPUJOB_FAULT") or os.environ.get("TPUJOB_FAULT", "")
-    context.update(out=attempt.out, fault=context.get("fault") or drill)
-    given.update({"TPUJOB_" + k.upper(): v for k, v in context.items()})
+    context.update(out=attempt.out, fault=injected_fault(attempt.plan))
+    given.update({PREFIX + k.upper(): v for k, v in context.items()})
     path = (attempt.work, given.get("PYTHONPATH") or os.environ.get("PYTHONPATH", ""))
     given["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
     return given

@@ -14,18 +14,19 @@ from tpujob.agent.setup.mounts import unmount_all
 from tpujob.agent.ship.evidence import evidence, first_lines
 from tpujob.agent.ship.reports import number
 from tpujob.agent.storage import StorageError
+from workloads.contract import EVENTS, VERDICT, Exit
 
 FINAL_PATIENCE = 600.0  #: seconds that the last report and the rest of the log are tried
 FLUSH = 60.0  #: seconds that the last report waits for the log
 FLUSH_DOOMED = 5.0  #: the same when the host is about to be taken away
-MAX_EVENTS = 16 * 1024 * 1024  #: bytes of `events.jsonl` that are kept, its end
-JUDGED = (65, 71)  #: the exit codes of a program that found a non-finite number and judged it
-INTERRUPTED = 75  #: the exit code of a program that was told to stop, and saved
+MAX_EVENTS = 16 * 1024 * 1024  #: bytes of the end of `events.jsonl` that are kept
+#: the exit codes of a program that found a non-finite number and judged it
+JUDGED = (Exit.NONFINITE, Exit.DEVICE)
 
 
 def blame_memory(attempt: Attempt, code: Optional[int], killed: int) -> None:
     """The record says so if the kernel killed for want of memory; `killed`: how many processes, meanwhile."""
-    if killed > 0 and code not in (None, 0, INTERRUPTED) and attempt.grace is None:
+    if killed > 0 and code not in (None, Exit.DONE, Exit.INTERRUPTED) and attempt.grace is None:
         attempt.log.note("the kernel killed for want of memory, processes: %d" % killed)
         if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
             attempt.state.update(error="killed for want of memory", cause="OOM_HOST")
@@ -48,7 +49,7 @@ def finish(attempt: Attempt, code: Optional[int]) -> None:
     if attempt.state["error"]:
         attempt.log.note(attempt.state["error"])
     flushed = _report(attempt, code)
-    for name in ("events.jsonl", "verdict.json"):
+    for name in (EVENTS, VERDICT):
         _ship_file(attempt, name)
     if attempt.compiled is not None and attempt.plan["host"] == 0:
         attempt.compiled.finish(whole=code == 0)
@@ -60,7 +61,7 @@ def finish(attempt: Attempt, code: Optional[int]) -> None:
 
 def _verdict(attempt: Attempt) -> Optional[Record]:
     """Where the program says that a non-finite number came from; None: it does not say."""
-    said = read_json(os.path.join(attempt.out, "verdict.json"))
+    said = read_json(os.path.join(attempt.out, VERDICT))
     if not said:
         return None
     numbers = {key: number(said.get(key)) for key in ("step", "host")}
@@ -82,12 +83,12 @@ def _doubtful(attempt: Attempt, code: Optional[int]) -> bool:
     """Whether the devices may be to blame."""
     if attempt.supervision is not None and attempt.supervision.has_stalled:
         return True
-    return code not in (0, INTERRUPTED) and not attempt.told()
+    return code not in (Exit.DONE, Exit.INTERRUPTED) and not attempt.told()
 
 
 def _report(attempt: Attempt, code: Optional[int]) -> bool:
     """The last report, behind the log unless the host is about to be taken away. Whether all of the log is shipped."""
-    last_words = b"" if code in (0, INTERRUPTED) else evidence(attempt.log.tail())
+    last_words = b"" if code in (Exit.DONE, Exit.INTERRUPTED) else evidence(attempt.log.tail())
     if last_words and attempt.supervision and attempt.supervision.stacks:
         last_words = first_lines(attempt.supervision.stacks)  # it was ended as it hung
     said, doomed = attempt.said(), bool(attempt.state["notice"])

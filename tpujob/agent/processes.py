@@ -14,6 +14,7 @@ import time
 from typing import Callable, Dict, List, Optional, Set
 
 from tpujob.agent.base import Failure, remove_file
+from workloads.contract import OUT
 
 KILL_PATIENCE = 30.0  #: seconds for a process to go after SIGKILL, and for a device to be let go
 
@@ -34,7 +35,7 @@ def command_of(pid: int) -> str:
 def family(folder: str, session: int = 0) -> Set[int]:
     """The live processes of an attempt (or, with the folder above, of all): those that carry its folder in their
     environment, those of its session, and the descendants of both. Never this process."""
-    marker = b"TPUJOB_OUT=" + os.fsencode(folder) + b"/"
+    marker = OUT.encode() + b"=" + os.fsencode(folder) + b"/"
     parents: Dict[int, int] = {}
     found: Set[int] = set()
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):

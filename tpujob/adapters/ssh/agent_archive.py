@@ -1,25 +1,30 @@
-"""The agent as it travels to a host: its package in one archive that `python3` runs, the same bytes every time."""
+"""The agent as it travels to a host: one archive that `python3` runs, the same bytes every time."""
 
 from __future__ import annotations
 
 import io
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import tpujob.agent
+import workloads.contract
 
-FOLDER = Path(tpujob.agent.__file__).parent
+#: what is in it, with everything below; all of it standard library only
+PACKAGES = (tpujob.agent, workloads.contract)
 _MAIN = "import sys\n\nfrom tpujob.agent.agent import main\n\nsys.exit(main())\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  #: the archive's hash is its name on a host: no time may be in it
 
 
+@cache
 def packed() -> bytes:
     """The archive. Not compressed, as a Python without zlib runs it too."""
-    files = {
-        f"tpujob/agent/{p.relative_to(FOLDER).as_posix()}": p.read_text()
-        for p in sorted(FOLDER.rglob("*.py"))
-    }
-    content = {"__main__.py": _MAIN, "tpujob/__init__.py": "", **files}
+    content = {"__main__.py": _MAIN}
+    for package in PACKAGES:
+        folder, root = Path(package.__path__[0]), Path(*package.__name__.split("."))
+        content[f"{root.parts[0]}/__init__.py"] = ""
+        for path in sorted(folder.rglob("*.py")):
+            content[(root / path.relative_to(folder)).as_posix()] = path.read_text()
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
         for name, text in content.items():

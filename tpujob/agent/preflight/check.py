@@ -11,7 +11,7 @@ import pkgutil
 import secrets
 import shutil
 import time
-from typing import Callable, Dict, List, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 from tpujob.agent.base import (
     ROOT,
@@ -24,10 +24,12 @@ from tpujob.agent.base import (
     read_json,
     remove_file,
 )
+from tpujob.agent.commands import injected_fault
 from tpujob.agent.preflight.cache import is_fresh, keep, key_of
 from tpujob.agent.preflight.meeting import meet
 from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
 from tpujob.agent.storage import Storage, StorageError
+from workloads.contract import faults
 
 ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: of the disk that must be free: bytes, and part of the whole
 SKEW_WARNS, SKEW_FAILS = 60.0, 600.0  #: seconds between this host's clock and the storage's
@@ -215,7 +217,7 @@ class Preflight:
     def _ask(self, seconds: float) -> Record:
         """What `devices.py` found out, with `error` (empty: all is well), `lies` and `device`."""
         order = {name: self._asked[name] for name in ("coordinator", "hosts", "chips")}
-        order.update(host=self._plan["host"], seconds=seconds)
+        order.update(host=self._plan["host"], seconds=seconds, spoilt=self._spoilt())
         until = time.monotonic() + seconds
         code, said = self._script("check", seconds, json.dumps(order))
         error = str(said.get("error") or "")
@@ -228,6 +230,14 @@ class Preflight:
             error = "the check of the devices %s, at %s" % (how, stage)
         device = str(said.get("device", ""))[:100]
         return dict(said, error=error[:400], lies=bool(said.get("lies")), device=device)
+
+    def _spoilt(self) -> Optional[int]:
+        """The number of a device that is to seem bad, as an injected fault asks."""
+        try:
+            fault = faults.parse(injected_fault(self._plan))
+        except ValueError:  # the program will say so
+            return None
+        return fault.device if fault and fault.kind == "preflight" else None
 
     # Helpers
 

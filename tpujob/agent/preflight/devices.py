@@ -16,7 +16,7 @@ import json
 import os
 import platform
 import sys
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 ROUNDS = 8  #: products for each device
 SIZE, SIZE_ON_CPU = 1024, 128  #: of the square matrices
@@ -69,10 +69,14 @@ def check(order: Dict[str, Any], tell: Tell) -> None:
     everywhere: List[Any] = jax.devices()
     kind = str(local[0].device_kind)
     tell(devices=len(local), total=len(everywhere), kind=kind)
+    spoilt = order.get("spoilt")
     wrong: List[Wrong] = []  # with one, go on all the same: other hosts wait in the sum
     for stage, ask in (
         ("the count of the chips", lambda: _count(order, local, jax.default_backend())),
-        ("the product of matrices on %d devices" % len(local), lambda: _multiply(jax, local)),
+        (
+            "the product of matrices on %d devices" % len(local),
+            lambda: _multiply(jax, local, spoilt),
+        ),
         ("the sum over %d devices of all hosts" % len(everywhere), lambda: _add(jax, everywhere)),
     ):
         tell(stage=stage)
@@ -132,9 +136,9 @@ def _count(order: Dict[str, Any], local: List[Any], backend: str) -> None:
         raise Wrong("jax finds %d chips on this host, and %g were expected" % (chips, expected))
 
 
-def _multiply(jax: Any, local: List[Any]) -> None:
+def _multiply(jax: Any, local: List[Any], spoilt: Optional[int]) -> None:
     """Whole numbers from -2 to 2, which every format of a TPU holds, and so their products and sums: the answer is
-    exact, whatever the order in which a device adds."""
+    exact, whatever the order in which a device adds. `spoilt`: the local number of a device that is to seem bad."""
     import numpy as np
 
     size = SIZE_ON_CPU if local[0].platform == "cpu" else SIZE
@@ -153,23 +157,14 @@ def _multiply(jax: Any, local: List[Any]) -> None:
         jax.device_put(np.broadcast_to(x, (len(local), *x.shape)), spread) for x in (left, right)
     ]
     found = jax.jit(product, out_shardings=spread)(*given)
-    drill = _drilled()
     for shard in found.addressable_shards:
         answer = np.array(shard.data)[0]
-        if drill == local.index(shard.device):
+        if spoilt == local.index(shard.device):
             answer[0, 0, 0] += 1
         different = int((answer != expected).sum())
         if different:
             text = "%s multiplies wrongly: %d of %d numbers of a product with a known answer differ"
             raise Wrong(text % (shard.device, different, answer.size), str(shard.device), lies=True)
-
-
-def _drilled() -> int:
-    """The local number of a device whose answer is spoilt on purpose, as `TPUJOB_FAULT=preflight:device=2` asks."""
-    kind, _, rest = os.environ.get("TPUJOB_FAULT", "").partition(":")
-    words = rest.split(",") if kind == "preflight" else []
-    named = [word.partition("=")[2] for word in words if word.startswith("device=")]
-    return int(named[0]) if named else -1
 
 
 def _add(jax: Any, everywhere: List[Any]) -> None:

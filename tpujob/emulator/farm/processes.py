@@ -13,8 +13,12 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from workloads.contract import OUT
+
 MARKER = "TPUJOB_EMULATED_HOST"
-_PROGRAM = b"TPUJOB_OUT="  #: what the agent gives to all that it runs, and does not have itself
+_PROGRAM = (
+    OUT.encode() + b"="
+)  #: what the agent gives to all that it runs, and does not have itself
 SLOW_SLICE = 0.05  #: seconds that a slowed host runs for at a time
 
 

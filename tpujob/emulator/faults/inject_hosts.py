@@ -8,6 +8,7 @@ from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu import host_faults
 from tpujob.emulator.tpu.records import ApiError, Disturb, Node, NodeState
 from tpujob.emulator.tpu.world import World
+from workloads.contract.faults import VARIABLE
 
 
 def slow(
@@ -65,7 +66,7 @@ def break_host(world: World, physical: str, fault: str) -> None:
     node = world.nodes.get(host.used_by)
     if node is not None and node.addresses:
         number = node.physical.index(physical)
-        _disturb(world, node, "env", host=number, set={host_faults.VARIABLE: fault})
+        _disturb(world, node, "env", host=number, set={VARIABLE: fault})
 
 
 def _as_fast_as_before(world: World, node: Node, host: int, factor: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tpujob.domain.hardware import accelerators
-from tpujob.emulator.tpu import host_faults, rules
+from tpujob.emulator.tpu import rules
 from tpujob.emulator.tpu.records import (
     ApiError,
     BringUp,
@@ -19,6 +19,7 @@ from tpujob.emulator.tpu.records import (
 )
 from tpujob.emulator.tpu.refusals import no_capacity
 from tpujob.emulator.tpu.world import World
+from workloads.contract.faults import VARIABLE
 
 _BRING_UP_TRIES = 20
 _RETRY_S = 1.0
@@ -215,7 +216,7 @@ def _bring_up(world: World, node: Node) -> None:
 
 def _env_of(world: World, physical: str) -> dict[str, str]:
     host = world.stock.find(physical)
-    return {host_faults.VARIABLE: host.fault} if host and host.fault else {}
+    return {VARIABLE: host.fault} if host and host.fault else {}
 
 
 def _take_down(world: World, node: Node) -> None:

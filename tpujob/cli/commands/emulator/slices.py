@@ -122,7 +122,7 @@ def break_host(
         typer.Option(
             metavar="FAULT",
             help="What a program that starts there gets as TPUJOB_FAULT: nan:step=20 (with device=0, transient=1, "
-            "where=device|data|model), hang:step=20, oom:step=20 or exit:step=20,code=1.",
+            "where=device|data|model), hang:step=20, oom:step=20, exit:step=20,code=1 or preflight:device=0.",
         ),
     ] = host_faults.USUAL,
     mend: Annotated[bool, typer.Option("--mend", help="Make it good again.")] = False,

@@ -1,7 +1,7 @@
-"""Carrying out a drill: what `faults.py` describes really happens, on this host and inside of its steps.
+"""Carries out the fault that `contract/faults.py` describes, on this host and inside its steps.
 
 A bad number is put into what a device is given, not into the compiled step, which is thus the one that
-trains; a host without a drill pays nothing.
+trains; a host without a fault pays nothing.
 """
 
 # JAX is typed in part only.
@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.config import ConfigError
+from workloads.contract import Fault
 from workloads.data import Rows
-from workloads.faults import Fault
 
 Batch = dict[str, jax.Array]
 
 
-class Drill:
+class Injection:
     """A fault of this host. With None it does nothing."""
 
     def __init__(self, fault: Fault | None) -> None:
@@ -42,12 +42,12 @@ class Drill:
     def rows(self, step: int, rows: Rows) -> Rows:
         """This host's rows of that step, about to be computed. Does not return if the host is to fail."""
         fault = self._fault
-        if not fault or step < fault.step:
+        if not fault or fault.kind == "preflight" or step < fault.step:
             return rows
         if fault.kind == "hang":
             threading.Event().wait()
         if fault.kind == "oom":
-            raise MemoryError(f"a drill: no memory is left on this host at step {step}")
+            raise MemoryError(f"injected fault: no memory is left on this host at step {step}")
         if fault.kind == "exit":
             _end(step, fault.code)
         if fault.where != "data" or self._over(step):
@@ -98,7 +98,7 @@ def _bad_like(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _end(step: int, code: int) -> NoReturn:
-    sys.stderr.write(f"a drill: ending with {code} at step {step}\n")
+    sys.stderr.write(f"injected fault: ending with {code} at step {step}\n")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Whose fault a number is that is not finite: pure decisions over what was bad where.
+"""What made a non-finite number: pure decisions over which rows were bad on which devices.
 
 A step is computed again with the same rows, then with each row on the next device. What is bad on the
 device that was bad before, whatever it is given, is the device's fault; what moves with the rows is
@@ -8,25 +8,23 @@ the data's; what is bad everywhere is the model's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.contract import Exit
+from workloads.contract import Blame, Exit
 
-Blame = Literal["device", "data", "model"]
-Bad = NDArray[
-    np.bool_
-]  #: [units, rows]: bad rows, by the unit (a device, or some that share a model) they were on
+#: [units, rows]: bad rows, by the unit (a device, or some that share a model) they were on
+Bad = NDArray[np.bool_]
 
 #: Of all rows of a step. If more are bad, on all units, it is no matter of rows.
 _MOST_BAD_ROWS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Who made it, and the evidence."""
+class ReplayFinding:
+    """What made it, and the evidence."""
 
     blame: Blame
     units: tuple[int, ...] = ()  #: of blame=device
@@ -35,7 +33,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StepVerdict:
     """What `verdict.json` says, less the step."""
 
     blame: str  #: device, data or model
@@ -57,24 +55,24 @@ def marks(rows: NDArray[Any], gradients: NDArray[Any]) -> Bad:
     return ~(rows.reshape(units, -1) & gradients.all(axis=1, keepdims=True))
 
 
-def transient(first: Bad) -> Finding:
+def transient(first: Bad) -> ReplayFinding:
     """The step is finite when it is computed again: no maths does that."""
-    return Finding("device", units=_units(first), again=False)
+    return ReplayFinding("device", units=_units(first), again=False)
 
 
-def judge(same: Bad, moved: Bad) -> Finding:
-    """Who made it, from two replays: with the same rows, and with each unit's rows on the next unit."""
+def blame_of(same: Bad, moved: Bad) -> ReplayFinding:
+    """What made it, from two replays: with the same rows, and with each unit's rows on the next unit."""
     units = len(same)
     if not same.any() or (_everywhere(same) and (units == 1 or _everywhere(moved))):
-        return Finding("model")
+        return ReplayFinding("model")
     if units == 1:
-        return Finding("data", rows=_rows(same))
+        return ReplayFinding("data", rows=_rows(same))
     followed = np.roll(same, 1, axis=0) & moved
     stayed = same & moved
     if followed.sum() and followed.sum() >= stayed.sum():
-        return Finding("data", rows=_rows(np.roll(followed, -1, axis=0)))
+        return ReplayFinding("data", rows=_rows(np.roll(followed, -1, axis=0)))
     still = tuple(unit for unit in _units(same) if unit in _units(moved))
-    return Finding("device", units=still or _units(same))
+    return ReplayFinding("device", units=still or _units(same))
 
 
 def _everywhere(bad: Bad) -> bool:

@@ -1,10 +1,11 @@
-"""Drills as they are written, and a clear line for what is not one."""
+"""Faults as they are written, and a clear line for what is not one."""
 
 from __future__ import annotations
 
 import pytest
 
-from workloads.faults import Fault, parse
+from workloads.contract import Fault
+from workloads.contract.faults import parse
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,7 @@ from workloads.faults import Fault, parse
         ("oom:step=20", Fault("oom", 20)),
         ("exit:step=3,code=9", Fault("exit", 3, code=9)),
         ("exit:step=3", Fault("exit", 3, code=1)),
+        ("preflight:device=2", Fault("preflight", device=2)),
     ],
 )
 def test_what_can_be_asked_for(text: str, fault: Fault | None) -> None:
@@ -29,13 +31,17 @@ def test_what_can_be_asked_for(text: str, fault: Fault | None) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("nam:step=7", "'nam:step=7': no such drill: 'nam'; did you mean 'nan'?"),
-        ("flood:step=7", "no such drill: 'flood'; there are nan, hang, oom, exit"),
+        ("nam:step=7", "'nam:step=7': no such fault: 'nam'; did you mean 'nan'?"),
+        ("flood:step=7", "no such fault: 'flood'; there are nan, hang, oom, exit, preflight"),
         ("nan", "'nan': from which step on? Write nan:step=7"),
         ("nan:stpe=7", "nan has no 'stpe'; did you mean 'step'?"),
         ("hang:step=7,device=1", "hang has no 'device'"),
         ("nan:step=7,device", "'device' is not key=value"),
         ("nan:step=0", "step=0 is not a whole number from 1 on"),
+        ("oom:step=0", "step=0 is not a whole number from 1 on"),
+        ("preflight:step=1", "preflight has no 'step'"),
+        ("nan:step=1,step=2", "step is given twice"),
+        ("nan:step=1,", "'' is not key=value"),
         ("nan:step=seven", "step=seven is not a whole number from 1 on"),
         ("nan:step=7,device=-1", "device=-1 is not a whole number from 0 on"),
         ("nan:step=7,transient=yes", "transient=yes is not a whole number from 0 to 1"),
@@ -43,7 +49,7 @@ def test_what_can_be_asked_for(text: str, fault: Fault | None) -> None:
         ("exit:step=7,code=256", "code=256 is not a whole number from 0 to 255"),
     ],
 )
-def test_what_is_no_drill_is_refused_in_one_line(text: str, line: str) -> None:
+def test_what_is_no_fault_is_refused_in_one_line(text: str, line: str) -> None:
     with pytest.raises(ValueError, match=r"^'") as refused:
         parse(text)
     assert line in str(refused.value)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from workloads.blame import StepVerdict
 from workloads.config import TrainConfig
 from workloads.contract import Reporter
-from workloads.judge import Verdict
 
 
-class Voice:
+class ProgressLog:
     """One method for each thing that a run can say. Lines are printed only where `speaks`."""
 
     def __init__(self, reporter: Reporter, config: TrainConfig, *, speaks: bool) -> None:
@@ -56,7 +56,7 @@ class Voice:
         self._reporter.event("checkpoint", step=step)
         self.line(f"checkpoint of step {step} is committed")
 
-    def verdict(self, step: int, verdict: Verdict) -> None:
+    def verdict(self, step: int, verdict: StepVerdict) -> None:
         """Whose fault it is that step was not finite; every host says it, in `verdict.json`."""
         self._reporter.verdict(step=step, **asdict(verdict))
         self.line(f"step {step}: {verdict.text}")

@@ -1,0 +1,24 @@
+"""What tpujob and any program that it runs agree on: variables, exit codes, events, faults.
+
+Standard library only, Python 3.8 and later: it travels with the agent and with the bundled programs. What backend and
+agent agree on is `tpujob/protocol/`; how a program is written is not said here.
+"""
+
+from workloads.contract import faults
+from workloads.contract.context import OUT, PREFIX, Context
+from workloads.contract.events import EVENTS, VERDICT, Blame, Reporter
+from workloads.contract.exits import Exit
+from workloads.contract.faults import Fault
+
+__all__ = [
+    "EVENTS",
+    "OUT",
+    "PREFIX",
+    "VERDICT",
+    "Blame",
+    "Context",
+    "Exit",
+    "Fault",
+    "Reporter",
+    "faults",
+]

@@ -1,0 +1,15 @@
+"""The exit codes of a program."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """tpujob decides by these and never by a line of log."""
+
+    DONE = 0  #: finished; the job succeeds when every host says so
+    NONFINITE = 65  #: NaN or Inf, and a replay says that the model or the data made it
+    ERROR = 70  #: any other error
+    DEVICE = 71  #: NaN or Inf, and a replay says that a device made it; `verdict.json` names it
+    INTERRUPTED = 75  #: told to stop; a checkpoint is committed; run me again
+    PEER = 76  #: another host died; look there for the cause
+    CONFIG = 78  #: bad configuration; running it again cannot help

@@ -1,0 +1,101 @@
+"""Fault injection: what `TPUJOB_FAULT` may ask for. Text in, a record out; nothing is done here.
+
+nan:step=7,device=2               the rows on the host's third device come out as NaN, from step 7 on
+nan:step=7,where=data             one row of the host's data is NaN, whichever device it is given to
+nan:step=7,where=model            every row on the host is NaN; set it on all hosts for an error of the maths
+nan:step=7,device=2,transient=1   only the first time that step 7 is computed
+hang:step=7                       the host never gets beyond the beginning of step 7
+oom:step=7                        the host has no memory left
+exit:step=7,code=3                the program ends with that code; 1 if none is given
+preflight:device=2                the host's third device fails the check before the program
+
+Steps are counted from 1, as in the program's events; devices from 0, on their host. The bundled programs carry out the
+first seven, the agent the last.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from workloads.contract.context import PREFIX
+from workloads.contract.events import Blame
+
+VARIABLE = PREFIX + "FAULT"
+
+Kind = Literal["nan", "hang", "oom", "exit", "preflight"]
+
+#: What each kind may be given, in addition to `step`, which all but `preflight` must have.
+_KEYS: dict[Kind, tuple[str, ...]] = {
+    "nan": ("step", "device", "where", "transient"),
+    "hang": ("step",),
+    "oom": ("step",),
+    "exit": ("step", "code"),
+    "preflight": ("device",),
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is to go wrong on this host, from `step` on."""
+
+    kind: Kind
+    step: int = 0  #: 0: before the first step, for `preflight`
+    where: Blame = "device"  #: nan: what is to blame
+    #: nan, preflight: number on this host; with where=data, the one whose share has the bad row
+    device: int = 0
+    transient: bool = False  #: nan: once only
+    code: int = 1  #: exit: with which code
+
+
+def parse(text: str) -> Fault | None:
+    """The fault that the text asks for; None if it is empty. Raises ValueError with one line for a person."""
+    if not text:
+        return None
+    kind, _, rest = text.partition(":")
+    if kind not in _KEYS:
+        raise ValueError(_wrong(text, f"no such fault: {kind!r}", kind, list(_KEYS)))
+    given = _given(text, kind, rest)
+    if "step" in _KEYS[kind] and "step" not in given:
+        raise ValueError(f"{text!r}: from which step on? Write {kind}:step=7")
+    where = given.get("where", "device")
+    if where not in get_args(Blame):
+        raise ValueError(_wrong(text, f"where={where}", where, list(get_args(Blame))))
+    return Fault(
+        kind=kind,
+        step=_number(text, given, "step", 1) if "step" in given else 0,
+        where=cast(Blame, where),
+        device=_number(text, given, "device", 0),
+        transient=_number(text, given, "transient", 0, most=1) == 1,
+        code=_number(text, {"code": "1", **given}, "code", 0, most=255),
+    )
+
+
+def _given(text: str, kind: Kind, rest: str) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for part in rest.split(",") if rest else ():
+        key, equals, value = part.partition("=")
+        key = key.strip()
+        if not equals:
+            raise ValueError(f"{text!r}: {part!r} is not key=value")
+        if key not in _KEYS[kind]:
+            raise ValueError(_wrong(text, f"{kind} has no {key!r}", key, list(_KEYS[kind])))
+        if key in given:
+            raise ValueError(f"{text!r}: {key} is given twice")
+        given[key] = value.strip()
+    return given
+
+
+def _number(text: str, given: dict[str, str], key: str, least: int, most: int = 2**53) -> int:
+    value = given.get(key, "0")
+    if not (value.isascii() and value.isdigit()) or not least <= int(value) <= most:
+        bounds = f"from {least} to {most}" if most < 2**53 else f"from {least} on"
+        raise ValueError(f"{text!r}: {key}={value} is not a whole number {bounds}")
+    return int(value)
+
+
+def _wrong(text: str, what: str, word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    return f"{text!r}: {what}; {hint}"
