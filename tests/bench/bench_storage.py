@@ -51,8 +51,8 @@ def _server(state: Path) -> tuple[str, Callable[[], None]]:
     import subprocess
 
     code = (
-        "import sys, pathlib; from tpujob.emulator.storage.server import start_storage;"
-        " s = start_storage(pathlib.Path(sys.argv[1])); print(s.url, flush=True); sys.stdin.read(); s.stop()"
+        "import sys, pathlib; from tpujob.emulator.storage import StorageServer;"
+        " s = StorageServer(pathlib.Path(sys.argv[1])); print(s.url, flush=True); sys.stdin.read(); s.stop()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(state)],

@@ -12,7 +12,7 @@ import pytest
 from tests.support.commands import Tpujob
 from tests.support.scripted import TOKEN, ScriptedJobs
 from tpujob.config import context, settings
-from tpujob.emulator.storage.server import StorageServer, start_storage
+from tpujob.emulator.storage import StorageServer
 
 LAB = ("init", "--project", "my-lab-1", "--zone", "us-central2-b")
 LETTER = "64 spot Cloud TPU v5e chips in zone europe-west4-b\n32 spot Cloud TPU v4 chips in zone us-central2-b"
@@ -31,7 +31,7 @@ def no_google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StorageServer]:
-    server = start_storage(tmp_path / "storage")
+    server = StorageServer(tmp_path / "storage")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
     yield server
     server.stop()

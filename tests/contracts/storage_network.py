@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from tpujob.adapters.gcs.blobs import GcsBlobs
-from tpujob.emulator.storage.server import StorageServer
+from tpujob.emulator.storage import StorageServer
 
 T = 20.0  # seconds; far more than anything here takes
 REGION = "us-central2"

@@ -11,14 +11,14 @@ import pytest
 
 from tests.contracts.storage_network import BUCKET, REGION, T, gcs
 from tpujob.domain.model import Cause
-from tpujob.emulator.storage.server import StorageServer, start_storage
+from tpujob.emulator.storage import StorageServer
 from tpujob.errors import BadRequest, Conflict, NotFound, Refused
 from tpujob.ports import Blob, Blobs
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[StorageServer]:
-    server = start_storage(tmp_path / "storage")
+    server = StorageServer(tmp_path / "storage")
     yield server
     server.stop()
 

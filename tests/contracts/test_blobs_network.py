@@ -16,13 +16,13 @@ from tests.contracts.storage_network import BUCKET, REGION, T, gcs, network, onc
 from tpujob.adapters.gcs.calls import Offset
 from tpujob.adapters.gcs.errors import translate
 from tpujob.domain.model import Cause
-from tpujob.emulator.storage.server import StorageServer, start_storage
+from tpujob.emulator.storage import StorageServer
 from tpujob.errors import Conflict, NotFound, Refused, Transient
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[StorageServer]:
-    server = start_storage(tmp_path / "storage")
+    server = StorageServer(tmp_path / "storage")
     yield server
     server.stop()
 

@@ -14,7 +14,7 @@ from tests.contracts.storage_network import T, gcs
 from tpujob.adapters.gcs.blobs import GcsBlobs
 from tpujob.adapters.gcs.bucket import BucketFacts
 from tpujob.domain.host.plan import log_path
-from tpujob.emulator.storage.server import StorageServer, start_storage
+from tpujob.emulator.storage import StorageServer
 from tpujob.errors import NotFound, Refused
 
 BUCKET, REGION = "gs://my-lab-eu", "europe-west4"
@@ -32,7 +32,7 @@ MADE = BucketFacts(
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[StorageServer]:
-    server = start_storage(tmp_path / "storage")
+    server = StorageServer(tmp_path / "storage")
     yield server
     server.stop()
 

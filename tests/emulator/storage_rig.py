@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tpujob.emulator.storage.server import StorageServer, start_storage
+from tpujob.emulator.storage import StorageServer
 
 BUCKET = "test-bucket"
 
 
 @contextmanager
 def running(state: Path) -> Iterator[StorageServer]:
-    server = start_storage(state)
+    server = StorageServer(state)
     try:
         yield server
     finally:

@@ -17,7 +17,7 @@ from google.api_core import exceptions
 from google.cloud import storage
 
 from tests.emulator.storage_rig import BUCKET, ask, error_of, files_below, official, running
-from tpujob.emulator.storage.server import StorageServer, start_storage
+from tpujob.emulator.storage import StorageServer
 from tpujob.errors import TpujobError
 
 
@@ -290,7 +290,7 @@ def test_everything_is_there_after_a_restart_and_no_stray_file(tmp_path: Path) -
         blob.upload_from_string(b"kept")
         generation = blob.generation
         with pytest.raises(TpujobError, match="another"):
-            start_storage(state)
+            StorageServer(state)
     (state / "objects" / BUCKET / "stray@1").write_bytes(b"a row was never written for this")
     with running(state) as server, official(server.url) as client:
         blob = client.bucket(BUCKET).get_blob("a/b")

@@ -10,13 +10,12 @@ from google.cloud import storage
 from google.cloud.storage.bucket import Bucket
 
 from tests.emulator.storage_rig import BUCKET, ask, official
-from tpujob.emulator.storage.faults import StorageFault, StorageFaults
-from tpujob.emulator.storage.server import start_storage
+from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[storage.Client, str]]:
-    server = start_storage(tmp_path_factory.mktemp("storage"), faults=FAULTS)
+    server = StorageServer(tmp_path_factory.mktemp("storage"), faults=FAULTS)
     with official(server.url) as client:
         yield client, server.url
     server.stop()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.emulator.storage.server import start_storage
+from tpujob.emulator.storage import StorageServer
 
 #: connections that come before the server is stopped; more follow while it is
 BEFORE = 20
@@ -27,7 +27,7 @@ def test_it_leaves_no_connection_open(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def _stopped_while_clients_come(state: Path) -> None:
-    server = start_storage(state)
+    server = StorageServer(state)
     port = int(server.url.rpartition(":")[2])
     clients: list[socket.socket] = []
     enough = threading.Event()

@@ -30,7 +30,7 @@ from tests.emulator.storage_rig import (
     send_part,
     wait_until,
 )
-from tpujob.emulator.storage.server import StorageServer
+from tpujob.emulator.storage import StorageServer
 
 UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o"
 PIECE = 256 * 1024
@@ -348,8 +348,8 @@ def test_many_clients_at_once(server: StorageServer, bucket: storage.Bucket) -> 
 
 def test_a_large_object_needs_little_memory(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from tpujob.emulator.storage.server import start_storage;"
-        " s = start_storage(pathlib.Path(sys.argv[1])); print(s.url, flush=True);"
+        "import sys, pathlib; from tpujob.emulator.storage import StorageServer;"
+        " s = StorageServer(pathlib.Path(sys.argv[1])); print(s.url, flush=True);"
         " sys.stdin.read(); s.stop()"
     )
     with subprocess.Popen(

@@ -12,7 +12,7 @@ import pytest
 from tests.support.tpu_rig import Cloud, until
 from tpujob.config import context
 from tpujob.config.settings import Settings, load
-from tpujob.emulator.storage.server import start_storage
+from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.tpu.records import Latencies
 from tpujob.errors import BadSpec
 from tpujob.wiring import backend as wiring
@@ -41,7 +41,7 @@ def cloud() -> Iterator[Cloud]:
 
 @pytest.fixture
 def people(cloud: Cloud, tmp_path: Path) -> Iterator[list[Person]]:
-    storage = start_storage(tmp_path / "storage")
+    storage = StorageServer(tmp_path / "storage")
     people: list[Person] = []
     for user in ("ada", "ben"):
         env = {

@@ -20,7 +20,7 @@ from typing import Any
 
 from tpujob.adapters.ssh.agent_archive import packed
 from tpujob.domain.host import plan
-from tpujob.emulator.storage.server import start_storage
+from tpujob.emulator.storage import StorageServer
 
 JOB = "000042"
 
@@ -72,7 +72,7 @@ class Bucket:
 
     def __init__(self, state: Path) -> None:
         self._state = state
-        self._server = start_storage(state)
+        self._server = StorageServer(state)
         self.url = self._server.url
         self._ask("POST", "/storage/v1/b?project=p", b'{"name": "shed"}')
 
@@ -82,7 +82,7 @@ class Bucket:
 
     def back(self) -> None:
         port = int(self.url.rpartition(":")[2])
-        self._server = start_storage(self._state, port)
+        self._server = StorageServer(self._state, port)
 
     def close(self) -> None:
         self._server.stop()

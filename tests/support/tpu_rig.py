@@ -62,7 +62,6 @@ class Cloud:
         """The control interface, started when first asked for."""
         if self._control is None:
             self._control = ControlServer(self.world)
-            self._control.start()
         return self._control
 
     def _channel(self) -> grpc.Channel:

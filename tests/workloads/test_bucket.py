@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.workload_rig import Job
-from tpujob.emulator.storage.server import StorageServer, start_storage
+from tpujob.emulator.storage import StorageServer
 from workloads.contract import Exit
 
 LONG = ("--hidden=64,32", "--batch=64", "--steps=100000", "--checkpoint-every=100", "--keep=3")
@@ -20,7 +20,7 @@ LONG = ("--hidden=64,32", "--batch=64", "--steps=100000", "--checkpoint-every=10
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Iterator[StorageServer]:
-    server = start_storage(tmp_path / "storage")
+    server = StorageServer(tmp_path / "storage")
     yield server
     server.stop()
 

@@ -20,7 +20,7 @@ from tpujob.emulator import ready as ready_file
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
 from tpujob.emulator.farm_client import Farm, FarmClient, FarmError, NoFarm
-from tpujob.emulator.storage.server import start_storage
+from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.tpu.refusals import Faults
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
@@ -47,7 +47,7 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
     args.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         faults = Faults()
-        storage = start_storage(args.state, args.storage_port, faults.storage)
+        storage = StorageServer(args.state, args.storage_port, faults.storage)
         stack.callback(storage.stop)
         world = World(time.time, faults=faults, host_env=_host_env(storage.url))
         driver = Driver(world, _farm(args.farm_ready))
@@ -57,7 +57,6 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
         tpu.start()
         stack.callback(tpu.stop)
         control = ControlServer(world, args.control_port)
-        control.start()
         stack.callback(control.stop)
         yield {
             "tpu": tpu.address,

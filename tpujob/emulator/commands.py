@@ -10,7 +10,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any, Literal, cast
 
 from tpujob.emulator.faults import inject, inject_hosts
-from tpujob.emulator.storage.faults import StorageFault
+from tpujob.emulator.storage import StorageFault
 from tpujob.emulator.tpu import server
 from tpujob.emulator.tpu.records import ApiError, Latencies, Node, Pricing, Queued
 from tpujob.emulator.tpu.refusals import CallFault

@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-import json
 import secrets
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any
 
 from tpujob.emulator.commands import COMMANDS, Answer, Parameters, bad_request
 from tpujob.emulator.faults import chaos, schedule, script
 from tpujob.emulator.faults.script import Coming, Script
+from tpujob.emulator.http import HttpThread, Request, Response, json_response
 from tpujob.emulator.status import status
 from tpujob.emulator.tpu.records import ApiError
 from tpujob.emulator.tpu.world import World
@@ -27,26 +25,26 @@ _HTTP_STATUS = {"NOT_FOUND": 404, "FAILED_PRECONDITION": 409}
 
 
 class ControlServer:
-    """Serves until `stop`. `url` and `token` are what a client needs."""
+    """Serves from the constructor to `stop`. `url` and `token` are what a client needs."""
 
-    def __init__(self, world: World, port: int = 0, token: str = "") -> None:
-        self.token = token or secrets.token_urlsafe(24)
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", port), _handler_class(Control(world), self.token)
-        )
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="control", daemon=True
-        )
-
-    def start(self) -> None:
-        self._thread.start()
+    def __init__(self, world: World, port: int = 0) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self._control = Control(world)
+        self._http = HttpThread(self._answer, port, name="control")
+        self.url = self._http.url
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._http.stop()
+
+    async def _answer(self, request: Request) -> Response:
+        if not request.bears(self.token):
+            return json_response({"error": "the token is missing or wrong"}, 401)
+        try:
+            values = await request.json_object(_LONGEST_BODY)
+        except ValueError as error:
+            return json_response({"error": str(error)}, 400)
+        status, answer = self._control.perform(request.method, request.path, values)
+        return json_response(answer, status)
 
 
 class Control:
@@ -116,50 +114,3 @@ class Control:
 
 def _perform(world: World, do: str, values: Mapping[str, Any]) -> Answer:
     return COMMANDS[do](world, Parameters(dict(values)))
-
-
-def _handler_class(control: Control, token: str) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 10  # a client that sends nothing does not keep a thread
-
-        def do_GET(self) -> None:
-            self._answer("GET")
-
-        def do_POST(self) -> None:
-            self._answer("POST")
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Commands are in the world's own history."""
-
-        def _answer(self, method: str) -> None:
-            given = self.headers.get("Authorization", "")
-            if not secrets.compare_digest(given.encode(), f"Bearer {token}".encode()):
-                self._send(401, {"error": "the token is missing or wrong"})
-                return
-            try:
-                values = self._read()
-            except ValueError as error:
-                self._send(400, {"error": str(error)})
-                return
-            self._send(*control.perform(method, self.path.partition("?")[0], values))
-
-        def _read(self) -> dict[str, Any]:
-            length = int(self.headers.get("Content-Length") or 0)
-            if not 0 <= length <= _LONGEST_BODY:
-                raise ValueError(f"a body may have {_LONGEST_BODY} bytes")
-            values = json.loads(self.rfile.read(length) or b"{}")
-            if not isinstance(values, dict):
-                raise ValueError("the body must be a JSON object")
-            return cast(dict[str, Any], values)
-
-        def _send(self, status: int, answer: Answer) -> None:
-            data = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(data)
-
-    return Handler

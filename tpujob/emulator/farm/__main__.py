@@ -17,7 +17,7 @@ from pathlib import Path
 from tpujob.emulator import ready as ready_file
 from tpujob.emulator.farm.control import Control
 from tpujob.emulator.farm.farm import Farm
-from tpujob.emulator.farm.http import HttpServer
+from tpujob.emulator.http import HttpServer
 from tpujob.errors import TpujobError
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hmac
-import json
 from typing import Any
+from urllib.parse import unquote
 
 from tpujob.emulator.farm.farm import Farm, SliceRequest
 from tpujob.emulator.farm.hosts import HostSpec
-from tpujob.emulator.farm.http import Request, Response, json_response
+from tpujob.emulator.http import Request, Response, json_response
 from tpujob.errors import BadRequest, NotFound, TpujobError
 
 NOTICE = 30.0  #: seconds between SIGTERM and off, as the cloud promises at most
@@ -20,19 +19,21 @@ class Control:
 
     def __init__(self, farm: Farm, token: str) -> None:
         self._farm = farm
-        self._expected = f"Bearer {token}".encode()
+        self._token = token
 
     async def answer(self, request: Request) -> Response:
-        given = request.headers.get("authorization", "").encode()
-        if not hmac.compare_digest(given, self._expected):
+        if not request.bears(self._token):
             return json_response({"error": "the token is missing or wrong"}, 401)
         try:
-            return json_response(await self._route(request))
+            body = await request.json_object()
+            return json_response(await self._route(request.method, request.path, body))
         except TpujobError as error:
             return json_response({"error": error.message, "hint": error.hint}, error.http_status)
+        except ValueError as error:
+            return json_response({"error": str(error)}, 400)
 
-    async def _route(self, request: Request) -> Any:
-        match request.method, request.path.strip("/").split("/"):
+    async def _route(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        match method, unquote(path).strip("/").split("/"):
             case "GET", ["slices"]:
                 return {"slices": self._farm.status()}
             case "GET", ["names"]:
@@ -40,14 +41,14 @@ class Control:
             case "GET", ["slices", name, "guests"]:
                 return {"guests": self._farm.guests(name)}
             case "PUT", ["slices", name]:
-                hosts = await self._farm.create(_slice_request(name, _body(request)))
+                hosts = await self._farm.create(_slice_request(name, body))
                 return {"hosts": [{"index": h.spec.index, "address": h.address} for h in hosts]}
             case "DELETE", ["slices", name]:
                 await self._farm.delete(name)
             case "POST", ["slices", name, what]:
-                await self._disturb(name, what, _body(request))
+                await self._disturb(name, what, body)
             case _:
-                raise NotFound(f"nothing at {request.method} {request.path}")
+                raise NotFound(f"nothing at {method} {path}")
         return {}
 
     async def _disturb(self, name: str, what: str, body: dict[str, Any]) -> None:
@@ -73,16 +74,6 @@ class Control:
                     self._farm.set_env(name, host, variable, value)
             case _:
                 raise NotFound(f"nothing is called {what}")
-
-
-def _body(request: Request) -> dict[str, Any]:
-    try:
-        value = json.loads(request.body or b"{}")
-    except ValueError as error:
-        raise BadRequest(f"the body is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise BadRequest("the body must be a JSON object")
-    return value  # pyright: ignore[reportUnknownVariableType]
 
 
 def _number(body: dict[str, Any], key: str, default: float) -> float:

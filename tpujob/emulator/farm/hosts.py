@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpujob.emulator.farm import processes
-from tpujob.emulator.farm.http import HttpServer
 from tpujob.emulator.farm.metadata import (
     GUEST_ATTRIBUTES,
     NAME,
@@ -21,6 +20,7 @@ from tpujob.emulator.farm.metadata import (
 )
 from tpujob.emulator.farm.session import Login
 from tpujob.emulator.farm.sshd import SshServer
+from tpujob.emulator.http import HttpServer
 from tpujob.errors import NotFound
 
 USER = "tpujob"

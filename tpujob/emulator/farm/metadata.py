@@ -10,8 +10,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
-from tpujob.emulator.farm.http import Request, Response
+from tpujob.emulator.http import Request, Response
 
 ROOT = "/computeMetadata/v1/"
 PREEMPTED = "instance/preempted"
@@ -22,7 +23,11 @@ SSH_KEYS = "instance/attributes/ssh-keys"
 OS_LOGIN = "instance/attributes/enable-oslogin"
 GUEST_ATTRIBUTES = "instance/attributes/enable-guest-attributes"
 NAME = "instance/name"
-_FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
+_HEADERS = {
+    "Metadata-Flavor": "Google",
+    "Server": "Metadata Server for VM",
+    "Content-Type": "text/plain; charset=utf-8",
+}
 _NUMERIC_PROJECT = "414231801221"
 
 
@@ -93,26 +98,26 @@ class Metadata:
     async def answer(self, request: Request) -> Response:
         """One request. Rules of the real one: the header is required, a proxied request is refused, a folder needs
         its slash or `recursive=true`."""
-        if request.path == "/":
-            return Response(200, b"computeMetadata/\n", _FLAVOR)
+        path = unquote(request.path)
+        if path == "/":
+            return _text(200, "computeMetadata/")
         if request.method not in ("GET", "HEAD"):
-            return Response(405, b"", _FLAVOR)
+            return _text(405)
         if (
             request.headers.get("metadata-flavor") != "Google"
             or "x-forwarded-for" in request.headers
         ):
-            return Response(403, b"Missing Metadata-Flavor:Google header.\n", _FLAVOR)
-        if not request.path.startswith(ROOT):
-            return Response(404, b"", _FLAVOR)
+            return _text(403, "Missing Metadata-Flavor:Google header.")
+        if not path.startswith(ROOT):
+            return _text(404)
         if request.query.get("wait_for_change", "").lower() == "true":
             await self._wait(request)
         text = self._read(request)
         if text is None:
-            return Response(404, b"not found\n", _FLAVOR)
-        is_json = _recursive(request) or request.path.endswith("/token")
+            return _text(404, "not found")
+        is_json = _recursive(request) or path.endswith("/token")
         kind = "application/json" if is_json else "application/text"
-        headers = {**_FLAVOR, "Content-Type": kind, "ETag": _etag(text)}
-        return Response(200, b"" if request.method == "HEAD" else text.encode(), headers)
+        return Response(200, {**_HEADERS, "Content-Type": kind, "ETag": _etag(text)}, text.encode())
 
     async def _wait(self, request: Request) -> None:
         """Until the value differs from `last_etag` (or from what it is now), or `timeout_sec` is over."""
@@ -126,7 +131,7 @@ class Metadata:
             return
 
     def _read(self, request: Request) -> str | None:
-        path = request.path.removeprefix(ROOT)
+        path = unquote(request.path).removeprefix(ROOT)
         if _recursive(request):
             below = self._below(path.rstrip("/") + "/" if path else "")
             return json.dumps(_nested(below)) if below else None
@@ -139,6 +144,10 @@ class Metadata:
     def _below(self, folder: str) -> dict[str, str]:
         n = len(folder)
         return {p[n:]: v for p, v in sorted(self._facts.items()) if p.startswith(folder)}
+
+
+def _text(status: int, line: str = "") -> Response:
+    return Response(status, dict(_HEADERS), f"{line}\n".encode() if line else b"")
 
 
 def _recursive(request: Request) -> bool:

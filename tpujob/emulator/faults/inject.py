@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import grpc
 
 from tpujob.domain.hardware import accelerators
-from tpujob.emulator.storage.faults import METHODS, STATUSES, StorageFault
+from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
 from tpujob.emulator.tpu import interruptions, nodes, queue, rules
 from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, NodeState, Pricing, Queued

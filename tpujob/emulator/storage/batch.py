@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 
-from tpujob.emulator.storage.messages import Body, FilePart, Handler, Request, Response, head
+from tpujob.emulator.http import Body, FilePart, Handler, Request, Response, head
 from tpujob.emulator.storage.model import invalid
 
 _LIMIT = 100

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import unquote
 
-from tpujob.emulator.storage.messages import FilePart, Handler, Request, Response
+from tpujob.emulator.http import FilePart, Handler, Request, Response
 from tpujob.emulator.storage.model import ApiError
 
 METHODS = ("GET", "LIST", "POST", "PUT", "PATCH", "DELETE")

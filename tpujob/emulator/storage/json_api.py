@@ -6,17 +6,16 @@ Each handler takes a request apart, asks `Disk`, and puts the answer together.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import BinaryIO
 from urllib.parse import unquote
 
+from tpujob.emulator.http import Request, Response, json_response
 from tpujob.emulator.storage.disk import Disk
 from tpujob.emulator.storage.fields import select
 from tpujob.emulator.storage.media import media, not_modified
-from tpujob.emulator.storage.messages import Request, Response
 from tpujob.emulator.storage.model import (
     ApiError,
     Conditions,
@@ -276,20 +275,15 @@ def answer(request: Request, value: Json, **headers: str) -> Response:
     """A JSON answer, cut down to the `fields` that the client asks for."""
     if "fields" in request.query:
         value = select(request.query["fields"])(value)
-    body = json.dumps(value, ensure_ascii=False).encode()
-    return Response(200, {"Content-Type": "application/json; charset=UTF-8", **headers}, body)
+    return json_response(value, 200, **headers)
 
 
 async def json_body(request: Request) -> dict[str, Json]:
     """The request's body, an object; an empty one when there is no body."""
-    body = await request.body.read()
     try:
-        value: Json = json.loads(body) if body else {}
-    except (ValueError, RecursionError) as error:
-        raise ApiError(400, "parseError", "The body is no JSON.") from error
-    if not isinstance(value, dict):
-        raise ApiError(400, "parseError", "The body is no JSON object.")
-    return value  # pyright: ignore[reportUnknownVariableType]
+        return await request.json_object()
+    except ValueError as error:
+        raise ApiError(400, "parseError", str(error)) from error
 
 
 def _now() -> str:

@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
+from tpujob.emulator.http import FilePart, Request, Response
 from tpujob.emulator.storage.disk import Disk
-from tpujob.emulator.storage.messages import FilePart, Request, Response
 from tpujob.emulator.storage.model import ApiError, Conditions, Stored
 
 

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from tpujob.emulator.http import Request, Response
 from tpujob.emulator.storage.disk import Disk
 from tpujob.emulator.storage.files import Incoming
 from tpujob.emulator.storage.json_api import answer, json_body
-from tpujob.emulator.storage.messages import Request, Response
 from tpujob.emulator.storage.model import (
     ApiError,
     Conditions,

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from tpujob.emulator.http import Request, Response
 from tpujob.emulator.storage.disk import Disk
 from tpujob.emulator.storage.files import Incoming
 from tpujob.emulator.storage.json_api import concatenate
 from tpujob.emulator.storage.media import media, media_headers
-from tpujob.emulator.storage.messages import Request, Response
 from tpujob.emulator.storage.model import (
     ApiError,
     Conditions,

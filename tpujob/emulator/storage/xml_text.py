@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from xml.sax.saxutils import escape
 
+from tpujob.emulator.http import Request, Response
 from tpujob.emulator.storage.files import Incoming
 from tpujob.emulator.storage.media import media_headers
-from tpujob.emulator.storage.messages import Request, Response
 from tpujob.emulator.storage.model import (
     ApiError,
     Conditions,

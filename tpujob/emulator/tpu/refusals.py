@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tpujob.domain.hardware import accelerators
-from tpujob.emulator.storage.faults import StorageFaults
+from tpujob.emulator.storage import StorageFaults
 from tpujob.emulator.tpu.records import Pricing
 
 #: How the API spells a generation inside the name of a quota.

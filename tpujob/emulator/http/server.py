@@ -1,37 +1,120 @@
-"""HTTP/1.1 for the emulated Cloud Storage: bytes become a `Request`, a `Response` becomes bytes.
+"""HTTP/1.1 over asyncio: bytes become a `Request`, a `Response` becomes bytes.
 
-Knows nothing of objects. Bodies stream both ways with bounded memory: an upload is read as fast as the handler takes
-it, a download goes from the file to the socket inside the kernel (`sendfile`).
+An upload is read as fast as its handler takes it; a download goes from the file to the socket inside the kernel
+(`sendfile`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import threading
 from collections import deque
 from email.utils import formatdate
 from typing import Protocol
 
 import httptools
 
-from tpujob.emulator.storage.messages import Body, Cut, FilePart, Handler, Request, Response, head
+from tpujob.emulator.http.messages import (
+    Body,
+    Cut,
+    FilePart,
+    Handler,
+    Request,
+    Response,
+    TooLarge,
+    head,
+)
 
 _BODY_HIGH = 1 << 20  # bytes of one body that may wait for its handler
 _HEAD_LIMIT = 64 * 1024  # bytes of request line and headers
 _QUEUE_LIMIT = 16  # pipelined requests of one connection that may wait
 _WRITE_AT_ONCE = 64 * 1024  # a file part up to this size shares a packet with its headers
+_BACKLOG = 1024
+
+_log = logging.getLogger(__name__)
 
 
-class Parser(Protocol):
+class HttpThread:
+    """Serves on loopback from a thread with an event loop of its own, from the constructor to `stop`. The constructor
+    raises OSError when the port is taken."""
+
+    def __init__(self, handler: Handler, port: int, *, name: str) -> None:
+        self._socket = socket.create_server(("127.0.0.1", port))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._server = HttpServer(handler)
+        self._loop = asyncio.new_event_loop()
+        self._end = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Afterwards nothing listens and every connection is closed. Safe to repeat."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._main())
+
+    async def _main(self) -> None:
+        await self._server.serve(self._socket)
+        await self._end.wait()
+        await self._server.close()
+
+
+class HttpServer:
+    """Answers on one address; may be started again after `close`."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._connections: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: str, port: int = 0) -> int:
+        """Listen; returns the port. Raises OSError when it is taken."""
+        sock = socket.create_server((address, port))
+        await self.serve(sock)
+        return int(sock.getsockname()[1])
+
+    async def serve(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        make = lambda: _Connection(self._handler, self._connections)  # noqa: E731
+        self._server = await loop.create_server(make, sock=sock, backlog=_BACKLOG)
+
+    async def close(self) -> None:
+        """Stop listening and drop every connection, answered or not."""
+        if self._server is None:
+            return
+        # Connections that the loop is accepting must be in the set first: `Server.close` would leave them open.
+        for sock in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(sock.fileno())
+        await _turns()
+        self._server.close()
+        self._server = None
+        for connection in list(self._connections):
+            await connection.end()
+        await _turns()  # asyncio closes the sockets in these
+
+
+async def _turns() -> None:
+    """Let asyncio finish accepting and closing, which takes a few turns of its loop."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+class _Parser(Protocol):
     def feed_data(self, data: bytes) -> None: ...
     def get_method(self) -> bytes: ...
     def should_keep_alive(self) -> bool: ...
 
 
-class Connection(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One client's connection. Requests are answered one after the other, in their order."""
 
-    def __init__(self, handler: Handler, open_ones: set[Connection]) -> None:
+    def __init__(self, handler: Handler, open_ones: set[_Connection]) -> None:
         self._handler = handler
         self._open = open_ones
         self._requests: deque[tuple[Request, bool]] = (
@@ -44,11 +127,11 @@ class Connection(asyncio.Protocol):
         self._target = b""
         self._headers: dict[str, str] = {}
         self._head_size = 0
-        self._body: Body | None = None  # the one that is arriving
+        self._body: Body | None = None  # the body that is arriving
         self._lost = False
 
     async def end(self) -> None:
-        """Close it now, whatever it is at."""
+        """Close it now, also within a request."""
         self._task.cancel()
         await asyncio.wait([self._task])
         self._transport.abort()
@@ -58,7 +141,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._parser: Parser = httptools.HttpRequestParser(self)
+        self._parser: _Parser = httptools.HttpRequestParser(self)
         self._open.add(self)
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
@@ -127,7 +210,7 @@ class Connection(asyncio.Protocol):
             (self._transport.pause_reading if pause else self._transport.resume_reading)()
 
     def _refuse(self, status: int) -> None:
-        """An answer to what is no request; nothing that follows on this connection can be understood."""
+        """Answer bytes that are no request, and close: the rest of the connection cannot be understood."""
         headers = {"Content-Length": "0", "Connection": "close", "Date": formatdate(usegmt=True)}
         self._transport.write(head(Response(status, headers)))
         self._transport.close()
@@ -139,8 +222,8 @@ class Connection(asyncio.Protocol):
                 try:
                     await self._answer(request, keep)
                 except (Cut, OSError, RuntimeError):
-                    # The client is gone: nobody is left to answer. RuntimeError is what asyncio
-                    # raises for a sendfile on a transport that is closing.
+                    # The client is gone. RuntimeError: asyncio raises it for a sendfile on a
+                    # transport that is closing.
                     self._transport.abort()
                     return
                 if not keep:
@@ -153,9 +236,9 @@ class Connection(asyncio.Protocol):
     async def _answer(self, request: Request, keep: bool) -> None:
         if request.headers.get("expect", "").lower() == "100-continue":
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        response = await self._handler(request)
+        response = await self._handled(request)
         try:
-            # What the handler left of the body has to be taken from the wire before the next request.
+            # Read what the handler left of the body: the next request follows it.
             async for _ in request.body.chunks():
                 pass
             await self._send(request, response, keep)
@@ -163,8 +246,19 @@ class Connection(asyncio.Protocol):
             if isinstance(response.body, FilePart):
                 response.body.file.close()
 
+    async def _handled(self, request: Request) -> Response:
+        try:
+            return await self._handler(request)
+        except Cut:
+            raise
+        except TooLarge:
+            return Response(413, body=b"the body is too large\n")
+        except Exception:
+            _log.exception("%s %s failed", request.method, request.path)
+            return Response(500, body=b"the emulator failed; see its log\n")
+
     async def _send(self, request: Request, response: Response, keep: bool) -> None:
-        if response.status != 204:  # which has no body, and must not say so
+        if response.status != 204:  # must not have a Content-Length
             response.headers["Content-Length"] = str(response.length)
         response.headers["Date"] = formatdate(usegmt=True)
         response.headers["Connection"] = "keep-alive" if keep else "close"
@@ -182,11 +276,3 @@ class Connection(asyncio.Protocol):
             loop = asyncio.get_running_loop()
             await loop.sendfile(self._transport, part.file, part.start, part.count)
             self._paused = False  # sendfile pauses reading on its own, and resumes it
-
-
-async def serve(sock: socket.socket, handler: Handler) -> tuple[asyncio.Server, set[Connection]]:
-    """Answer on a listening socket until the server is closed; the set always holds its open connections."""
-    connections: set[Connection] = set()
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(handler, connections), sock=sock)
-    return server, connections

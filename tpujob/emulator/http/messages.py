@@ -1,13 +1,15 @@
-"""An HTTP request and an HTTP response, with bodies that stream. No sockets here, and nothing of objects."""
+"""An HTTP request and an HTTP response, with bodies that stream. No sockets."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import json
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from http.client import responses
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qsl
 
 
@@ -16,7 +18,7 @@ class Cut(Exception):
 
 
 class TooLarge(Exception):
-    """A body that must fit in memory does not."""
+    """A body is larger than its handler accepts."""
 
 
 class Body:
@@ -61,13 +63,13 @@ class Body:
             await self._more()
 
     async def peek(self, size: int = 8192) -> bytes:
-        """What has arrived, once that is `size` bytes or all of it; `chunks` still gives it."""
+        """The first `size` bytes, or all if there are fewer; `chunks` still yields them."""
         while self.size < size and not self._done:
             await self._more()
         return b"".join(self._chunks)
 
     async def read(self, limit: int = 4 << 20) -> bytes:
-        """All of it. Raises TooLarge, Cut."""
+        """The whole body. Raises TooLarge, Cut."""
         parts: list[bytes] = []
         size = 0
         async for chunk in self.chunks():
@@ -105,6 +107,20 @@ class Request:
         """The server's address as the client knows it."""
         return f"http://{self.headers.get('host', 'localhost')}"
 
+    def bears(self, token: str) -> bool:
+        given = self.headers.get("authorization", "")
+        return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+
+    async def json_object(self, limit: int = 4 << 20) -> dict[str, Any]:
+        """The body; an empty object when there is none. Raises ValueError, TooLarge, Cut."""
+        try:
+            value: Any = json.loads(await self.body.read(limit) or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"the body is no JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise ValueError("the body must be a JSON object")
+        return cast(dict[str, Any], value)
+
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
@@ -127,6 +143,11 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+def json_response(value: Any, status: int = 200, **headers: str) -> Response:
+    body = json.dumps(value, ensure_ascii=False).encode()
+    return Response(status, {"Content-Type": "application/json; charset=UTF-8", **headers}, body)
 
 
 def head(response: Response) -> bytes:
