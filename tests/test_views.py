@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.records import NOW, job_in
+from tests.support.records import NOW, job_in, respec
 from tpujob.api.shapes import AttemptView, JobView, SliceView, VerdictView
 from tpujob.domain.failures.host_reputation import HALF_LIFE
 from tpujob.domain.model import (
@@ -78,9 +78,10 @@ def test_what_is_billed_now_and_what_was_spent(
 
 
 def test_before_a_slice_is_asked_for_the_first_choice_is_shown() -> None:
-    spec = {**job_in(State.QUEUED).spec, "tpu": {"type": ["v6e-8", "v5p-8"], "pricing": "spot"}}
-    tpu = {**spec["tpu"], "zones": ["us-east5-b", "us-east5-a"], "slices": 2}
-    view = job_view(replace(job_in(State.QUEUED), spec={**spec, "tpu": tpu}), now=NOW)
+    tpu = {"type": ["v6e-8", "v5p-8"], "slices": 2}
+    spec = respec(job_in(State.QUEUED).spec, tpu=tpu)
+    named = respec(spec, tpu={"zones": ["us-east5-b", "us-east5-a"]})
+    view = job_view(replace(job_in(State.QUEUED), spec=named), now=NOW)
     assert (view["type"], view["zone"], view["topology"]) == ("v6e-8", "us-east5-b", "2x4")
     assert (view["tpu_slices"], view["chips"], view["hosts"]) == (2, 16, 2)
     assert (view["host0_ip"], view["attempt"], view["slices"]) == ("", 0, [])
@@ -155,7 +156,7 @@ def test_after_how_long_it_is_called_hung_is_told_of_what_runs() -> None:
     assert after(running(), progress=Progress(phase="compile")) == 1800, "to the first step"
     assert after(replace(running(), state=State.PREPARING)) is None
     assert after(running(), full=False) is None
-    spec = {**running().spec, "recovery": {**running().spec["recovery"], "stall": "0s"}}
+    spec = respec(running().spec, recovery={"stall": "0s"})
     assert after(replace(running(), spec=spec)) is None, "it is not watched"
 
 

@@ -30,7 +30,7 @@ from tpujob.domain.model import (
     State,
     Wish,
 )
-from tpujob.domain.spec.jobspec import dump, parse
+from tpujob.domain.spec.jobspec import parse
 
 TPUJOB = str(Path(sys.executable).with_name("tpujob"))
 JOBS = 1000
@@ -126,7 +126,7 @@ def _event() -> Event:
 def _job() -> Job:
     """A job in mid-training on two hosts, after one preemption."""
     now = time.time()
-    spec = dump(parse({"name": "bench", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}))
+    spec = parse({"name": "bench", "tpu": {"type": "v4-16"}, "run": {"command": "true"}})
     hosts = tuple(Endpoint(n, f"10.0.0.{n}", f"34.0.0.{n}") for n in range(2))
     slices = tuple(
         Slice(

@@ -275,7 +275,7 @@ def test_a_record_of_many_hosts_is_kept_and_one_too_large_is_refused(
     assert FirestoreStore(store._db).get(stored.id) == stored
     noise = random.Random(7).randbytes(1_200_000).hex()
     with pytest.raises(StoreError, match="at most 1 MiB; nothing was stored"):
-        store.create(a_job(spec={"env": noise}), an_event())
+        store.create(a_job(message=noise), an_event())
     with pytest.raises(StoreError, match="an event of job"):
         store.commit(stored, an_event(noise), expected_version=1, op_id="x", lease=None)
     assert [j.version for j in store.list()] == [1]

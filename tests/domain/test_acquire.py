@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.records import ENDPOINTS, NOW, V6E, A, B, job_in, request
+from tests.support.records import ENDPOINTS, NOW, V6E, A, B, job_in, request, respec
 from tpujob.domain.actions import CreateSlice, Decision, DeleteSlice, StartProgram
 from tpujob.domain.decide.acquire import CREATE_DEADLINE, QUEUE_PATIENCE, QUEUED_LONG
 from tpujob.domain.decide.dispatch import decide
@@ -42,8 +42,7 @@ def after(job: Job, decision: Decision) -> Job:
 
 
 def with_wait(job: Job, seconds: int) -> Job:
-    spec = {**job.spec, "recovery": {**job.spec["recovery"], "wait": f"{seconds}s"}}
-    return replace(job, spec=spec)
+    return replace(job, spec=respec(job.spec, recovery={"wait": f"{seconds}s"}))
 
 
 # Queued --------------------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.records import job_in
 from tpujob.domain.hardware import accelerators, prices
-from tpujob.domain.hardware.prices import job_cost, slice_cost, usd_per_hour
-from tpujob.domain.model import Slice
+from tpujob.domain.hardware.prices import usd_per_hour
+from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import BadSpec
 
 HOUR = 3600.0
@@ -64,21 +65,25 @@ def test_a_type_that_does_not_exist_has_no_price() -> None:
 
 
 def test_a_slice_is_billed_from_ready_to_gone() -> None:
-    assert slice_cost(SLICE, 5000.0) == 0.0, "waiting is free"
+    assert SLICE.usd(5000.0) == 0.0, "waiting is free"
     ready = replace(SLICE, ready_at=2000.0)
-    assert slice_cost(ready, 2000.0 + HOUR / 2) == pytest.approx(4.0)
-    assert slice_cost(ready, 1000.0) == 0.0, "a clock that was set back earns nothing"
+    assert ready.usd(2000.0 + HOUR / 2) == pytest.approx(4.0)
+    assert ready.usd(1000.0) == 0.0, "a clock that was set back earns nothing"
     asked = replace(ready, delete_asked_at=2000.0 + HOUR)
-    assert slice_cost(asked, 2000.0 + 2 * HOUR) == pytest.approx(16.0), "billed until it is gone"
+    assert asked.usd(2000.0 + 2 * HOUR) == pytest.approx(16.0), "billed until it is gone"
     gone = replace(asked, gone_at=2000.0 + 2 * HOUR)
-    assert slice_cost(gone, 2000.0 + 9 * HOUR) == pytest.approx(16.0)
+    assert gone.usd(2000.0 + 9 * HOUR) == pytest.approx(16.0)
+
+
+def billed(*slices: Slice) -> Job:
+    return replace(job_in(State.FAILED), slices=slices)
 
 
 def test_a_job_costs_what_its_slices_cost() -> None:
     first = replace(SLICE, ready_at=0.0, gone_at=HOUR)
     second = replace(SLICE, k=2, ready_at=2 * HOUR)
     waiting = replace(SLICE, k=3, usd_per_hour=None)
-    assert job_cost([], HOUR) == 0.0
-    assert job_cost([first, second, waiting], 2.5 * HOUR) == pytest.approx(12.0)
+    assert billed().usd(HOUR) == 0.0
+    assert billed(first, second, waiting).usd(2.5 * HOUR) == pytest.approx(12.0)
     unknown = replace(waiting, ready_at=0.0)
-    assert job_cost([first, unknown], HOUR) is None, "an unknown part makes the sum unknown"
+    assert billed(first, unknown).usd(HOUR) is None, "an unknown part makes the sum unknown"

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.records import ENDPOINTS, NOW, SLICES, job_in, report, with_condemned
+from tests.support.records import (
+    ENDPOINTS,
+    NOW,
+    SLICES,
+    SPEC,
+    job_in,
+    report,
+    respec,
+    with_condemned,
+)
 from tpujob.domain import invariants
 from tpujob.domain.actions import CreateSlice, DeleteSlice, Done, StartProgram, StopProgram
 from tpujob.domain.decide.dispatch import decide, follow_up
@@ -108,16 +117,16 @@ def test_a_condemned_slice_is_stopped_and_given_back_whatever_the_job_does(state
         safe(job, Seen(looks, reports, readable_for=100.0))
 
 
+SWAPS = {swap: respec(SPEC, recovery={"on_bad_host": swap}) for swap in ("swap", "release")}
+
+
 @pytest.mark.parametrize("state", [State.PREPARING, State.RUNNING])
 def test_every_end_with_every_verdict_leads_somewhere(state: State) -> None:
     earlier = [None, Cause.NONFINITE, Cause.BAD_HOST]
-    for verdict, end, swap, before, spent in product(
-        VERDICTS, ENDS, ("swap", "release"), earlier, (0, 99)
-    ):
+    for verdict, end, swap, before, spent in product(VERDICTS, ENDS, SWAPS, earlier, (0, 99)):
         job = job_in(state)
-        spec = {**job.spec, "recovery": {**job.spec["recovery"], "on_bad_host": swap}}
         budgets = dict.fromkeys(("nonfinite", "bad_hosts", "preflights"), spent)
-        job = replace(job, spec=spec, spent=budgets)
+        job = replace(job, spec=SWAPS[swap], spent=budgets)
         if before:
             job = _second(job, before)
         given = {key: value for key, value in end.items() if key != "code"}

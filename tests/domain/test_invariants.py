@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.records import NOW, SPEC, job_in
+from tests.support.records import NOW, SPEC, job_in, respec
 from tpujob.domain import invariants
 from tpujob.domain.lifecycle import REFUSALS, apply, event
 from tpujob.domain.model import Attempt, Cause, Event, EventKind, Job, Outcome, Role, Slice, State
@@ -116,13 +116,6 @@ def test_each_planted_fault_breaks_its_rule(name: str) -> None:
     assert rules(job) == [rule], invariants.of_job(job)
 
 
-def test_a_record_older_than_a_budget_has_its_usual_limit() -> None:
-    older = {**SPEC, "recovery": {"preemptions": 100, "failures": 3}}
-    job = replace(job_in(State.QUEUED), spec=older)
-    assert rules(replace(job, spent={"hangs": 3})) == []
-    assert rules(replace(job, spent={"hangs": 4})) == ["I8"]
-
-
 @pytest.mark.parametrize(
     ("failures", "spent", "broken"),
     [(0, {}, []), (0, {"failures": 1}, ["I8"]), (9, {"failures": 9}, [])],
@@ -130,7 +123,7 @@ def test_a_record_older_than_a_budget_has_its_usual_limit() -> None:
 def test_a_job_may_have_other_limits_than_the_usual_ones(
     failures: int, spent: dict[str, int], broken: list[str]
 ) -> None:
-    spec = {**SPEC, "recovery": {**SPEC["recovery"], "failures": failures}}
+    spec = respec(SPEC, recovery={"failures": failures})
     assert rules(replace(job_in(State.QUEUED), spec=spec, spent=spent)) == broken
 
 

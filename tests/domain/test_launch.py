@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tests.support.launched import a_job
+from tests.support.records import respec
 from tpujob.domain.host import plan as launch
 from tpujob.domain.model import Cause, Endpoint
-from tpujob.domain.spec.jobspec import dump, parse
 from workloads.contract import Context
 
 
@@ -91,7 +91,7 @@ def test_hosts_of_several_slices_are_told_how_to_find_each_other() -> None:
     job = a_job(command="python train.py")
     job = replace(
         job,
-        spec=dump(parse({**job.spec, "run": {"command": "x", "env": {"MEGASCALE_SLICE_ID": "9"}}})),
+        spec=respec(job.spec, run={"command": "x", "env": {"MEGASCALE_SLICE_ID": "9"}}),
         slices=(
             replace(
                 job.slices[0],

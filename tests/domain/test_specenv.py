@@ -26,7 +26,7 @@ def document(lines: str) -> dict[str, Any]:
 def _with(job: Any, lines: str) -> Any:
     from dataclasses import replace
 
-    return replace(job, spec=dump(load(PLAIN + lines, "job.yaml")))
+    return replace(job, spec=load(PLAIN + lines, "job.yaml"))
 
 
 @pytest.mark.parametrize(

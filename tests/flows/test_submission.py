@@ -10,6 +10,7 @@ import pytest
 from tests.support.stage import SPEC, Stage
 from tpujob.bundle.archive import workloads_bundle
 from tpujob.domain.model import EventKind, State, Wish
+from tpujob.domain.spec import dump
 from tpujob.errors import BadSpec
 
 
@@ -94,7 +95,7 @@ def test_the_record_begins_with_what_was_asked_for(stage: Stage) -> None:
     now = stage.clock.now()
     assert (job.name, job.user, job.state, job.wish) == ("digits", "ada", State.QUEUED, Wish.RUN)
     assert (job.created_at, job.state_since, job.wake) == (now, now, now)
-    assert (job.spec, job.tpu_slices) == (stage.api.plan(several)["spec"], 2)
+    assert (dump(job.spec), job.tpu_slices) == (stage.api.plan(several)["spec"], 2)
     assert (job.bucket, job.code) == (stage.api.plan(several)["bucket"], None)
     (created,) = stage.store.events(job.id)
     assert (created.kind, created.text) == (EventKind.CREATED, job.message)

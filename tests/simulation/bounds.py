@@ -17,7 +17,6 @@ from tests.simulation.sim import Process, Sim
 from tests.simulation.world import World
 from tpujob.domain import invariants
 from tpujob.domain.model import Job, State, Wish
-from tpujob.domain.spec.jobspec import stored
 
 LOOK = 20.0  #: seconds between looks at the ledger
 SETTLED = 60.0  #: seconds after an outage or a restart
@@ -167,7 +166,7 @@ class Bounds:
         if over and now >= max(run.hangs, max(p.exit_at for p in over)):
             return "left_behind", ENDED
         if run.hangs <= now:
-            stall = float(stored(job.spec).recovery.stall)
+            stall = float(job.spec.recovery.stall)
             first = run.contract and not run.stepped(now)
             return "hang", (max(2 * stall, 1800.0) if first else stall) + HANG
         return "", 0.0

@@ -15,7 +15,6 @@ from tests.simulation.world import World
 from tpujob.domain import invariants
 from tpujob.domain.model import Cause, Event, EventKind, Job, Outcome, Role, Slice, State, Wish
 from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
-from tpujob.domain.spec.jobspec import parse
 from tpujob.engine.reconciler import GRACE
 from tpujob.ports import Lease, Store
 
@@ -155,7 +154,7 @@ class Monitor:
 
     def stall(self, job_id: str) -> float:
         """Seconds without progress that its spec allows."""
-        return float(parse(self.jobs[job_id].spec).recovery.stall)
+        return float(self.jobs[job_id].spec.recovery.stall)
 
     # The cloud -------------------------------------------------------------------------------------------------------
 

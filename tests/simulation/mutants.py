@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -365,7 +364,7 @@ def a_new_backend_looks_after_nobody() -> Patch:
 def secrets_are_told() -> Patch:
     def make(real: Any) -> Any:
         def event(job: Any, kind: Any, at: float, text: str, **data: Any) -> Any:
-            return real(job, kind, at, f"{text} {json.dumps(job.spec['run'])}", **data)
+            return real(job, kind, at, f"{text} {job.spec.run}", **data)
 
         return event
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tpujob.domain.model import Attempt, Endpoint, Job, Slice, State, Wish
-from tpujob.domain.spec.jobspec import dump, parse
+from tpujob.domain.spec.jobspec import parse
 
 TPU = {"type": "v4-16", "zones": ["us-central2-b"]}
 
 
 def a_job(**run: Any) -> Job:
-    spec = dump(parse({"name": "digits", "tpu": TPU, "run": run or {"command": "python train.py"}}))
+    spec = parse({"name": "digits", "tpu": TPU, "run": run or {"command": "python train.py"}})
     slice = Slice(
         name="tj-000042-1",
         k=1,

@@ -9,11 +9,19 @@ from tpujob.domain.failures import triage
 from tpujob.domain.model import Attempt, Cause, Endpoint, Job, Outcome, Role, Slice, State, Wish
 from tpujob.domain.observations import Absent, Present, Report, SliceSeen, SliceState, Unknown
 from tpujob.domain.placement.offers import Option
-from tpujob.domain.spec.jobspec import dump, parse
+from tpujob.domain.spec import JobSpec, dump, parse
 
 NOW = 10_000.0
-SPEC = dump(parse({"name": "x", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}))
+SPEC = parse({"name": "x", "tpu": {"type": "v4-16"}, "run": {"command": "true"}})
 ENDPOINTS = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
+
+
+def respec(spec: JobSpec, **parts: dict[str, Any]) -> JobSpec:
+    """The spec with other values in some of its parts."""
+    said = dump(spec)
+    return parse({**said, **{name: {**said[name], **part} for name, part in parts.items()}})
+
+
 WITH_SLICE = {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
 WITH_ATTEMPT = WITH_SLICE - {State.PROVISIONING}
 
@@ -79,14 +87,12 @@ def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
 B = Option("v6e-8", "us-east5-b", "spot", "rt", 1.0)
 A = Option("v6e-8", "us-east5-a", "spot", "rt", 1.0)
 FULL = "There is no more capacity"
-V6E = dump(
-    parse(
-        {
-            "name": "x",
-            "tpu": {"type": "v6e-8", "zones": ["us-east5-b", "us-east5-a"]},
-            "run": {"command": "true"},
-        }
-    )
+V6E = parse(
+    {
+        "name": "x",
+        "tpu": {"type": "v6e-8", "zones": ["us-east5-b", "us-east5-a"]},
+        "run": {"command": "true"},
+    }
 )
 
 

@@ -20,6 +20,7 @@ from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.store import SqliteStore
 from tpujob.domain.model import Event, EventKind, Job, Slice, State, Wish
+from tpujob.domain.spec import parse
 from tpujob.errors import Conflict
 from tpujob.ports import Store
 
@@ -68,7 +69,7 @@ def a_job(name: str = "mlp", **fields: object) -> Job:
         id="",
         name=name,
         user="ana",
-        spec={"name": name, "run": {"command": "echo ä"}},
+        spec=parse({"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "echo ä"}}),
         state=State.QUEUED,
         wish=Wish.RUN,
         created_at=1000.0,

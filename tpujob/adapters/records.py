@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import Any
 
-from tpujob.domain.codec import to_json
+from tpujob.domain.codec import to_text
 from tpujob.domain.model import Event, Job, Wish
-from tpujob.errors import Conflict, Fenced, NotFound, StoreError
+from tpujob.errors import Conflict, Fenced, NotFound
 
 #: of one job: how many commits back a repeat is still recognised; one that is older meets the version check
 REMEMBERED = 16
@@ -17,18 +15,11 @@ CACHED = 4096
 
 
 def job_text(job: Job) -> str:
-    return json.dumps(to_json(job), separators=(",", ":"))
+    return to_text(job)
 
 
 def event_text(event: Event, seq: int) -> str:
-    return json.dumps(to_json(replace(event, seq=seq)), separators=(",", ":"))
-
-
-def parse(job_id: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise StoreError(f"the record of job {job_id} is damaged: {error}") from error
+    return to_text(replace(event, seq=seq))
 
 
 def waking(job: Job) -> float | None:

@@ -6,14 +6,13 @@ name is the one under which it is listed in the documentation of the simulation 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tpujob.domain.failures.retry import POLICIES, Policy
+from tpujob.domain.failures.retry import POLICIES, limit_of
 from tpujob.domain.lifecycle import REFUSALS, TABLE, apply
-from tpujob.domain.model import Event, EventKind, Job, Json, Role, Slice, State, Wish
-from tpujob.domain.spec import Recovery
+from tpujob.domain.model import Event, EventKind, Job, Role, Slice, State, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +144,9 @@ def _attempts(job: Job) -> Iterable[tuple[str, str]]:
     if job.state.final != (job.finished_at is not None):
         yield "I6", f"it is {job.state}, and its end is {job.finished_at}"
     for policy in dict.fromkeys(POLICIES.values()):
-        spent, most = job.spent.get(policy.budget, 0), _limit(job, policy)
+        spent, most = job.spent.get(policy.budget, 0), limit_of(policy, job.spec.recovery)
         if most is not None and spent > most:
             yield "I8", f"{spent} {policy.budget} were spent of {most}"
 
 
 _WITH_PROGRAM = (State.PREPARING, State.RUNNING)
-
-
-def _limit(job: Job, policy: Policy) -> int | None:
-    """How often a budget may be spent; None: there is no bound."""
-    if not policy.limit:
-        return policy.most_often
-    recovery: Mapping[str, Json] = job.spec.get("recovery") or {}
-    usual: int = Recovery.model_fields[policy.limit].default  # of a record older than the field
-    return int(recovery.get(policy.limit, usual))

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from tpujob.domain.spec import JobSpec
+
 Json = Any  #: what `json.loads` gives
+
+SCHEMA_VERSION = (
+    1  #: of the records below; `codec.py` says what a store's record of another version is read as
+)
 
 
 class State(StrEnum):
@@ -114,6 +120,15 @@ class Slice:
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: TPU slices that it consists of; more than one: Multislice
 
+    def usd(self, now: float) -> float | None:
+        """What it has cost so far, in US dollars; None when it is billed at a price that is not known."""
+        if self.ready_at is None:
+            return 0.0
+        if self.usd_per_hour is None:
+            return None
+        end = now if self.gone_at is None else self.gone_at
+        return max(0.0, end - self.ready_at) / 3600 * self.usd_per_hour
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -181,7 +196,7 @@ class Job:
     id: str  #: `000042`
     name: str
     user: str
-    spec: Mapping[str, Json]  #: the JobSpec as submitted, every default filled in; never changes
+    spec: JobSpec  #: as submitted, every default filled in; never changes
     state: State
     wish: Wish
     created_at: float
@@ -203,7 +218,7 @@ class Job:
     message: str = ""  #: why it stands where it stands, in one line
     finished_at: float | None = None
     fresh_at: float = 0.0  #: when a person last set it going again after it had ended
-    schema_version: int = 1
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def workdir(self) -> str:
@@ -211,8 +226,14 @@ class Job:
 
     @property
     def tpu_slices(self) -> int:
-        """How many TPU slices it asks for at once; a record that is older than Multislice asks for one."""
-        return self.spec["tpu"].get("slices", 1)
+        """How many TPU slices it asks for at once."""
+        return self.spec.tpu.slices
+
+    def usd(self, now: float) -> float | None:
+        """What its slices have cost so far, in US dollars; None when one of them has no known price."""
+        costs = [s.usd(now) for s in self.slices]
+        known = [usd for usd in costs if usd is not None]
+        return sum(known) if len(known) == len(costs) else None
 
     @property
     def slice(self) -> Slice | None:

@@ -28,7 +28,6 @@ from tpujob.domain.host import plan
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Event, EventKind, Job, Slice
 from tpujob.domain.observations import Seen, Unknown
-from tpujob.domain.spec import stored
 from tpujob.engine.circuits import Offers
 from tpujob.engine.observer import LOOK, Live, Observer
 from tpujob.engine.orphans import as_slice, unclaimed
@@ -255,7 +254,7 @@ class Reconciler:
                     self._started[job.id] = (job.attempt.number, self.clock.now())
             case StopProgram(name):
                 slice = next(s for s in job.slices if s.name == name) if name else _serving(job)
-                grace = stored(job.spec).stop_grace
+                grace = job.spec.stop_grace
                 self.hosts.stop(slice, grace=grace, timeout=self._left(lease))
             case _:
                 self._wipe(job, lease)
@@ -307,7 +306,7 @@ class Reconciler:
 
 def _ttl(job: Job, action: Action | None) -> float:
     """Long enough for the action: a program that is stopped gets the grace that its spec promises."""
-    return LEASE + stored(job.spec).stop_grace if isinstance(action, StopProgram) else LEASE
+    return LEASE + job.spec.stop_grace if isinstance(action, StopProgram) else LEASE
 
 
 def _serving(job: Job) -> Slice:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView
 from tpujob.domain.model import Job
+from tpujob.domain.spec import dump
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs
 from tpujob.service import difference
@@ -20,7 +21,7 @@ def compare(a: Job, b: Job, blobs: Blobs, now: float) -> DiffView:
     return DiffView(
         a=_side(a),
         b=_side(b),
-        spec=_changes(difference.specs(a.spec, b.spec)),
+        spec=_changes(difference.specs(dump(a.spec), dump(b.spec))),
         outcome=_changes(difference.outcomes(a, b, now)),
         files=files,
         files_unknown=unknown,

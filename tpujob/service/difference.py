@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from tpujob.domain.hardware import prices
 from tpujob.domain.model import Job, Json
 
 UNPACKED_LIMIT = 512 * 1024**2  #: bytes of all archives; no bundle of ours has more than a fifth
@@ -94,7 +93,7 @@ def _flat(value: Json, key: str = "") -> dict[str, Json]:
 
 def _outcome(job: Job, now: float) -> dict[str, Json]:
     done = job.attempt.progress if job.attempt else None
-    usd = prices.job_cost(job.slices, now)
+    usd = job.usd(now)
     return {
         "state": job.state.value,
         "outcome": job.outcome and job.outcome.value,

@@ -18,7 +18,7 @@ from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators, prices
 from tpujob.domain.model import Attempt, Code, Event, Job, Progress, Slice, State, Suspect, Verdict
 from tpujob.domain.observations import Report
-from tpujob.domain.spec import stored
+from tpujob.domain.spec import dump
 from tpujob.errors import BadSpec
 from tpujob.ports import Owned
 
@@ -41,7 +41,7 @@ def job_view(
     serving, attempt = job.slice, job.attempt
     shown = serving or (job.slices[-1] if job.slices else None)
     done = progress or (attempt.progress if attempt else Progress())
-    kind = shown.type if shown else _first(job.spec["tpu"]["type"])
+    kind = shown.type if shown else job.spec.tpu.types[0]
     facts = accelerators.find(kind)
     tpu_slices = shown.tpu_slices if shown else job.tpu_slices
     return JobView(
@@ -61,11 +61,11 @@ def job_view(
         chips=facts.chips * tpu_slices,
         hosts=facts.hosts * tpu_slices,
         topology=facts.topology,
-        zone=shown.zone if shown else _first(job.spec["tpu"].get("zones") or [""]),
-        pricing=job.spec["tpu"]["pricing"],
+        zone=shown.zone if shown else next(iter(job.spec.tpu.zones), ""),
+        pricing=job.spec.tpu.pricing,
         runtime_version=shown.runtime_version if shown else facts.runtime_version,
         usd_per_hour=_billed_now(job),
-        usd_spent=prices.job_cost(job.slices, now),
+        usd_spent=job.usd(now),
         condemned=[s.name for s in job.condemned],
         host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
         attempt=attempt.number if attempt else 0,
@@ -91,7 +91,7 @@ def job_view(
         attempts=[attempt_view(a, live=progress if a is attempt else None) for a in job.attempts]
         if full
         else [],
-        spec=dict(job.spec) if full else {},
+        spec=dump(job.spec) if full else {},
     )
 
 
@@ -110,7 +110,7 @@ def slice_view(slice: Slice, *, now: float) -> SliceView:
         pricing=slice.pricing,
         role=slice.role,
         usd_per_hour=slice.usd_per_hour,
-        usd=prices.slice_cost(slice, now),
+        usd=slice.usd(now),
         requested_at=_time(slice.requested_at),
         ready_at=_maybe(slice.ready_at),
         gone_at=_maybe(slice.gone_at),
@@ -202,7 +202,7 @@ def _stall(job: Job, done: Progress) -> float | None:
     if job.state is not State.RUNNING or job.attempt is None:
         return None
     running = Report(host=0, attempt=job.attempt.number, phase="running", age=0.0, progress=done)
-    after = stored(job.spec).recovery.stall
+    after = job.spec.recovery.stall
     return float(stall.limit(after, [running])) if after else None
 
 
@@ -210,10 +210,6 @@ def _billed_now(job: Job) -> float | None:
     """The sum over slices that are ready and not gone; None when one of them has no known price."""
     billed = [s.usd_per_hour for s in job.slices if s.ready_at is not None and s.gone_at is None]
     return None if None in billed else round(sum(filter(None, billed)), 4)
-
-
-def _first(value: str | list[str]) -> str:
-    return value if isinstance(value, str) else value[0]
 
 
 def _time(seconds: float) -> str:

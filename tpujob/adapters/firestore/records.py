@@ -20,7 +20,7 @@ from typing import Any
 
 from tpujob.adapters import records
 from tpujob.adapters.firestore.values import Found, Put, Value
-from tpujob.domain.codec import SCHEMA_VERSION, job_from_json, suspect_from_json
+from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_json
 from tpujob.domain.model import Event, Job, Suspect
 from tpujob.errors import StoreError
 from tpujob.ports import Lease
@@ -59,7 +59,7 @@ def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str
 
 def job(doc: Found) -> Job:
     """Raises StoreError when it is damaged, NotFound when it is a tombstone."""
-    return job_from_json(records.parse(doc.id, document(existing(doc, doc.id))))
+    return job_from_text(doc.id, document(existing(doc, doc.id)))
 
 
 def existing(doc: Found | None, job_id: str) -> Found:

@@ -21,7 +21,7 @@ from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
 from tpujob.adapters.firestore.host_reputation import FirestoreReputation
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.values import CHANGED, NAME, Found, Put, Remove, Time, Where
-from tpujob.domain.codec import event_from_json
+from tpujob.domain.codec import event_from_text
 from tpujob.domain.model import Event, Job
 from tpujob.errors import StoreError
 from tpujob.ports import Lease
@@ -135,7 +135,7 @@ class FirestoreStore:
         where: list[Where] = [(NAME, ">", records.event_id(after))] if after > 0 else []
         found = self._db.select(doing, below, where=where, below=below)
         texts = [records.document(each) for each in found]
-        return [event_from_json(store_records.parse(job_id, text)) for text in texts]
+        return [event_from_text(job_id, text) for text in texts]
 
     def remove(self, job_id: str, *, lease: Lease | None) -> None:
         """As the port says. A call that dies halfway leaves events that nobody can reach; a repeat removes them."""

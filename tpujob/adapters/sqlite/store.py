@@ -18,7 +18,7 @@ from tpujob.adapters.records import CACHED, REMEMBERED
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.host_reputation import SqliteReputation
 from tpujob.adapters.sqlite.tables import SCRIPTS
-from tpujob.domain.codec import event_from_json, job_from_json
+from tpujob.domain.codec import event_from_text, job_from_text
 from tpujob.domain.model import Event, Job
 from tpujob.errors import StoreError
 from tpujob.ports import Lease
@@ -106,7 +106,7 @@ class SqliteStore:
             _row(db, job_id)
             query = "SELECT document FROM events WHERE job_id = ? AND seq > ? ORDER BY seq"
             rows = db.execute(query, (job_id, after)).fetchall()
-        return [event_from_json(records.parse(job_id, text)) for (text,) in rows]
+        return [event_from_text(job_id, text) for (text,) in rows]
 
     def remove(self, job_id: str, *, lease: Lease | None) -> None:
         with self._file.writing() as db:
@@ -192,7 +192,7 @@ class SqliteStore:
         known = self._decoded.get(job_id)
         if known and known.version == version:
             return known
-        job = job_from_json(records.parse(job_id, text))
+        job = job_from_text(job_id, text)
         if len(self._decoded) >= CACHED:
             self._decoded.clear()
         self._decoded[job_id] = job

@@ -12,7 +12,6 @@ from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Event, EventKind, Job, State, Wish
 from tpujob.domain.observations import Absent, Present, Seen, SliceState
 from tpujob.domain.placement import circuits
-from tpujob.domain.spec import stored
 from tpujob.domain.text import duration, many
 
 #: a request that the cloud has taken up, but not made a slice of, is given up after this many seconds
@@ -116,12 +115,12 @@ def provisioning(job: Job, seen: Seen, now: float) -> Decision:
 
 
 def _waited_out(job: Job, now: float) -> bool:
-    wait = stored(job.spec).recovery.wait
+    wait = job.spec.recovery.wait
     return wait is not None and now - circuits.waiting_since(job) > wait
 
 
 def _limit_text(job: Job) -> str:
-    return duration(stored(job.spec).recovery.wait or 0)
+    return duration(job.spec.recovery.wait or 0)
 
 
 def _other_zone(job: Job, seen: Seen, now: float) -> bool:

@@ -14,7 +14,6 @@ from tpujob.domain.decide.looks import host_count, reports_of, serving
 from tpujob.domain.failures import stall, triage
 from tpujob.domain.model import Cause, EventKind, Job, Outcome, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen, SliceState
-from tpujob.domain.spec import stored
 
 #: a report that is late by no more than this many seconds comes from a host that still lives
 LATE = 5.0
@@ -66,7 +65,7 @@ def stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Deci
     end = (
         (stall.silent(reports, seen.silent, seen.report_every) if heard else None)
         or stall.left_behind(reports, host_count(job))
-        or stall.hung(stored(job.spec).recovery.stall, reports)
+        or stall.hung(job.spec.recovery.stall, reports)
     )
     return Decision(attempt_end.end_attempt(job, end, reports, now), wake_in=0) if end else None
 

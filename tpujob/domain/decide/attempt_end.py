@@ -13,7 +13,6 @@ from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Event, EventKind, Job, Outcome, Progress, State, Wish
 from tpujob.domain.observations import Report
 from tpujob.domain.placement import circuits as capacity
-from tpujob.domain.spec import stored
 
 _E = EventKind
 
@@ -43,7 +42,7 @@ def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Ev
     if next_try.same_slice and not lost_slice:
         text = f"{said}; starting again on the same slice in {next_try.delay:.0f} s{left}"
         return event(job, _E.ATTEMPT_RETRIED, now, text, delay=next_try.delay, **data)
-    if next_try.bad_slice and not lost_slice and stored(job.spec).recovery.on_bad_host == "swap":
+    if next_try.bad_slice and not lost_slice and job.spec.recovery.on_bad_host == "swap":
         text = f"{said}; {slice_name(job)} is kept until another slice is there{left}"
         return event(job, _E.ATTEMPT_CONDEMNED, now, text, delay=next_try.delay, **data)
     return event(job, _E.ATTEMPT_ENDED, now, f"{said}{left}", then=State.QUEUED, **data)
@@ -105,7 +104,7 @@ def release(job: Job, now: float, text: str, *, then: State, cause: Cause) -> De
 
 def hold(job: Job, now: float, reports: Sequence[Report], **data: Any) -> Event:
     """The end of the attempt, if there is one, and the slice kept for the spec's `hold`."""
-    until = now + stored(job.spec).hold
+    until = now + job.spec.hold
     text = "cancelled; stopping the program" if "endpoints" not in data else held_text(job)
     given = {"outcome": Outcome.INTERRUPTED, "cause": Cause.CANCELLED, "hold_until": until, **data}
     progress = asdict(best_progress(reports)) if reports else None

@@ -11,7 +11,6 @@ from tpujob.domain.decide import releasing
 from tpujob.domain.decide.looks import look_at
 from tpujob.domain.model import Job, Slice, State, Wish
 from tpujob.domain.observations import Absent, Present, Seen, SliceSeen, SliceState
-from tpujob.domain.spec import stored
 
 #: seconds that a condemned slice is kept, at most; while another one only waits in the cloud's queue, less
 MOST, QUEUED = 15 * 60.0, 2 * 60.0
@@ -50,7 +49,7 @@ def _may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
     age = now - (one.condemned_at or now)
     replaced = one is not job.condemned[-1]
     lost = isinstance(look, Absent) or (isinstance(look, Present) and look.state in _NO_USE)
-    unstoppable = not one.stopped and age > STOP_PATIENCE + stored(job.spec).stop_grace
+    unstoppable = not one.stopped and age > STOP_PATIENCE + job.spec.stop_grace
     wanted = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is Wish.RUN
     queued = job.state is State.PROVISIONING and now - job.state_since > QUEUED
     return replaced or lost or unstoppable or not wanted or queued or age > MOST

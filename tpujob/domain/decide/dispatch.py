@@ -35,7 +35,6 @@ from tpujob.domain.failures import triage
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Event, EventKind, Job, Outcome, Progress, State, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen, Unknown
-from tpujob.domain.spec import stored
 from tpujob.domain.text import duration, list_hosts, many
 
 #: hosts that never reported their agent: the slice is given back after this many seconds
@@ -161,7 +160,7 @@ def _holding(job: Job, seen: Seen, now: float) -> Decision:
         return Decision(event(job, _E.RESUMED, now, text), StartProgram(), wake_in=1)
     expired = job.hold_until is not None and now >= job.hold_until
     if job.wish in _LEAVING or expired:
-        patience = STOP_PATIENCE + stored(job.spec).stop_grace
+        patience = STOP_PATIENCE + job.spec.stop_grace
         if not job.stopped and now - job.state_since < patience:
             return Decision(action=StopProgram(), wake_in=2)
         text = "the hold ran out" if expired else "cancelled"

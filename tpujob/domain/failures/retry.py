@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tpujob.domain.model import Cause, Job
+from tpujob.domain.spec import Recovery
 from tpujob.domain.text import duration
 
 
@@ -81,7 +81,7 @@ def after(job: Job, cause: Cause) -> Again | GiveUp:
     if not policy.budget:
         return GiveUp(f"{cause} is not tried again")
     used = job.spent.get(policy.budget, 0)
-    limit = limit_of(policy, job.spec)
+    limit = limit_of(policy, job.spec.recovery)
     if limit is not None and used >= limit:
         return GiveUp(_used_up(policy, limit))
     delay = backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
@@ -114,9 +114,9 @@ def backoff(policy: Policy, used: int, *, seed: str) -> float:
     return round(plain * (0.75 + 0.5 * (zlib.crc32(seed.encode()) % 1000) / 999), 2)
 
 
-def limit_of(policy: Policy, spec: Mapping[str, Any]) -> int | None:
+def limit_of(policy: Policy, recovery: Recovery) -> int | None:
     """How often the cause may be tried again; None: without bound."""
-    return int(spec["recovery"][policy.limit]) if policy.limit else policy.most_often
+    return getattr(recovery, policy.limit) if policy.limit else policy.most_often
 
 
 def _used_up(policy: Policy, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""What TPU time costs: a dated price list per chip-hour, and the sums over slices. An estimate, never a bill.
+"""What TPU time costs: a dated price list per chip-hour. An estimate, never a bill.
 
 A slice is billed from the moment it is ready until it is gone; the machine of a TPU VM costs nothing extra, and
 waiting in the cloud's queue is free. Disks, addresses and storage are not counted here; of traffic, only what a GiB
@@ -7,12 +7,11 @@ costs is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.model import Slice
 
 Pricing = Literal["spot", "on-demand", "reserved"]
 
@@ -132,24 +131,3 @@ def usd_per_hour(type: str, zone: str, pricing: Pricing, slices: int = 1) -> flo
     on_demand, spot = _PRICES[sku].get(accelerators.region_of(zone), (None, None))
     per_chip = spot if pricing == "spot" else on_demand
     return None if per_chip is None else round(per_chip * accelerator.chips * slices, 6)
-
-
-def slice_cost(slice: Slice, now: float) -> float | None:
-    """US dollars for a slice so far; None when it is billed at a price that is not known."""
-    if slice.ready_at is None:
-        return 0.0
-    if slice.usd_per_hour is None:
-        return None
-    end = now if slice.gone_at is None else slice.gone_at
-    return max(0.0, end - slice.ready_at) / 3600 * slice.usd_per_hour
-
-
-def job_cost(slices: Iterable[Slice], now: float) -> float | None:
-    """US dollars for all slices of a job so far; None when one of them is billed at a price that is not known."""
-    total = 0.0
-    for slice in slices:
-        usd = slice_cost(slice, now)
-        if usd is None:
-            return None
-        total += usd
-    return total

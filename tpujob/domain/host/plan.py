@@ -18,7 +18,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.host.environment import environment_document, mount_document
 from tpujob.domain.model import Attempt, Cause, Endpoint, Job, Json, Progress, Verdict
 from tpujob.domain.observations import Report
-from tpujob.domain.spec import JobSpec, stored
+from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import clean, one_line
 from workloads.contract import Context
 
@@ -100,14 +100,14 @@ def _for_host(job: Job, host: int, endpoints: Sequence[Endpoint]) -> dict[str, A
     return {
         "host": host,
         "context": {n: getattr(context, n) for n in Context.__dataclass_fields__ if n != "out"},
-        "env": {**stored(job.spec).run.env, **_megascale(context)},
+        "env": {**job.spec.run.env, **_megascale(context)},
     }
 
 
 def _for_all_hosts(
     job: Job, endpoints: Sequence[Endpoint], report_every: float, avoid: Collection[str]
 ) -> dict[str, Any]:
-    spec = stored(job.spec)
+    spec = job.spec
     return {
         "v": 1,
         "job": job.id,
@@ -116,7 +116,7 @@ def _for_all_hosts(
         "workdir": job.workdir,
         "bundles": [b if b.startswith("gs://") else f"{job.bucket}/{b}" for b in job.bundles],
         "setup": spec.setup,
-        "argv": _argv(job.spec),
+        "argv": _argv(spec),
         "grace": spec.stop_grace,
         "report_every": report_every,
         "log_bytes": LOG_BYTES,
@@ -177,19 +177,17 @@ def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> dict[s
     }
 
 
-def command_line(spec: Mapping[str, Json]) -> str:
+def command_line(spec: JobSpec) -> str:
     """For people: what runs on each host."""
-    command = spec["run"].get("command")
-    return command if command is not None else shlex.join(_argv(spec))
+    return spec.run.command if spec.run.command is not None else shlex.join(_argv(spec))
 
 
-def _argv(spec: Mapping[str, Json]) -> list[str]:
+def _argv(spec: JobSpec) -> list[str]:
     """The program as a list of words: nothing that a user wrote is ever part of another word's text."""
-    run = spec["run"]
-    if run.get("command") is not None:
-        return ["bash", "-c", run["command"]]
-    options = [_option(key, value) for key, value in run.get("args", {}).items()]
-    return ["python3", "-m", f"workloads.{run['workload']}", *options]
+    if spec.run.command is not None:
+        return ["bash", "-c", spec.run.command]
+    options = [_option(key, value) for key, value in spec.run.args.items()]
+    return ["python3", "-m", f"workloads.{spec.run.workload}", *options]
 
 
 def _option(key: str, value: Json) -> str:

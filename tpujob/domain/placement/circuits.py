@@ -17,7 +17,6 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement.offers import Option, options
-from tpujob.domain.spec import stored
 from tpujob.domain.text import duration
 
 #: refusals that time can mend; after any other the offer is closed to the job
@@ -118,7 +117,7 @@ def offers(job: Job) -> tuple[Option, ...]:
         for s in job.slices
         if s.refused and s.refused not in FOR_NOW and s.requested_at >= job.fresh_at
     }
-    return tuple(o for o in options(stored(job.spec)) if (o.zone, o.type) not in never)
+    return tuple(o for o in options(job.spec) if (o.zone, o.type) not in never)
 
 
 def waiting_since(job: Job) -> float:

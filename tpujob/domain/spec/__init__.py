@@ -6,7 +6,7 @@ What follows from a spec is decided elsewhere. Imports pydantic, so only who rea
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount
 from tpujob.domain.spec.errors import Allowed, bad_spec, problems
 from tpujob.domain.spec.fields import time_text
-from tpujob.domain.spec.jobspec import JobSpec, Recovery, dump, parse, stored
+from tpujob.domain.spec.jobspec import JobSpec, Recovery, dump, parse
 
 __all__ = [
     "FROM_FILE",
@@ -19,6 +19,5 @@ __all__ = [
     "dump",
     "parse",
     "problems",
-    "stored",
     "time_text",
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -227,16 +226,6 @@ def load(text: str, source: str) -> JobSpec:
 def parse(data: Mapping[str, Any]) -> JobSpec:
     """The spec in its JSON form, as `dump` makes it or as a client sends it. Raises BadSpec."""
     return _validated(data, None)
-
-
-def stored(data: Mapping[str, Any]) -> JobSpec:
-    """As `parse`, for the spec in a job's record: it never changes, so what was read lately is not read again."""
-    return _stored(json.dumps(data))
-
-
-@lru_cache(maxsize=1024)
-def _stored(text: str) -> JobSpec:
-    return parse(json.loads(text))
 
 
 def dump(spec: JobSpec) -> dict[str, Any]:
