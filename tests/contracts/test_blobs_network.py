@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.storage_network import BUCKET, REGION, T, gcs, network, once
-from tpujob.adapters.gcs.calls import Offset
+from tpujob.adapters.calling import ServerClock
 from tpujob.adapters.gcs.errors import translate
 from tpujob.domain.model import Cause
 from tpujob.emulator.storage import StorageServer
@@ -233,19 +233,19 @@ def test_a_server_that_trickles_does_not_outlast_the_time_given() -> None:
 
 
 def test_the_clock_narrows_down_what_a_date_of_whole_seconds_says() -> None:
-    offset = Offset()
-    assert offset.apply(0.0) is None, "nothing was heard yet"
+    offset = ServerClock()
+    assert offset.at(0.0) is None, "nothing was heard yet"
     for tick in range(20):
         ours = tick * 0.37
         offset.observe(float(int(1_000_000.25 + ours)), ours, ours)
-    now = offset.apply(8.0)
+    now = offset.at(8.0)
     assert now is not None
     assert abs(now - 1_000_008.25) < 0.1
     offset.observe(2_000_000.0, 9.0, 9.0)  # somebody set a clock
-    now = offset.apply(9.0)
+    now = offset.at(9.0)
     assert now is not None
     assert abs(now - 2_000_000.5) < 0.51
-    assert offset.apply(1000.0) is None, "too long ago"
+    assert offset.at(1000.0) is None, "too long ago"
 
 
 def test_the_time_is_asked_for_when_nothing_was_heard_of_late(server: StorageServer) -> None:

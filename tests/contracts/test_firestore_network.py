@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic, sleep
 from typing import Any
 
@@ -37,7 +37,8 @@ class Time:
         self.now += seconds
 
     def patience(self) -> Patience:
-        return Patience(sleep=self.sleep, clock=lambda: self.now, chance=lambda: 1.0)
+        backoff = replace(Patience().backoff, sleep=self.sleep, chance=lambda: 1.0)
+        return Patience(backoff=backoff, clock=lambda: self.now)
 
 
 @pytest.fixture
@@ -189,7 +190,7 @@ def test_an_outage_ends_in_an_error_for_a_person_after_bounded_tries(
     with pytest.raises(Transient, match="read job 000001: Firestore does not answer"):
         store.get(job.id)
     limits = Patience()
-    assert len(network.seen) - before == limits.tries
+    assert len(network.seen) - before == limits.backoff.tries
     assert time.now <= limits.seconds
     assert time.pauses == sorted(time.pauses)
     assert time.pauses[-1] > 8 * time.pauses[0], "from try to try it waits longer"
@@ -210,7 +211,7 @@ def test_endless_contention_ends_in_an_error_for_a_person(
 
 def test_pauses_are_spread_by_chance() -> None:
     chance = random.Random(7).random
-    pauses = [Patience(chance=chance).pause(3) for _ in range(20)]
+    pauses = [replace(Patience().backoff, chance=chance).pause(3) for _ in range(20)]
     assert len(set(pauses)) == 20
     assert all(0.1 <= pause <= 0.2 for pause in pauses)
 

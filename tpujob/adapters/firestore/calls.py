@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import random
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.firestore.values import (
     Found,
     Put,
@@ -34,6 +34,7 @@ T = TypeVar("T")
 Docs = Mapping[str, Found | None]  #: by path; None: there is no such document
 Plan = Callable[[Docs], tuple[T, Sequence[Put | Remove]]]
 
+BACKOFF = Backoff(first=0.05, longest=2.0, tries=8)
 #: writes in one commit; the service's own limit is 500
 BATCH = 400
 #: seconds for giving locks back; they expire anyway
@@ -51,20 +52,12 @@ _CHANNEL = (
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often and how long one call of the port is tried, and what the waiting is done with."""
+    """How long and how often one call of the port is tried."""
 
-    tries: int = 8
     seconds: float = 20.0  #: for all tries and the pauses between them
     request: float = 10.0  #: for one request
-    first_pause: float = 0.05  #: doubles from try to try; between half and all of it is waited
-    longest_pause: float = 2.0
-    sleep: Callable[[float], None] = time.sleep
+    backoff: Backoff = BACKOFF
     clock: Callable[[], float] = time.monotonic
-    chance: Callable[[], float] = field(default_factory=lambda: random.Random().random)  # noqa: S311
-
-    def pause(self, failures: int) -> float:
-        whole = min(self.longest_pause, self.first_pause * 2 ** (failures - 1))
-        return whole * (1 + self.chance()) / 2
 
 
 class _Moved(Exception):
@@ -211,27 +204,15 @@ class Firestore:
 
     # One call of the port --------------------------------------------------------------------------------------------
 
-    def _repeated(self, doing: str, once: Callable[[float], T]) -> T:
-        """What `once` returns, the first time that it gets through; it is given the seconds of one request."""
+    def _repeated(self, doing: str, call: Callable[[float], T]) -> T:
+        """What `call` returns, the first time that it gets through; it is given the seconds of one request."""
         patience = self.patience
-        ends = patience.clock() + patience.seconds
-        failures = 0
-        while True:
-            left = min(patience.request, ends - patience.clock())
-            try:
-                with translated(doing):
-                    return once(left)
-            except (Transient, _Moved) as error:
-                failures += 1
-                pause = patience.pause(failures)
-                if failures >= patience.tries or patience.clock() + pause >= ends:
-                    if isinstance(error, Transient):
-                        raise
-                    raise Transient(
-                        f"{doing}: others changed the same at the same time, again and again",
-                        hint="try again in a moment",
-                    ) from error
-            patience.sleep(pause)
+
+        def once(left: float, _: int) -> T:
+            with translated(doing):
+                return call(min(patience.request, left))
+
+        return repeated(once, Deadline(patience.seconds, patience.clock), patience.backoff)
 
     def options(self, left: float) -> dict[str, Any]:
         """The arguments of one request: its time, no repeats by the library, and the database for the router."""
@@ -298,6 +279,11 @@ def translated(doing: str) -> Generator[None]:
 
     try:
         yield
+    except _Moved as error:
+        raise Transient(
+            f"{doing}: others changed the same at the same time, again and again",
+            hint="try again in a moment",
+        ) from error
     except GoogleAPICallError as error:
         raise _meaning(doing, code_of(error), str(error.message)) from error
     except GoogleAuthError as error:

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tpujob.adapters.calling import Backoff
 from tpujob.adapters.firestore.calls import Firestore, translated
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.records import WAKE
@@ -29,8 +30,8 @@ LIFE = 600.0
 #: seconds between a server's stamp on a change and its commit, at most: it stamps a request when it comes in, and no
 #: request of ours lives longer
 STAMPED_BEFORE = 30
-#: seconds until a broken stream is begun again, at first and at most
-PAUSES = (0.5, 30.0)
+#: the pauses until a broken stream is begun again
+BACKOFF = Backoff(first=0.5, longest=30.0)
 
 
 class Follower:
@@ -99,8 +100,7 @@ class _Stream:
             self._thread.join(5)
 
     def _run(self) -> None:
-        first, longest = PAUSES
-        pause = first
+        failures = 0
         while not self._closing.is_set():
             self._works = False
             try:
@@ -112,8 +112,8 @@ class _Stream:
                 log.exception("following again after an error")
             finally:
                 self._mirror.broken()
-            pause = first if self._works else min(longest, pause * 2)
-            self._closing.wait(pause)
+            failures = 1 if self._works else failures + 1
+            self._closing.wait(BACKOFF.pause(failures))
 
     def _listen(self) -> None:
         """Until the stream ends, which it does by an error."""

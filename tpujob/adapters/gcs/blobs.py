@@ -8,11 +8,11 @@ What a call needs is in `calls.py`, what an error means in `errors.py`, a bucket
 from __future__ import annotations
 
 import builtins
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs import bucket as gcs_bucket
 from tpujob.adapters.gcs.bucket import BucketFacts
 from tpujob.adapters.gcs.calls import Calls, Until
@@ -44,13 +44,13 @@ class GcsBlobs:
         timeout: float,
     ) -> Blob:
         bucket, name = split_path(path)
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         write_id = uuid.uuid4().hex
         given = dict(metadata or {})
         if if_generation is not None:
             given[_WRITE_ID] = write_id
 
-        def once(left: float, attempt: int) -> Blob:
+        def once(left: float, failures: int) -> Blob:
             from google.api_core.exceptions import NotFound as Missing
             from google.api_core.exceptions import PreconditionFailed
 
@@ -67,7 +67,7 @@ class GcsBlobs:
                     retry=None,
                 )
             except PreconditionFailed as conflict:
-                if attempt == 0:
+                if failures == 0:
                     raise
                 # An earlier try may have been applied although its answer was lost.
                 try:
@@ -82,7 +82,7 @@ class GcsBlobs:
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         bucket, name = split_path(path)
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         whole = start == 0 and end is None
 
         def once(left: float, _: int) -> bytes:
@@ -111,7 +111,7 @@ class GcsBlobs:
 
     def list(self, prefix: str, *, after: str = "", timeout: float) -> list[Blob]:
         bucket, start = split_path(prefix, empty=True)
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         root = f"gs://{bucket}/"
         token: str | None = None
         found: builtins.list[Blob] = []
@@ -142,12 +142,12 @@ class GcsBlobs:
             self._calls.client().bucket(bucket).blob(name).delete(timeout=left, retry=None)
 
         try:
-            self._calls.repeat(f"delete {path}", time.monotonic() + timeout, once)
+            self._calls.repeat(f"delete {path}", Deadline(timeout), once)
         except NotFound:
             return
 
     def clock(self, *, timeout: float) -> float:
-        now = self._calls.clock()
+        now = self._calls.server.now()
         if now is not None:
             return now
 
@@ -156,12 +156,12 @@ class GcsBlobs:
             client = self._calls.client()
             address = f"{client.api_endpoint}/storage/v1/b/tpujob-clock?fields=name"
             client._http.get(address, timeout=left)
-            now = self._calls.clock()
+            now = self._calls.server.now()
             if now is None:
                 raise Transient("cannot ask the storage for its time: its answers carry none")
             return now
 
-        return self._calls.repeat("ask the storage for its time", time.monotonic() + timeout, once)
+        return self._calls.repeat("ask the storage for its time", Deadline(timeout), once)
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
         name, _ = split_path(bucket, empty=True)
@@ -181,7 +181,7 @@ class GcsBlobs:
             except Exists:  # somebody was faster, or the name is taken elsewhere: look again
                 return client.get_bucket(name, timeout=left, retry=None)
 
-        found = self._calls.repeat(f"use bucket gs://{name}", time.monotonic() + timeout, once)
+        found = self._calls.repeat(f"use bucket gs://{name}", Deadline(timeout), once)
         gcs_bucket.check_location(found, region)
 
     def make_bucket(
@@ -201,7 +201,7 @@ class GcsBlobs:
                 found.patch(timeout=left, retry=None, if_metageneration_match=found.metageneration)
             return gcs_bucket.facts(found)
 
-        return self._calls.repeat(f"set up bucket gs://{name}", time.monotonic() + timeout, once)
+        return self._calls.repeat(f"set up bucket gs://{name}", Deadline(timeout), once)
 
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
         """What is set of it. Raises NotFound; Refused when it is somebody else's."""
@@ -210,7 +210,7 @@ class GcsBlobs:
         def once(left: float, _: int) -> BucketFacts:
             return gcs_bucket.facts(self._calls.client().get_bucket(name, timeout=left, retry=None))
 
-        return self._calls.repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
+        return self._calls.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
 
     def region(self, bucket: str, *, timeout: float) -> str:
         name, _ = split_path(bucket, empty=True)
@@ -222,7 +222,7 @@ class GcsBlobs:
             )
             return str(found["location"]).lower()
 
-        return self._calls.repeat(f"look at bucket gs://{name}", time.monotonic() + timeout, once)
+        return self._calls.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
 
     def close(self) -> None:
         """End its connections. Safe to repeat; a later call opens new ones."""

@@ -1,4 +1,4 @@
-"""Calls of Cloud Storage: the library's client, repeats until a deadline, and what time it is there.
+"""Calls of Cloud Storage: the library's client, repeats until a deadline, and the time there.
 
 The library is imported at the first call, as most commands need no storage. Its own retries are off: they know neither
 our deadlines nor whether a repeat is safe here.
@@ -9,20 +9,17 @@ our deadlines nor whether a repeat is safe here.
 from __future__ import annotations
 
 import io
-import random
 import threading
-import time
 from collections.abc import Callable
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-from tpujob.adapters.gcs.errors import Corrupted, translate
+from tpujob.adapters.calling import Backoff, Deadline, ServerClock, repeated
+from tpujob.adapters.gcs.errors import Corrupted, translated
 from tpujob.errors import Transient
 
 T = TypeVar("T")
 
-_CLOCK_AGE = 60.0  # seconds for which the offset between two clocks is trusted
-_PAUSES = (0.1, 5.0)  # the first and the longest pause between two tries
+_BACKOFF = Backoff(first=0.1, longest=5.0)
 
 
 class Calls:
@@ -33,7 +30,7 @@ class Calls:
         self._endpoint = endpoint  # empty: Google Cloud's
         self._lock = threading.Lock()
         self._made: Any = None  # the library's client
-        self._offset = Offset()
+        self.server = ServerClock()
 
     def client(self) -> Any:
         """The library's own, made on the first call."""
@@ -43,29 +40,22 @@ class Calls:
             return self._made
 
     def repeat(
-        self, doing: str, deadline: float, call: Callable[[float, int], T], *, safe: bool = True
+        self, doing: str, deadline: Deadline, call: Callable[[float, int], T], *, safe: bool = True
     ) -> T:
-        """`call(seconds left, number of the try)` until it succeeds. Raises this project's errors only."""
-        attempt, pause, corrupt = 0, _PAUSES[0], False
-        while True:
-            try:
-                return call(max(deadline - time.monotonic(), 0.001), attempt)
-            except Exception as error:
-                translated = translate(error, doing)
-                if translated is None:
-                    raise
-                again = isinstance(translated, Transient) and safe
-                if isinstance(translated, Corrupted):
-                    again, corrupt = not corrupt, True
-                wait = pause * random.uniform(0.5, 1)  # noqa: S311, spreads tries
-                if not again or time.monotonic() + wait >= deadline:
-                    raise translated from error
-            time.sleep(wait)
-            attempt, pause = attempt + 1, min(pause * 2, _PAUSES[1])
+        """`call(seconds left, failures so far)` until it succeeds. Raises this project's errors only. `safe`: doing it
+        twice is the same as once."""
+        corrupted = 0
 
-    def clock(self) -> float | None:
-        """The storage's time, by its latest answers; None when the last is too long ago."""
-        return self._offset.apply(time.monotonic())
+        def once(left: float, failures: int) -> T:
+            with translated(doing):
+                return call(left, failures)
+
+        def worth_it(error: Transient) -> bool:
+            nonlocal corrupted
+            corrupted += isinstance(error, Corrupted)
+            return corrupted == 1 if isinstance(error, Corrupted) else safe
+
+        return repeated(once, deadline, _BACKOFF, worth_it=worth_it)
 
     def close(self) -> None:
         """End its connections. Safe to repeat; a later call opens new ones."""
@@ -97,38 +87,13 @@ class Calls:
         return client
 
     def _note_time(self, response: Any, *_: object, **__: object) -> None:
-        now, date = time.monotonic(), response.headers.get("Date")
-        if date:
-            server = parsedate_to_datetime(date).timestamp()
-            self._offset.observe(server, now - response.elapsed.total_seconds(), now)
-
-
-class Offset:
-    """The difference between the storage's clock and ours. A `Date` has whole seconds only, so each answer narrows it
-    down to an interval, and several to their common part."""
-
-    def __init__(self) -> None:
-        self._low, self._high = 0.0, 0.0
-        self._until = float("-inf")
-
-    def observe(self, date: float, sent: float, received: float) -> None:
-        """An answer that was made between `sent` and `received`, by our clock, says `date`."""
-        low, high = date - received, date + 1 - sent
-        if received < self._until:
-            common = max(low, self._low), min(high, self._high)
-            if common[0] <= common[1]:  # otherwise one of the clocks was set: begin anew
-                low, high = common
-        self._low, self._high, self._until = low, high, received + _CLOCK_AGE
-
-    def apply(self, now: float) -> float | None:
-        """The storage's time; None when the last answer is too long ago."""
-        return now + (self._low + self._high) / 2 if now < self._until else None
+        self.server.note(response)
 
 
 class Until(io.BytesIO):
     """Bytes on their way up or down, until a deadline: the library's own limit is for each piece, not for all."""
 
-    def __init__(self, deadline: float, data: bytes = b"") -> None:
+    def __init__(self, deadline: Deadline, data: bytes = b"") -> None:
         super().__init__(data)
         self._deadline = deadline
 
@@ -141,5 +106,4 @@ class Until(io.BytesIO):
         return super().write(data)
 
     def _check(self) -> None:
-        if time.monotonic() > self._deadline:
-            raise TimeoutError("time is up")
+        self._deadline.left()

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Generator
 
+from tpujob.adapters.calling import first_line
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
 
@@ -20,15 +23,31 @@ class Corrupted(Transient):
     """What arrived is not what was sent."""
 
 
+@contextlib.contextmanager
+def translated(doing: str) -> Generator[None]:
+    """Raise our error for one of the vendor's or of the network's; anything else is a bug and rises as it is."""
+    try:
+        yield
+    except Exception as error:
+        ours = translate(error, doing)
+        if ours is None:
+            raise
+        raise ours from error
+
+
 def translate(error: Exception, doing: str) -> TpujobError | None:
-    """Our error for one of the vendor's, or of the network's; None: it is a bug, let it rise."""
+    """None: neither the vendor's nor the network's."""
     import requests
     import urllib3
     from google.api_core import exceptions as api
     from google.auth import exceptions as auth
     from google.cloud.storage import exceptions as storage
 
-    said = "Cloud Storage does not answer" if _unreachable(error) else _first_line(error)
+    said = (
+        "Cloud Storage does not answer"
+        if _unreachable(error)
+        else first_line(_without_queries(error))
+    )
     text = f"cannot {doing}: {said}"
     if isinstance(error, TpujobError):
         return error
@@ -70,7 +89,6 @@ def _unreachable(error: Exception) -> bool:
     )
 
 
-def _first_line(error: Exception) -> str:
-    """Without the queries of URLs: whoever has the one of an upload in pieces may go on with it."""
-    line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return re.sub(r"\?[^\s:'\"]*", "", line)[:300]
+def _without_queries(error: Exception) -> str:
+    """Whoever has the query of an upload in pieces may go on with it."""
+    return re.sub(r"\?[^\s:'\"]*", "", str(error)) or type(error).__name__

@@ -9,7 +9,8 @@ import functools
 import logging
 from typing import Any
 
-from tpujob.adapters.google.rest import PATIENCE, SCOPE, first_line
+from tpujob.adapters.calling import first_line
+from tpujob.adapters.google.rest import PATIENCE, SCOPE
 from tpujob.doctor.access import LOGIN, Identity, NoIdentity
 from tpujob.doctor.findings import NotSeen
 

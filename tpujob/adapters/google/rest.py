@@ -8,10 +8,9 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
+from tpujob.adapters.calling import ServerClock, first_line
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Refused, TpujobError, Transient
 
@@ -35,12 +34,13 @@ class GoogleRest:
         self._project = project
         self._endpoint = endpoint.rstrip("/")
         self._session = _session(credentials, project)
-        self._ahead: float | None = None
+        self._server = ServerClock()
 
     @property
     def ahead_s(self) -> float | None:
-        """By how much this machine's clock is ahead of the last answer's; None: nothing has answered."""
-        return self._ahead
+        """By how much this machine's clock is ahead of Google's; None: nothing has answered."""
+        theirs = self._server.now()
+        return None if theirs is None else time.time() - theirs
 
     def get(self, host: str, path: str, **params: str | Sequence[str]) -> dict[str, Any]:
         """The answer to `GET https://HOST/PATH`. Raises Missing, Refused or Transient, with what to do as its hint."""
@@ -78,29 +78,19 @@ class GoogleRest:
         from requests.exceptions import RequestException
 
         url = f"{self._endpoint or 'https:/'}/{host}/{path}"
-        asked_at = time.time()
         try:
             answer = self._session.request(verb, url, params=params, json=body, timeout=PATIENCE)
+            self._server.note(answer)
             found: Any = answer.json() if answer.content else {}
         except GoogleAuthError as error:
             raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error
         except RequestException as error:  # also for what is no JSON
             raise Transient(f"{host} {_trouble(error)}") from error
-        self._note_time(answer.headers.get("Date", ""), asked_at)
         if answer.status_code != 200:
             raise self._error(host, answer.status_code, found)
         if not isinstance(found, dict):
             raise Transient(f"{host} answers what it should not")
         return cast("dict[str, Any]", found)
-
-    def _note_time(self, date: str, asked_at: float) -> None:
-        try:
-            theirs = parsedate_to_datetime(date)
-        except ValueError:
-            return
-        theirs = theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC)
-        # it was said somewhere between question and answer, in whole seconds: the middles are the best guess
-        self._ahead = (asked_at + time.time()) / 2 - theirs.timestamp() - 0.5
 
     def _error(self, host: str, status: int, found: Any) -> TpujobError:
         """Our error for an answer: `google.rpc.Status` in JSON, or the older form of Compute Engine and Storage."""
@@ -151,11 +141,6 @@ def text(found: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}")
     return value
-
-
-def first_line(error: object) -> str:
-    """Of a message, as one sentence without a full stop, to be read after a colon."""
-    return str(error).strip().partition("\n")[0].rstrip(". ")[:300]
 
 
 def _reason(error: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:

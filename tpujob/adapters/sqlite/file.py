@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
+from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.errors import StoreError, TpujobError, Transient
 
 APPLICATION = (
@@ -124,18 +124,15 @@ class SqliteFile:
         application: int = db.execute("PRAGMA application_id").fetchone()[0]
         return application, db.execute("PRAGMA user_version").fetchone()[0]
 
-    @staticmethod
-    def _to_wal(db: sqlite3.Connection) -> None:
-        """Let readers and one writer work at once. Kept in the file; this alone does not wait for a lock by itself."""
-        deadline = time.monotonic() + BUSY
-        while True:
-            try:
+    def _to_wal(self, db: sqlite3.Connection) -> None:
+        """Let readers and one writer work at once. The file remembers it. SQLite's own wait for locks leaves this
+        statement out, so it is repeated here."""
+
+        def once(_left: float, _failures: int) -> None:
+            with self._explained():
                 db.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
+
+        repeated(once, Deadline(BUSY), Backoff(first=0.01, longest=0.01))
 
     @contextlib.contextmanager
     def _explained(self) -> Generator[None]:

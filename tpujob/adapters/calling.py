@@ -1,0 +1,118 @@
+"""What calls to other machines have in common: a deadline, repeats with growing pauses, and the other side's clock.
+
+Imports no vendor's library, as the cheapest commands use it too.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+from tpujob.errors import Transient
+
+T = TypeVar("T")
+
+_CLOCK_AGE = 60.0  #: seconds for which the offset between two clocks is trusted
+
+
+class Deadline:
+    """The moment by which a call must have its answer, however many requests it makes."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._at = clock, clock() + seconds
+
+    def remaining(self) -> float:
+        """Seconds; 0 when the moment has passed."""
+        return max(0.0, self._at - self._clock())
+
+    def left(self, most: float = math.inf, *, doing: str = "") -> float:
+        """Seconds that one step may take, at most `most`. Raises Transient when there are none left."""
+        left = self.remaining()
+        if not left:
+            raise Transient(f"{doing}: no answer in time" if doing else "no answer in time")
+        return min(most, left)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The pauses between the tries of one call. The full pause doubles from try to try; a random part of its second
+    half is left out, so that callers who failed together do not come back together."""
+
+    first: float  #: seconds
+    longest: float
+    tries: int = sys.maxsize
+    sleep: Callable[[float], None] = time.sleep
+    chance: Callable[[], float] = random.random
+
+    def pause(self, failures: int) -> float:
+        full = min(self.longest, self.first * 2.0 ** min(failures - 1, 60))
+        return full * (1 + self.chance()) / 2
+
+
+def repeated(
+    call: Callable[[float, int], T],
+    deadline: Deadline,
+    backoff: Backoff,
+    *,
+    worth_it: Callable[[Transient], bool] = lambda _: True,
+) -> T:
+    """`call(seconds left, failures so far)` until it succeeds. Raises its error when that is not Transient, not
+    `worth_it`, or when no try or no time for another one is left."""
+    failures = 0
+    while True:
+        try:
+            return call(max(deadline.remaining(), 0.001), failures)
+        except Transient as error:
+            failures += 1
+            pause = backoff.pause(failures)
+            late = failures >= backoff.tries or pause >= deadline.remaining()
+            if late or not worth_it(error):
+                raise
+        backoff.sleep(pause)
+
+
+class ServerClock:
+    """A server's time, by the `Date` of its answers. That has whole seconds only, so each answer narrows the offset
+    between its clock and ours down to an interval, and several to their common part. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._known = (0.0, 0.0, -math.inf)  #: the interval, and until when it is trusted
+
+    def note(self, response: Any) -> None:
+        """An answer, as the library `requests` has it, arrived just now."""
+        date, now = response.headers.get("Date"), time.monotonic()
+        try:
+            server = parsedate_to_datetime(date or "").timestamp()
+        except ValueError:
+            return
+        self.observe(server, now - response.elapsed.total_seconds(), now)
+
+    def observe(self, date: float, sent: float, received: float) -> None:
+        """An answer made between `sent` and `received`, by our monotonic clock, says `date`."""
+        low, high = date - received, date + 1 - sent
+        known_low, known_high, until = self._known
+        common = max(low, known_low), min(high, known_high)
+        # without a common part one of the clocks was set: begin anew
+        if received < until and common[0] <= common[1]:
+            low, high = common
+        self._known = low, high, received + _CLOCK_AGE
+
+    def now(self) -> float | None:
+        """None: no answer in the last minute."""
+        return self.at(time.monotonic())
+
+    def at(self, ours: float) -> float | None:
+        low, high, until = self._known
+        return ours + (low + high) / 2 if ours < until else None
+
+
+def first_line(error: object) -> str:
+    """Of a message, as one sentence without a full stop, to be read after a colon."""
+    line = str(error).strip().partition("\n")[0] or type(error).__name__
+    return line.rstrip(". ")[:300]
