@@ -63,8 +63,8 @@ class World:
             "port": self.farm.ssh_port,
             "agent": AGENT,
             "project": PROJECT,
-            "guests": self.slices.guests.look,
-            "obstacle": self.slices.guests.obstacle,
+            "guests": self.slices.guest_attributes.look,
+            "obstacle": self.slices.guest_attributes.obstacle,
             "now": lambda: NOW,
         }
         self._made.append(SshHosts(self.keys, **{**asked, **more}))
@@ -111,7 +111,7 @@ def _plans(slice: Slice) -> list[HostPlan]:
 
 def test_what_hosts_publish_is_known_before_the_first_contact(world: World):
     slice = world.slice()
-    guests = world.slices.guests.look(slice, 20)
+    guests = world.slices.guest_attributes.look(slice, 20)
     assert [guest.name for guest in guests] == [f"{slice.name}-w-0", f"{slice.name}-w-1"]
     hosts = world.hosts()
     hosts.start(slice, _plans(slice), timeout=60)
@@ -127,7 +127,7 @@ def test_a_server_whose_key_no_host_has_published_is_told_nothing(world: World):
     with StrangeServer() as server:
 
         def published(*_: object) -> tuple[Guest, ...]:
-            return world.slices.guests.look(slice, 20)
+            return world.slices.guest_attributes.look(slice, 20)
 
         lured = replace(slice, endpoints=(replace(first, internal_ip="127.0.0.1"), second))
         hosts = world.hosts(port=server.port, guests=published)
@@ -141,7 +141,7 @@ def test_a_server_whose_key_no_host_has_published_is_told_nothing(world: World):
 
 def test_hosts_that_publish_nothing_are_pinned_at_the_first_contact(world: World):
     slice = world.slice(enable_guest_attributes="FALSE")
-    assert world.slices.guests.look(slice, 20) == (Guest(), Guest())
+    assert world.slices.guest_attributes.look(slice, 20) == (Guest(), Guest())
     hosts = world.hosts()
     assert hosts.alive(slice, timeout=30) == {0, 1}
     assert len(FileKeys(world.keys).pinned(slice.name)) == 2
@@ -151,7 +151,7 @@ def test_a_project_that_may_not_ask_goes_by_the_first_contact(world: World):
     slice = world.slice()
     denied = CallFault("GetGuestAttributes", "PERMISSION_DENIED", count=1)
     world.cloud.world.faults.calls.append(denied)
-    assert world.slices.guests.look(slice, 20) == ()
+    assert world.slices.guest_attributes.look(slice, 20) == ()
     gone = CallFault("GetGuestAttributes", "UNAVAILABLE", count=1)
     world.cloud.world.faults.calls.append(gone)
     with pytest.raises(Transient):  # it may have been about to say who they are: wait

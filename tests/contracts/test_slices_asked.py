@@ -13,7 +13,7 @@ from google.cloud.tpu_v2alpha1 import TpuClient as AlphaClient
 
 from tests.contracts.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
-from tpujob.adapters.cloud_tpu.request import Disk, Options
+from tpujob.adapters.cloud_tpu.request import DataDisk, Options
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Present, SliceState
@@ -30,7 +30,7 @@ FULL = Options(
     metadata={"color": "blue", "ssh-keys": "someone:else"},
     startup_script="#!/bin/sh\ntrue",
     reservation="ours",
-    disks=(Disk("data"), Disk("projects/q/zones/z/disks/d", read_only=False)),
+    disks=(DataDisk("data"), DataDisk("projects/q/zones/z/disks/d", read_only=False)),
     wait=3600,
 )
 

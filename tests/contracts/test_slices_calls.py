@@ -16,6 +16,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from tests.contracts.tpu_slices import SLICE, ask, look, wait_for
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node
 from tpujob.adapters.cloud_tpu.calls import Method
+from tpujob.adapters.cloud_tpu.catalog import Catalog
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.throttle import CALLS_PER_MINUTE, LONGEST_PAUSE, Throttle
 from tpujob.domain.hardware import accelerators
@@ -69,17 +70,17 @@ def _delete(slices: CloudTpuSlices, timeout: float) -> None:
 
 
 def _known(slices: CloudTpuSlices, timeout: float) -> None:
-    if not slices.offers.known(ZONE, timeout=timeout).listed:
+    if not Catalog(slices.api).known(ZONE, timeout=timeout).listed:
         raise Transient("from the table")
 
 
 def _zones(slices: CloudTpuSlices, timeout: float) -> None:
-    if set(slices.offers.zones(timeout=timeout)) == TABLE:
+    if set(Catalog(slices.api).zones(timeout=timeout)) == TABLE:
         raise Transient("from the table")
 
 
 def _guests(slices: CloudTpuSlices, timeout: float) -> None:
-    slices.guests.look(SLICE, timeout)
+    slices.guest_attributes.look(SLICE, timeout)
 
 
 #: the zones of the table; the emulator's stock has one less

@@ -9,7 +9,7 @@ import pytest
 from tests.contracts.tpu_slices import fail
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud
 from tpujob.adapters.cloud_tpu.calls import Api
-from tpujob.adapters.cloud_tpu.catalog import FRESH, CloudTpuOffers
+from tpujob.adapters.cloud_tpu.catalog import FRESH, Catalog
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import Refused
 
@@ -19,7 +19,7 @@ class Rig:
         self.time = 1000.0
         self.cloud = Cloud(page_size=7)
         self.api = Api(PROJECT, endpoint=self.cloud.tpu.address)
-        self.offers = CloudTpuOffers(self.api, now=lambda: self.time)
+        self.catalog = Catalog(self.api, now=lambda: self.time)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def rig() -> Iterator[Rig]:
 
 
 def test_a_zone_has_what_the_api_lists_on_all_pages(rig: Rig) -> None:
-    known = rig.offers.known(ZONE, timeout=10)
+    known = rig.catalog.known(ZONE, timeout=10)
     assert known.listed
     assert known.types == {t for t in accelerators.ALL if ZONE in accelerators.zones(t)}
     assert {"v4-8", "v4-4096", "v6e-8"} <= known.types
@@ -40,34 +40,34 @@ def test_a_zone_has_what_the_api_lists_on_all_pages(rig: Rig) -> None:
 
 
 def test_the_zones_are_those_of_the_project(rig: Rig) -> None:
-    assert rig.offers.zones(timeout=10) == tuple(sorted(rig.cloud.world.stock.hosts))
+    assert rig.catalog.zones(timeout=10) == tuple(sorted(rig.cloud.world.stock.hosts))
 
 
 def test_a_list_is_kept_for_an_hour_and_the_old_one_when_the_cloud_is_away(rig: Rig) -> None:
-    first = rig.offers.known(ZONE, timeout=10)
+    first = rig.catalog.known(ZONE, timeout=10)
     fail(rig.cloud, "ListAcceleratorTypes", "UNAVAILABLE")
     rig.time += FRESH - 1
-    assert rig.offers.known(ZONE, timeout=10) is first
+    assert rig.catalog.known(ZONE, timeout=10) is first
     assert rig.cloud.world.faults.calls, "nobody was asked"
     rig.time += 2
-    assert rig.offers.known(ZONE, timeout=10) is first
+    assert rig.catalog.known(ZONE, timeout=10) is first
     assert not rig.cloud.world.faults.calls
-    again = rig.offers.known(ZONE, timeout=10)
+    again = rig.catalog.known(ZONE, timeout=10)
     assert again is not first
     assert again == first
 
 
 def test_without_the_cloud_the_table_answers(rig: Rig) -> None:
     fail(rig.cloud, "ListAcceleratorTypes", "UNAVAILABLE")
-    offline = rig.offers.known(ZONE, timeout=10)
+    offline = rig.catalog.known(ZONE, timeout=10)
     assert not offline.listed
     assert offline.types == {t for t in accelerators.ALL if ZONE in accelerators.zones(t)}
     assert "tpu-ubuntu2204-base" in offline.runtime_versions
-    assert rig.offers.known(ZONE, timeout=10).listed, "and the cloud is asked again"
+    assert rig.catalog.known(ZONE, timeout=10).listed, "and the cloud is asked again"
     fail(rig.cloud, "ListLocations", "UNAVAILABLE")
-    assert "europe-west4-a" in rig.offers.zones(timeout=10)
+    assert "europe-west4-a" in rig.catalog.zones(timeout=10)
 
 
 def test_a_zone_that_is_closed_to_the_project_is_refused(rig: Rig) -> None:
     with pytest.raises(Refused, match=r"mars-1-a is not found .*name others in tpu\.zones"):
-        rig.offers.known("mars-1-a", timeout=10)
+        rig.catalog.known("mars-1-a", timeout=10)

@@ -21,7 +21,7 @@ from tests.support.tpu_rig import (
     until,
 )
 from tpujob.adapters.cloud_tpu.request import Options, node_ids, slice_of
-from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, judge
+from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.states import NODE_STATES, QUEUED_STATES
 from tpujob.domain.model import Endpoint
@@ -235,11 +235,13 @@ def test_every_pair_of_nodes_is_what_the_stronger_one_is() -> None:
     for first, second in itertools.product(range(len(KINDS)), repeat=2):
         pair = [KINDS[first], KINDS[second]]
         if pair == [None, None]:
-            assert judge(None, pair) is None
-            assert state(judge(QueuedSeen("ACTIVE"), pair)) is None, "not known: it should be there"
+            assert slice_state(None, pair) is None
+            assert state(slice_state(QueuedSeen("ACTIVE"), pair)) is None, (
+                "not known: it should be there"
+            )
             continue
         for queued in (None, QueuedSeen("ACTIVE")):
-            assert state(judge(queued, pair)) is SEEN[min(first, second)], pair
+            assert state(slice_state(queued, pair)) is SEEN[min(first, second)], pair
 
 
 def test_what_the_request_says_goes_before_what_its_nodes_say() -> None:
@@ -247,7 +249,7 @@ def test_what_the_request_says_goes_before_what_its_nodes_say() -> None:
         for pair in itertools.product(KINDS, repeat=2):
             if meaning is SliceState.READY:
                 continue  # then the nodes decide
-            seen = judge(QueuedSeen(word), pair)
+            seen = slice_state(QueuedSeen(word), pair)
             lost = any(n and n.state == "PREEMPTED" for n in pair)
             early = meaning in (SliceState.WAITING, SliceState.CREATING)
             assert state(seen) is (SliceState.PREEMPTED if lost and early else meaning), (
@@ -258,15 +260,15 @@ def test_what_the_request_says_goes_before_what_its_nodes_say() -> None:
 
 def test_it_says_which_node_is_in_the_way() -> None:
     ready, preempted = NodeSeen("READY", hosts(0)), NodeSeen("PREEMPTED")
-    seen = judge(QueuedSeen("ACTIVE"), [ready, preempted, ready])
+    seen = slice_state(QueuedSeen("ACTIVE"), [ready, preempted, ready])
     assert seen == Present(SliceState.PREEMPTED, (), "node 1 is PREEMPTED")
-    unknown = judge(QueuedSeen("ACTIVE"), [ready, ready, NodeSeen("99")])
+    unknown = slice_state(QueuedSeen("ACTIVE"), [ready, ready, NodeSeen("99")])
     assert unknown == Unknown("node 2 is in state 99")
 
 
 def test_hosts_are_numbered_through_and_only_when_all_are_known() -> None:
     first, second = NodeSeen("READY", hosts(0)), NodeSeen("READY", hosts(1), "TIMEOUT")
-    seen = judge(QueuedSeen("ACTIVE"), [first, second])
+    seen = slice_state(QueuedSeen("ACTIVE"), [first, second])
     assert isinstance(seen, Present)
     assert [(e.host, e.internal_ip) for e in seen.endpoints] == [
         (0, "10.0.0.0"),
@@ -275,6 +277,8 @@ def test_hosts_are_numbered_through_and_only_when_all_are_known() -> None:
         (3, "10.0.1.1"),
     ]
     assert seen.detail.startswith("node 1: TIMEOUT")
-    half = judge(QueuedSeen("ACTIVE"), [first, NodeSeen("READY", hosts(1)[:1])])
+    half = slice_state(QueuedSeen("ACTIVE"), [first, NodeSeen("READY", hosts(1)[:1])])
     assert state(half) is SliceState.CREATING
-    assert state(judge(QueuedSeen("ACTIVE"), [first, NodeSeen("READY")])) is SliceState.CREATING
+    assert (
+        state(slice_state(QueuedSeen("ACTIVE"), [first, NodeSeen("READY")])) is SliceState.CREATING
+    )

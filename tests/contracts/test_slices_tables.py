@@ -11,7 +11,7 @@ from google.cloud import tpu_v2, tpu_v2alpha1
 
 from tpujob.adapters.cloud_tpu.errors import CALL_CODES, Scope, explained, of_call, of_state
 from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen
-from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, judge
+from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
 from tpujob.adapters.cloud_tpu.states import INITIATORS, NODE_HEALTH, NODE_STATES, QUEUED_STATES
 from tpujob.domain.model import Cause, Endpoint
 from tpujob.domain.observations import Present, SliceState, Unknown
@@ -74,7 +74,7 @@ def test_every_status_of_a_call_has_a_row() -> None:
 def test_what_both_say_together(
     queued_: QueuedSeen | None, node_: NodeSeen | None, state: SliceState | None
 ) -> None:
-    seen = judge(queued_, [node_])
+    seen = slice_state(queued_, [node_])
     if state is None:
         assert isinstance(seen, Unknown)
     else:
@@ -84,13 +84,13 @@ def test_what_both_say_together(
 
 def test_every_state_of_a_queued_resource_is_judged_as_its_row_says() -> None:
     for word, state in QUEUED_STATES.items():
-        seen = judge(QueuedSeen(word), [NodeSeen("READY", HERE)])
+        seen = slice_state(QueuedSeen(word), [NodeSeen("READY", HERE)])
         assert isinstance(seen, Unknown) if state is None else seen and seen.state is state, word
 
 
 def test_every_state_of_a_node_is_judged_as_its_row_says() -> None:
     for word, state in NODE_STATES.items():
-        seen = judge(None, [NodeSeen(word, HERE)])
+        seen = slice_state(None, [NodeSeen(word, HERE)])
         assert isinstance(seen, Unknown) if state is None else seen and seen.state is state, word
 
 
@@ -99,7 +99,7 @@ def test_bad_health_is_said_and_nothing_more() -> None:
     raw.network_endpoints.add(ip_address="10.0.0.1")
     raw.symptoms.add(symptom_type="LOW_MEMORY", create_time={"seconds": 5}, worker_id="w0")
     raw.symptoms.add(symptom_type="MESH_BUILD_FAIL", create_time={"seconds": 9}, worker_id="w1")
-    seen = judge(None, [node_seen(tpu_v2.Node.wrap(raw))])
+    seen = slice_state(None, [node_seen(tpu_v2.Node.wrap(raw))])
     assert seen == Present(
         SliceState.READY,
         HERE,
@@ -111,13 +111,13 @@ def test_a_word_newer_than_the_library_is_unknown() -> None:
     """Through the messages themselves: an enum field keeps numbers that it has no name for."""
     node, queued = tpu_v2.Node.pb(), tpu_v2.QueuedResource.pb()
     future = node_seen(tpu_v2.Node.wrap(node(state=99)))
-    assert judge(None, [future]) == Unknown("the node is in state 99")
+    assert slice_state(None, [future]) == Unknown("the node is in state 99")
     unwell = node(state="READY", health=99)
     unwell.network_endpoints.add(ip_address="10.0.0.1")
-    said = judge(None, [node_seen(tpu_v2.Node.wrap(unwell))])
+    said = slice_state(None, [node_seen(tpu_v2.Node.wrap(unwell))])
     assert said == Unknown("the node is READY, and its health is 99")
     waiting = queued_seen(tpu_v2.QueuedResource.wrap(queued(state={"state": 99})))
-    assert judge(waiting, [None]) == Unknown("the queued resource is in state 99")
+    assert slice_state(waiting, [None]) == Unknown("the queued resource is in state 99")
 
 
 def test_a_failed_request_says_why_and_what_to_do() -> None:
@@ -126,7 +126,7 @@ def test_a_failed_request_says_why_and_what_to_do() -> None:
     raw.state.failed_data.error.code = 8
     metric = "TPUV4sPreemptiblePodPerProjectPerRegionForTPUAPI"
     raw.state.failed_data.error.message = f"Quota '{metric}' exhausted. Limit: 0"
-    seen = judge(queued_seen(tpu_v2.QueuedResource.wrap(raw)), [None])
+    seen = slice_state(queued_seen(tpu_v2.QueuedResource.wrap(raw)), [None])
     assert isinstance(seen, Present)
     assert (seen.state, seen.cause) == (SliceState.FAILED, Cause.QUOTA)
     assert "(in region us-central2)" in seen.detail

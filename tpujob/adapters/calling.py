@@ -14,11 +14,15 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-from tpujob.errors import Transient
+from tpujob.errors import Refused, Transient
 
 T = TypeVar("T")
 
 _CLOCK_AGE = 60.0  #: seconds for which the offset between two clocks is trusted
+
+
+class Missing(Refused):
+    """What was asked for is positively not there."""
 
 
 class Deadline:

@@ -120,8 +120,8 @@ def _emulated(settings: Settings) -> _World:
         SshHosts(
             settings.keys,
             port=farm["ssh_port"],
-            guests=slices.guests.look,
-            obstacle=slices.guests.obstacle,
+            guests=slices.guest_attributes.look,
+            obstacle=slices.guest_attributes.obstacle,
         ),
         EVERYWHERE,
     )
@@ -162,8 +162,8 @@ def _google(settings: Settings) -> _World:
             reach=here.ssh,
             project=here.project,
             tunnel=shlex.split(settings.tunnel),
-            guests=slices.guests.look,
-            obstacle=slices.guests.obstacle,
+            guests=slices.guest_attributes.look,
+            obstacle=slices.guest_attributes.obstacle,
         ),
         context.site(here, owner),
     )

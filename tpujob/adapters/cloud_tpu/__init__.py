@@ -4,10 +4,10 @@ All words of the vendor end here: states in `states.py`, errors in `errors.py`, 
 """
 
 from tpujob.adapters.cloud_tpu.calls import Api
-from tpujob.adapters.cloud_tpu.catalog import CloudTpuOffers
+from tpujob.adapters.cloud_tpu.catalog import Catalog
 from tpujob.adapters.cloud_tpu.request import Options
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.throttle import Throttle
-from tpujob.adapters.cloud_tpu.usage import Counted
+from tpujob.adapters.cloud_tpu.usage import Usage
 
-__all__ = ["Api", "CloudTpuOffers", "CloudTpuSlices", "Counted", "Options", "Throttle"]
+__all__ = ["Api", "Catalog", "CloudTpuSlices", "Options", "Throttle", "Usage"]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Generator, Iterator
 from typing import Any, Literal
 
-from tpujob.adapters.cloud_tpu import errors as errors
+from tpujob.adapters.calling import Deadline, Missing
+from tpujob.adapters.cloud_tpu import errors
 from tpujob.adapters.cloud_tpu.throttle import Throttle
 from tpujob.errors import Refused, TpujobError, Transient
 
@@ -40,24 +40,6 @@ _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
-
-
-class Deadline:
-    """What is left of a call's time, given to each of the requests it makes."""
-
-    def __init__(self, timeout: float) -> None:
-        self._ends = time.monotonic() + timeout
-
-    def left(self) -> float:
-        """Seconds. Raises Transient when there are none."""
-        left = self._ends - time.monotonic()
-        if left <= 0:
-            raise Transient("Cloud TPU did not answer in time")
-        return left
-
-
-class Missing(Refused):
-    """NOT_FOUND."""
 
 
 class Exists(Refused):
@@ -94,11 +76,11 @@ class Api:
     ) -> Any:
         """The answer, by `deadline`; made once. `doing` begins the message of an error. Raises Missing, Exists, Refused
         or Transient."""
-        self._throttle.take(deadline.left())
+        self._throttle.take(deadline.left(doing=doing))
         with self._translated(doing, zone):
             client = self._client(version)
             # Repeats are the caller's: the library would repeat as long as the time lasts.
-            return getattr(client, method)(request, retry=None, timeout=deadline.left())
+            return getattr(client, method)(request, retry=None, timeout=deadline.left(doing=doing))
 
     def pages(
         self,

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tpujob.adapters.cloud_tpu.calls import Api, Deadline, Method
+from tpujob.adapters.calling import Deadline
+from tpujob.adapters.cloud_tpu.calls import Api, Method
 from tpujob.adapters.cloud_tpu.messages import id_of
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import Transient
@@ -23,7 +24,7 @@ FRESH = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class CatalogEntry:
     """What one zone has. That a type is listed does not mean that there is room or quota for one."""
 
     types: frozenset[str]  #: as the API spells them
@@ -33,16 +34,16 @@ class Offered:
     )
 
 
-class CloudTpuOffers:
+class Catalog:
     """Threads may share it."""
 
     def __init__(self, api: Api, *, now: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._now = now
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, Offered]] = {}
+        self._known: dict[str, tuple[float, CatalogEntry]] = {}
 
-    def known(self, zone: str, *, timeout: float) -> Offered:
+    def known(self, zone: str, *, timeout: float) -> CatalogEntry:
         """What the zone has, not older than FRESH. Raises Refused when the zone is not open to the project."""
         with self._lock:
             asked_at, offered = self._known.get(zone, (0.0, None))
@@ -67,8 +68,8 @@ class CloudTpuOffers:
                 sorted({z for g in accelerators.GENERATIONS for z in accelerators.zones(g)})
             )
 
-    def _listed(self, zone: str, deadline: Deadline) -> Offered:
-        return Offered(
+    def _listed(self, zone: str, deadline: Deadline) -> CatalogEntry:
+        return CatalogEntry(
             types=self._names("list_accelerator_types", "accelerator_types", zone, deadline),
             runtime_versions=self._names(
                 "list_runtime_versions", "runtime_versions", zone, deadline
@@ -83,7 +84,7 @@ class CloudTpuOffers:
         return frozenset(id_of(one.name) for page in pages for one in getattr(page, field))
 
 
-def _of_table(zone: str) -> Offered:
+def _of_table(zone: str) -> CatalogEntry:
     types = frozenset(type for type in accelerators.ALL if zone in accelerators.zones(type))
     versions = frozenset(accelerators.find(type).runtime_version for type in types)
-    return Offered(types, versions, listed=False)
+    return CatalogEntry(types, versions, listed=False)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from tpujob.adapters.cloud_tpu.calls import Api, Deadline, Missing
+from tpujob.adapters.calling import Deadline, Missing
+from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.request import node_ids
 from tpujob.domain.model import Slice
 from tpujob.errors import Refused
@@ -34,7 +35,7 @@ KEY_TYPES = frozenset(
 NAME = "hostname"
 
 
-class CloudTpuGuests:
+class GuestAttributes:
     """Threads may share it."""
 
     def __init__(self, api: Api) -> None:

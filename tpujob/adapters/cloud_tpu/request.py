@@ -23,7 +23,7 @@ _ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"  # what the account
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class DataDisk:
     """One that exists, attached to every host. The API attaches none later."""
 
     source: str  #: its name in the slice's zone, or `projects/P/zones/Z/disks/D`
@@ -43,7 +43,7 @@ class Options:
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours is stronger
     startup_script: str = ""  #: run by root on every boot of every host
     reservation: str = ""  #: its name, for slices at the price `reserved`
-    disks: tuple[Disk, ...] = ()
+    disks: tuple[DataDisk, ...] = ()
     autocheckpoint: bool = False  #: programs are told to save before maintenance
     wait: float | None = None  #: seconds that a request may wait in the queue; None: no bound
 
@@ -129,7 +129,7 @@ def _node(slice: Slice, options: Options, project: str, public_key: str) -> dict
     return node
 
 
-def _disk(disk: Disk, project: str, zone: str) -> dict[str, str]:
+def _disk(disk: DataDisk, project: str, zone: str) -> dict[str, str]:
     source = disk.source
     if "/" not in source:
         source = f"projects/{project}/zones/{zone}/disks/{source}"

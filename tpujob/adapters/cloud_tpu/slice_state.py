@@ -40,7 +40,9 @@ class NodeSeen:
     pricing: str = ""
 
 
-def judge(queued: QueuedSeen | None, nodes: Sequence[NodeSeen | None]) -> Present | Unknown | None:
+def slice_state(
+    queued: QueuedSeen | None, nodes: Sequence[NodeSeen | None]
+) -> Present | Unknown | None:
     """The state of a slice; None when there is neither a queued resource nor a node. `nodes`: every one that it should
     consist of, in their order; None in place of one that is not there."""
     there = [node for node in nodes if node is not None]

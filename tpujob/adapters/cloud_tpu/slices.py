@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import Any
 
-from tpujob.adapters.cloud_tpu.calls import Api, Deadline, Exists, Method, Missing, refusal
-from tpujob.adapters.cloud_tpu.catalog import CloudTpuOffers
-from tpujob.adapters.cloud_tpu.guest_attributes import CloudTpuGuests
+from tpujob.adapters.calling import Deadline, Missing
+from tpujob.adapters.cloud_tpu.calls import Api, Exists, Method, refusal
+from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
 from tpujob.adapters.cloud_tpu.messages import id_of, node_seen, queued_seen
 from tpujob.adapters.cloud_tpu.request import (
     JOB_LABEL,
@@ -32,7 +32,7 @@ from tpujob.adapters.cloud_tpu.request import (
     request_id,
     slice_of,
 )
-from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, judge
+from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
 from tpujob.adapters.cloud_tpu.throttle import Throttle
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
@@ -62,9 +62,8 @@ class CloudTpuSlices:
         self._project = project
         self._owner = owner
         self._options = options or Options()
-        self._api = Api(project, endpoint=endpoint, throttle=throttle)
-        self.offers = CloudTpuOffers(self._api)  #: what the zones have
-        self.guests = CloudTpuGuests(self._api)  #: what the hosts have published of themselves
+        self.api = Api(project, endpoint=endpoint, throttle=throttle)
+        self.guest_attributes = GuestAttributes(self.api)
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         """What the cloud says of it now. Never raises: what could not be seen is Unknown."""
@@ -118,7 +117,7 @@ class CloudTpuSlices:
 
     def close(self) -> None:
         """Close the connection, if there is one; a later call opens another."""
-        self._api.close()
+        self.api.close()
 
     # Looking
 
@@ -127,7 +126,7 @@ class CloudTpuSlices:
         queued, nodes = self._queued(slice, deadline, doing), self._nodes(slice, deadline, doing)
         our_queued = queued if queued and self._ours(queued.labels) else None
         our_nodes = [node if node and self._ours(node.labels) else None for node in nodes]
-        seen = judge(our_queued, our_nodes)
+        seen = slice_state(our_queued, our_nodes)
         if seen is None and (queued or any(nodes)):
             return Absent()  # the name is somebody else's, so ours is positively not there
         if seen is None:
@@ -138,7 +137,7 @@ class CloudTpuSlices:
 
     def _agreed_absent(self, slice: Slice, deadline: Deadline) -> SliceSeen:
         """Gone only if the lists agree, all pages of them."""
-        zone, request = slice.zone, {"parent": self._api.parent(slice.zone)}
+        zone, request = slice.zone, {"parent": self.api.parent(slice.zone)}
         names = {slice.name, *node_ids(slice)}
         lists: tuple[tuple[Method, str], ...] = (
             ("list_nodes", "nodes"),
@@ -146,7 +145,7 @@ class CloudTpuSlices:
         )
         for method, field in lists:
             doing = f"listing {zone}"
-            pages = list(self._api.pages(method, request, deadline, doing=doing, zone=zone))
+            pages = list(self.api.pages(method, request, deadline, doing=doing, zone=zone))
             if any(page.unreachable for page in pages):
                 return Unknown(f"{slice.name} is not found, but the list is not complete")
             if any(id_of(one.name) in names for page in pages for one in getattr(page, field)):
@@ -182,16 +181,16 @@ class CloudTpuSlices:
 
     def _listed(self, slice: Slice, deadline: Deadline, doing: str) -> dict[str, NodeSeen]:
         """Every node in the slice's zone, by id. Raises Transient where the list is not complete."""
-        request, found = {"parent": self._api.parent(slice.zone)}, dict[str, NodeSeen]()
-        for page in self._api.pages("list_nodes", request, deadline, doing=doing, zone=slice.zone):
+        request, found = {"parent": self.api.parent(slice.zone)}, dict[str, NodeSeen]()
+        for page in self.api.pages("list_nodes", request, deadline, doing=doing, zone=slice.zone):
             if page.unreachable:
                 raise Transient(f"{doing}: the list of nodes is not complete")
             found |= {id_of(node.name): node_seen(node) for node in page.nodes}
         return found
 
     def _list_zone(self, zone: str, deadline: Deadline) -> list[Owned]:
-        request, doing = {"parent": self._api.parent(zone)}, f"listing {zone}"
-        api, found = self._api, dict[str, Owned]()
+        request, doing = {"parent": self.api.parent(zone)}, f"listing {zone}"
+        api, found = self.api, dict[str, Owned]()
         try:
             for page in api.pages(
                 "list_queued_resources", request, deadline, doing=doing, zone=zone
@@ -246,7 +245,7 @@ class CloudTpuSlices:
             raise refusal(doing, code, operation.error.message, slice.zone)
 
     def _create(self, slice: Slice, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
-        return self._api.call(
+        return self.api.call(
             "create_queued_resource",
             request,
             deadline,
@@ -279,10 +278,10 @@ class CloudTpuSlices:
     def _call(
         self, method: Method, request: dict[str, Any], slice: Slice, deadline: Deadline, doing: str
     ) -> Any:
-        return self._api.call(method, request, deadline, doing=doing, zone=slice.zone)
+        return self.api.call(method, request, deadline, doing=doing, zone=slice.zone)
 
     def _queued_name(self, slice: Slice) -> str:
-        return f"{self._api.parent(slice.zone)}/queuedResources/{slice.name}"
+        return f"{self.api.parent(slice.zone)}/queuedResources/{slice.name}"
 
     def _node_name(self, slice: Slice, id: str) -> str:
-        return f"{self._api.parent(slice.zone)}/nodes/{id}"
+        return f"{self.api.parent(slice.zone)}/nodes/{id}"

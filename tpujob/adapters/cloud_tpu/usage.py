@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-from tpujob.adapters.cloud_tpu.calls import Api, Deadline
+from tpujob.adapters.calling import Deadline
+from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen
 from tpujob.doctor.findings import NotSeen
 from tpujob.doctor.quota import Held, Kind, kind_of
@@ -24,12 +25,12 @@ LISTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class Usage:
     held: Sequence[Held]
     closed: Mapping[str, NotSeen]  #: zones that could not be listed
 
 
-def count(project: str, zones: Sequence[str], *, timeout: float, endpoint: str = "") -> Counted:
+def count(project: str, zones: Sequence[str], *, timeout: float, endpoint: str = "") -> Usage:
     """What anybody holds in these zones, in whatever state: suspended, failed and preempted ones hold quota until they
     are deleted (seen in public: marin#87). That waiting requests do is inferred. Never raises for what the API says.
     `endpoint`: `host:port` of an emulator."""
@@ -40,7 +41,7 @@ def count(project: str, zones: Sequence[str], *, timeout: float, endpoint: str =
     finally:
         api.close()
     both = list(zip(zones, found, strict=True))
-    return Counted(
+    return Usage(
         held=[held for _, one in both if not isinstance(one, NotSeen) for held in one],
         closed={zone: one for zone, one in both if isinstance(one, NotSeen)},
     )

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tpujob.adapters.cloud_tpu import Api, CloudTpuOffers
+from tpujob.adapters.calling import Missing
+from tpujob.adapters.cloud_tpu import Api, Catalog
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google import quota as google_quota
-from tpujob.adapters.google.rest import GoogleRest, Missing, part, parts, text
+from tpujob.adapters.google.rest import GoogleRest, part, parts, text
 from tpujob.doctor.access import (
     ACT_AS,
     BUCKET_PERMISSIONS,
@@ -37,7 +38,7 @@ T = TypeVar("T")
 #: questions at a time
 AT_ONCE = 12
 #: seconds for what a zone offers
-OFFERS_PATIENCE = 15.0
+CATALOG_PATIENCE = 15.0
 #: numbers that JSON has as text, with room for what other services write
 ALL_PORTS = (0, 65535)
 
@@ -59,7 +60,7 @@ def look(wants: Wants, *, endpoint: str = "", tpu_endpoint: str = "") -> Seen:
     try:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
             blind = isinstance(identity, NoIdentity)
-            return _Looks(wants, google, CloudTpuOffers(tpu), pool, blind).seen(identity)
+            return _Looks(wants, google, Catalog(tpu), pool, blind).seen(identity)
     finally:
         google.close()
         tpu.close()
@@ -91,14 +92,14 @@ class _Looks:
         self,
         wants: Wants,
         google: GoogleRest,
-        offers: CloudTpuOffers,
+        catalog: Catalog,
         pool: ThreadPoolExecutor,
         blind: bool,
     ) -> None:
         """`blind`: there are no credentials, so nothing is asked."""
         self._wants = wants
         self._google = google
-        self._offers = offers
+        self._catalog = catalog
         self._pool = pool
         self._blind = blind
 
@@ -191,7 +192,7 @@ class _Looks:
     # Its places
 
     def _types(self, zone: str) -> frozenset[str]:
-        offered = self._offers.known(zone, timeout=OFFERS_PATIENCE)
+        offered = self._catalog.known(zone, timeout=CATALOG_PATIENCE)
         if not offered.listed:
             raise TpujobError("Cloud TPU does not say now what the zone offers")
         return offered.types

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tpujob.adapters.cloud_tpu import Counted, usage
+from tpujob.adapters.cloud_tpu import Usage, usage
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google.rest import GoogleRest, part, parts
 from tpujob.doctor.access import LOGIN, NoIdentity
@@ -133,7 +133,7 @@ def kind_of_metric(metric: str) -> Kind | None:
     return Kind(generation, pricing, ONE_HOST if one_host else "")
 
 
-def _not_counted(counted: Counted) -> list[str]:
+def _not_counted(counted: Usage) -> list[str]:
     """One note, however many zones: most projects are closed out of most zones, all for the same reason."""
     if not counted.closed:
         return []

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from tpujob.adapters.calling import ServerClock, first_line
+from tpujob.adapters.calling import Missing, ServerClock, first_line
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Refused, TpujobError, Transient
 
@@ -19,10 +19,6 @@ SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 PATIENCE = 15
 #: no list that is read here has more pages; one that goes on for ever is an error of the server
 MOST_PAGES = 200
-
-
-class Missing(Refused):
-    """What was asked for is positively not there."""
 
 
 class GoogleRest:

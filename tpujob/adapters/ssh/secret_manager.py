@@ -14,7 +14,8 @@ import time
 import zlib
 from typing import Any
 
-from tpujob.adapters.google.rest import SCOPE, GoogleRest, Missing
+from tpujob.adapters.calling import Missing
+from tpujob.adapters.google.rest import SCOPE, GoogleRest
 from tpujob.adapters.ssh.keys import (
     HostKey,
     Pins,
