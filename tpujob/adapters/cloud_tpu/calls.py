@@ -46,6 +46,10 @@ class Exists(Refused):
     """ALREADY_EXISTS."""
 
 
+class ZoneClosed(Refused):
+    """The project may not use that zone."""
+
+
 class Api:
     """The service behind one connection, which is made when first used. Threads may share it."""
 
@@ -145,6 +149,7 @@ def refusal(doing: str, code: str, message: str, zone: str) -> TpujobError:
     if meaning.cause is None:
         return Transient(said)
     kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
+    kind = ZoneClosed if meaning.zone_closed else kind
     return kind(said, cause=meaning.cause)
 
 

@@ -22,6 +22,7 @@ class ErrorText:
     pattern: str  #: a regular expression, found anywhere in the message, in any case
     cause: Cause | None
     hint: str = ""  #: what a person may do about it
+    zone_closed: bool = False  #: the project may not use that zone at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Meaning:
     cause: Cause | None  #: None: it may succeed later; of a state: not known
     hint: str = ""
     scope: Scope = ""  #: where it holds; empty: the text does not say
+    zone_closed: bool = False  #: the project may not use that zone at all
 
 
 _LOGIN = f"run `{LOGIN}`"
@@ -67,6 +69,7 @@ ERROR_TEXTS: tuple[ErrorText, ...] = (
         r"is not found or access is unauthorized",
         Cause.PERMISSION,
         "this zone is not open to the project: name others in tpu.zones",
+        zone_closed=True,
     ),
     ErrorText(
         r"SERVICE_DISABLED|has not been used in project|API .{0,40}(?:disabled|not enabled)",
@@ -144,7 +147,7 @@ def of_call(code: str, message: str) -> Meaning:
     """Of a call that was answered with this gRPC status."""
     row = _settled(message)
     if row:
-        return Meaning(row.cause, row.hint, scope_of(message))
+        return Meaning(row.cause, row.hint, scope_of(message), row.zone_closed)
     return Meaning(CALL_CODES.get(code), _CALL_HINTS.get(code, ""), scope_of(message))
 
 

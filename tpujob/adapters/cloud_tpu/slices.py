@@ -19,7 +19,7 @@ from itertools import repeat
 from typing import Any
 
 from tpujob.adapters.calling import Deadline, Missing
-from tpujob.adapters.cloud_tpu.calls import Api, Exists, Method, refusal
+from tpujob.adapters.cloud_tpu.calls import Api, Exists, Method, ZoneClosed, refusal
 from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
 from tpujob.adapters.cloud_tpu.messages import id_of, node_seen, queued_seen
 from tpujob.adapters.cloud_tpu.request import (
@@ -202,9 +202,8 @@ class CloudTpuSlices:
                 for node in page.nodes:
                     name, place = slice_of(id_of(node.name))
                     self._add(found, name, zone, node_seen(node), place + 1)
-        except Refused as refused:
-            if "is not found or access is unauthorized" not in refused.message:
-                raise
+        except ZoneClosed:
+            return []
         return list(found.values())
 
     def _add(
