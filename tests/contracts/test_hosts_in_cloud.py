@@ -323,7 +323,7 @@ import json, sys, threading, time
 from pathlib import Path
 import psutil
 from tests.support.ssh_slices import slice_at
-from tpujob.adapters.ssh import SshHosts
+from tpujob.adapters.ssh.hosts import SshHosts
 from tpujob.domain.actions import HostPlan
 
 keys, port, agent, name, addresses = json.load(sys.stdin)
