@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.emulator.storage_rig import BUCKET, official, running
-from tpujob.emulator.storage.disk import Disk, successor
+from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.files import file_name
+from tpujob.emulator.storage.listing import Listing, successor
 from tpujob.emulator.storage.model import Conditions
 
 HOSTILE = [
@@ -103,7 +104,7 @@ def test_pages_of_a_list_add_up_to_what_a_plain_model_says(
     start: str,
     end: str,
 ) -> None:
-    disk = Disk(tmp_path_factory.mktemp("disk"))
+    disk = ObjectStore(tmp_path_factory.mktemp("disk"))
     try:
         for name in names:
             incoming = disk.incoming()
@@ -112,15 +113,7 @@ def test_pages_of_a_list_add_up_to_what_a_plain_model_says(
         prefixes: list[str] = []
         token = ""
         while True:
-            page = disk.page(
-                "b",
-                prefix=prefix,
-                delimiter=delimiter,
-                start=start,
-                end=end,
-                token=token,
-                limit=limit,
-            )
+            page = disk.page("b", Listing(prefix, delimiter, start, end, token, limit))
             assert len(page.items) + len(page.prefixes) <= limit
             items += [stored.name for stored in page.items]
             prefixes += page.prefixes

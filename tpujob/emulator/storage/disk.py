@@ -7,7 +7,6 @@ makes a precondition and the write behind it one step.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -15,15 +14,17 @@ import shutil
 import sqlite3
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tpujob.emulator.storage import listing
 from tpujob.emulator.storage.files import Incoming, file_name
-from tpujob.emulator.storage.model import Conditions, Json, Stored, invalid, no_object
+from tpujob.emulator.storage.listing import Listing, Page
+from tpujob.emulator.storage.model import Conditions, Json, StoredObject, no_object
 from tpujob.errors import TpujobError
 
 _SCHEMA = """
@@ -33,21 +34,14 @@ CREATE TABLE IF NOT EXISTS objects (
     live INTEGER NOT NULL, size INTEGER NOT NULL, crc32c TEXT NOT NULL, md5 TEXT NOT NULL,
     components INTEGER NOT NULL, created TEXT NOT NULL, updated TEXT NOT NULL, file TEXT NOT NULL,
     fields TEXT NOT NULL, PRIMARY KEY (bucket, name, generation)) WITHOUT ROWID;
-"""  # the columns are the fields of `Stored`, in their order
-_NAMES = tuple(Stored.__dataclass_fields__)
+"""  # the columns are the fields of `StoredObject`, in their order
+_NAMES = tuple(StoredObject.__dataclass_fields__)
 _SELECT = f"SELECT {', '.join(_NAMES)} FROM objects WHERE bucket = ?"  # noqa: S608, names of our own
 _INSERT = f"INSERT INTO objects VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
 _KEY = "WHERE bucket = ? AND name = ? AND generation = ?"
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    items: list[Stored]
-    prefixes: list[str]
-    next: str  #: the token of the next page; empty: there is none
-
-
-class Disk:
+class ObjectStore:
     """The buckets and objects below one folder, which belongs to one server at a time."""
 
     def __init__(self, folder: Path) -> None:
@@ -102,14 +96,14 @@ class Disk:
 
     # objects
 
-    def get(self, bucket: str, name: str, generation: int | None = None) -> Stored | None:
+    def get(self, bucket: str, name: str, generation: int | None = None) -> StoredObject | None:
         """The live generation, or the one that is asked for."""
         which = "live" if generation is None else "generation = ?"
         values = (bucket, name) if generation is None else (bucket, name, generation)
         row = self._db.execute(f"{_SELECT} AND name = ? AND {which}", values).fetchone()
         return _stored(row) if row else None
 
-    def open(self, stored: Stored) -> BinaryIO:
+    def open(self, stored: StoredObject) -> BinaryIO:
         return (self._objects / stored.file).open("rb")
 
     def incoming(self, *, md5: bool = True) -> Incoming:
@@ -124,12 +118,12 @@ class Disk:
         conditions: Conditions,
         *,
         components: int = 0,
-    ) -> Stored:
+    ) -> StoredObject:
         """Make what came in the live generation of an object. Raises 412, and then nothing has changed."""
-        now = _now()
+        now = timestamp()
         conditions.check(self.get(bucket, name))
         incoming.close()
-        stored = Stored(
+        stored = StoredObject(
             bucket=bucket,
             name=name,
             generation=(generation := self._next_generation()),
@@ -148,15 +142,15 @@ class Disk:
 
     def copy(
         self,
-        source: Stored,
+        source: StoredObject,
         bucket: str,
         name: str,
         fields: Mapping[str, Json],
         conditions: Conditions,
-    ) -> Stored:
+    ) -> StoredObject:
         """A second object with the same bytes; they are shared on disk. Raises 412."""
         conditions.check(self.get(bucket, name))
-        now, generation = _now(), self._next_generation()
+        now, generation = timestamp(), self._next_generation()
         twin = self._uploads / uuid.uuid4().hex
         os.link(self._objects / source.file, twin)
         stored = replace(
@@ -173,9 +167,9 @@ class Disk:
         )
         return self._insert(stored, twin)
 
-    def update(self, stored: Stored, fields: Mapping[str, Json]) -> Stored:
+    def update(self, stored: StoredObject, fields: Mapping[str, Json]) -> StoredObject:
         new = replace(
-            stored, metageneration=stored.metageneration + 1, updated=_now(), fields=fields
+            stored, metageneration=stored.metageneration + 1, updated=timestamp(), fields=fields
         )
         self._db.execute(
             f"UPDATE objects SET metageneration = ?, updated = ?, fields = ? {_KEY}",  # noqa: S608
@@ -196,54 +190,20 @@ class Disk:
         if not keep:
             self._remove_file(current)
 
-    def page(
-        self,
-        bucket: str,
-        *,
-        prefix: str = "",
-        delimiter: str = "",
-        start: str = "",
-        end: str = "",
-        token: str = "",
-        limit: int = 1000,
-        versions: bool = False,
-        trailing: bool = False,
-    ) -> Page:
-        """Names from `start` up to, not including, `end`, in the order of their UTF-8 bytes. What has `delimiter`
-        after the prefix is summed up in `prefixes`; with `trailing`, objects that end there are also items."""
-        after: tuple[str, int] = _read_token(token) if token else (max(prefix, start), -1)
-        stop = min(filter(None, (end, successor(prefix))), default="")
-        items: list[Stored] = []
-        prefixes: list[str] = []
-        sql = f"{_SELECT} AND (name, generation) > (?, ?)"
-        sql += (" AND name < ?" if stop else "") + ("" if versions else " AND live")
-        sql += " ORDER BY name, generation LIMIT ?"
-        while True:
-            room = max(limit - len(items) - len(prefixes), 0)
-            values = (bucket, *after, *([stop] if stop else []), room + 1)
-            rows = map(_stored, self._db.execute(sql, values).fetchall())
-            for stored in rows:
-                if len(items) + len(prefixes) >= limit:
-                    return Page(items, prefixes, _token(after))
-                cut = stored.name.find(delimiter, len(prefix)) if delimiter else -1
-                if cut >= 0:
-                    folded = stored.name[: cut + len(delimiter)]
-                    break
-                items.append(stored)
-                after = (stored.name, stored.generation)
-            else:
-                return Page(items, prefixes, "")
-            prefixes.append(folded)
-            if trailing and stored.name == folded:
-                items.append(stored)
-            # Everything else below this prefix is told by it: go on behind it.
-            after = (successor(folded), -1)
-            if not after[0]:
-                return Page(items, prefixes, "")
+    def page(self, bucket: str, wanted: Listing) -> Page:
+        live = "" if wanted.versions else " AND live"
+
+        def rows(after: tuple[str, int], stop: str, limit: int) -> Iterable[StoredObject]:
+            sql = f"{_SELECT} AND (name, generation) > (?, ?)" + (" AND name < ?" if stop else "")
+            values = (bucket, *after, *([stop] if stop else []), limit)
+            found = self._db.execute(f"{sql}{live} ORDER BY name, generation LIMIT ?", values)
+            return map(_stored, found.fetchall())
+
+        return listing.page(wanted, rows)
 
     # own
 
-    def _insert(self, stored: Stored, temporary: Path) -> Stored:
+    def _insert(self, stored: StoredObject, temporary: Path) -> StoredObject:
         path = self._objects / stored.file
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.replace(path)
@@ -264,11 +224,11 @@ class Disk:
             self._remove_file(old)
         return stored
 
-    def _retire(self, stored: Stored, *, keep: bool) -> None:
+    def _retire(self, stored: StoredObject, *, keep: bool) -> None:
         change = "UPDATE objects SET live = 0" if keep else "DELETE FROM objects"
         self._db.execute(f"{change} {_KEY}", _key(stored))
 
-    def _remove_file(self, stored: Stored) -> None:
+    def _remove_file(self, stored: StoredObject) -> None:
         path = self._objects / stored.file
         path.unlink(missing_ok=True)
         with suppress(OSError):  # the first folder that is not empty ends it
@@ -295,42 +255,21 @@ class Disk:
                     path.unlink()
 
 
-def successor(prefix: str) -> str:
-    """The least text behind everything that starts with `prefix`; empty: there is none."""
-    while prefix:
-        last = ord(prefix[-1]) + 1
-        prefix = prefix[:-1]
-        if last <= 0x10FFFF:
-            return prefix + chr(0xE000 if 0xD800 <= last <= 0xDFFF else last)
-    return ""
-
-
-def _token(after: tuple[str, int]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(after).encode()).decode()
-
-
-def _read_token(token: str) -> tuple[str, int]:
-    try:
-        name, generation = json.loads(base64.urlsafe_b64decode(token))
-        return str(name), int(generation)
-    except (ValueError, TypeError) as error:
-        raise invalid("Invalid page token.") from error
-
-
-def _now() -> str:
+def timestamp() -> str:
+    """RFC 3339, as the API spells it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _key(stored: Stored) -> tuple[str, str, int]:
+def _key(stored: StoredObject) -> tuple[str, str, int]:
     return stored.bucket, stored.name, stored.generation
 
 
-def _cell(stored: Stored, column: str) -> Any:
+def _cell(stored: StoredObject, column: str) -> Any:
     value = getattr(stored, column)
     return json.dumps(value) if column == "fields" else value
 
 
-def _stored(row: Sequence[Any]) -> Stored:
+def _stored(row: Sequence[Any]) -> StoredObject:
     values = dict(zip(_NAMES, row, strict=True))
     values.update(live=bool(values["live"]), fields=json.loads(values["fields"]))
-    return Stored(**values)
+    return StoredObject(**values)

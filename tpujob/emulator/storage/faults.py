@@ -14,7 +14,7 @@ from typing import Literal
 from urllib.parse import unquote
 
 from tpujob.emulator.http import FilePart, Handler, Request, Response
-from tpujob.emulator.storage.model import ApiError
+from tpujob.emulator.storage.model import StorageError
 
 METHODS = ("GET", "LIST", "POST", "PUT", "PATCH", "DELETE")
 
@@ -80,7 +80,7 @@ class StorageFaults:
 
 
 def failing(
-    handler: Handler, faults: StorageFaults, refuse: Callable[[ApiError], Response]
+    handler: Handler, faults: StorageFaults, refuse: Callable[[StorageError], Response]
 ) -> Handler:
     """The handler, with the faults in force applied."""
 
@@ -89,7 +89,9 @@ def failing(
         if fault is None:
             return await handler(request)
         await asyncio.sleep(fault.hang)
-        error = ApiError(fault.status, STATUSES[fault.status], f"this is a drill: {fault.status}")
+        error = StorageError(
+            fault.status, STATUSES[fault.status], f"this is a drill: {fault.status}"
+        )
         if fault.status != 200 and fault.when == "pre":
             return refuse(error)
         response = await handler(request)

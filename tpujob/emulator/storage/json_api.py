@@ -1,6 +1,6 @@
 """The JSON API of Cloud Storage: buckets and objects, except for uploads (`upload.py`).
 
-Each handler takes a request apart, asks `Disk`, and puts the answer together.
+Each handler takes a request apart, asks `ObjectStore`, and puts the answer together.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import BinaryIO
 from urllib.parse import unquote
 
 from tpujob.emulator.http import Request, Response, json_response
-from tpujob.emulator.storage.disk import Disk
+from tpujob.emulator.storage.disk import ObjectStore, timestamp
 from tpujob.emulator.storage.fields import select
+from tpujob.emulator.storage.listing import Listing
 from tpujob.emulator.storage.media import media, not_modified
 from tpujob.emulator.storage.model import (
-    ApiError,
     Conditions,
     Json,
-    Stored,
+    StorageError,
+    StoredObject,
     bucket_json,
     check_object_fields,
     check_object_name,
@@ -41,7 +41,7 @@ _COMPOSE_LIMIT = 32
 
 
 class JsonApi:
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: ObjectStore) -> None:
         self.disk = disk
         bucket, name = r"(?:/storage/v1)?/b/([^/]+)", r"/o/([^/]+)"
         routes: list[tuple[str, str, Callable[..., Awaitable[Response]]]] = [
@@ -71,13 +71,13 @@ class JsonApi:
             if match and method == request.method:
                 for name in _NOT_DONE:
                     if request.query.get(name):
-                        raise ApiError(501, "notImplemented", f"{name} is not emulated.")
+                        raise StorageError(501, "notImplemented", f"{name} is not emulated.")
                 return await handler(
                     request, *(unquote(part, errors="strict") for part in match.groups())
                 )
             known = known or bool(match)
         if known:
-            raise ApiError(405, "methodNotAllowed", f"{request.method} is not known here.")
+            raise StorageError(405, "methodNotAllowed", f"{request.method} is not known here.")
         return None
 
     # buckets
@@ -90,13 +90,13 @@ class JsonApi:
 
     async def insert_bucket(self, request: Request) -> Response:
         if not request.query.get("project"):
-            raise ApiError(400, "required", "Required parameter: project")
-        resource = new_bucket(await json_body(request), _now())
+            raise StorageError(400, "required", "Required parameter: project")
+        resource = new_bucket(await json_body(request), timestamp())
         if self.disk.bucket(resource["name"]):
             text = (
                 "Your previous request to create the named bucket succeeded and you already own it."
             )
-            raise ApiError(409, "conflict", text)
+            raise StorageError(409, "conflict", text)
         self.disk.put_bucket(resource)
         return answer(request, bucket_json(resource, request.base))
 
@@ -105,14 +105,14 @@ class JsonApi:
 
     async def patch_bucket(self, request: Request, bucket: str) -> Response:
         patch = await json_body(request)
-        resource = patched_bucket(self._bucket(bucket, request.query), patch, _now())
+        resource = patched_bucket(self._bucket(bucket, request.query), patch, timestamp())
         self.disk.put_bucket(resource)
         return answer(request, bucket_json(resource, request.base))
 
     async def delete_bucket(self, request: Request, bucket: str) -> Response:
         self._bucket(bucket, request.query)
         if not self.disk.delete_bucket(bucket):
-            raise ApiError(409, "conflict", "The bucket you tried to delete is not empty.")
+            raise StorageError(409, "conflict", "The bucket you tried to delete is not empty.")
         return Response(204)
 
     async def layout(self, request: Request, bucket: str) -> Response:
@@ -127,8 +127,7 @@ class JsonApi:
     async def list_objects(self, request: Request, bucket: str) -> Response:
         self._bucket(bucket)
         query = request.query
-        page = self.disk.page(
-            bucket,
+        wanted = Listing(
             prefix=query.get("prefix", ""),
             delimiter=query.get("delimiter", ""),
             start=query.get("startOffset", ""),
@@ -138,6 +137,7 @@ class JsonApi:
             versions=query.get("versions", "").lower() == "true",
             trailing=query.get("includeTrailingDelimiter", "").lower() == "true",
         )
+        page = self.disk.page(bucket, wanted)
         result: dict[str, Json] = {"kind": "storage#objects"}
         if page.items:
             result["items"] = [object_json(stored, request.base) for stored in page.items]
@@ -223,14 +223,14 @@ class JsonApi:
             raise precondition_failed()
         return bucket
 
-    def _object(self, bucket: str, name: str, query: Mapping[str, str]) -> Stored:
+    def _object(self, bucket: str, name: str, query: Mapping[str, str]) -> StoredObject:
         self._bucket(bucket)
         stored = self.disk.get(bucket, name, number(query, "generation"))
         if stored is None:
             raise no_object(bucket, name)
         return stored
 
-    def _part(self, bucket: str, source: Mapping[str, Json]) -> Stored:
+    def _part(self, bucket: str, source: Mapping[str, Json]) -> StoredObject:
         """One of the objects that a compose names."""
         chosen = {"generation": str(source["generation"])} if "generation" in source else {}
         part = self._object(bucket, str(source.get("name", "")), chosen)
@@ -238,7 +238,7 @@ class JsonApi:
         Conditions.from_query({k: str(v) for k, v in given.items()}).check(part)
         return part
 
-    def _source(self, request: Request, bucket: str, name: str) -> Stored:
+    def _source(self, request: Request, bucket: str, name: str) -> StoredObject:
         query = request.query
         chosen = {"generation": query["sourceGeneration"]} if "sourceGeneration" in query else {}
         source = self._object(bucket, name, chosen)
@@ -247,14 +247,14 @@ class JsonApi:
 
 
 async def concatenate(
-    disk: Disk,
+    disk: ObjectStore,
     files: Iterable[BinaryIO],
     bucket: str,
     name: str,
     fields: Mapping[str, Json],
     conditions: Conditions,
     components: int,
-) -> Stored:
+) -> StoredObject:
     """One object out of many files, which are closed. The copying leaves the server free to answer others."""
     incoming = disk.incoming(md5=False)
     try:
@@ -283,8 +283,4 @@ async def json_body(request: Request) -> dict[str, Json]:
     try:
         return await request.json_object()
     except ValueError as error:
-        raise ApiError(400, "parseError", str(error)) from error
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        raise StorageError(400, "parseError", str(error)) from error

@@ -7,22 +7,22 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 
 from tpujob.emulator.http import FilePart, Request, Response
-from tpujob.emulator.storage.disk import Disk
-from tpujob.emulator.storage.model import ApiError, Conditions, Stored
+from tpujob.emulator.storage.disk import ObjectStore
+from tpujob.emulator.storage.model import Conditions, StorageError, StoredObject
 
 
-def not_modified(conditions: Conditions, stored: Stored) -> bool:
+def not_modified(conditions: Conditions, stored: StoredObject) -> bool:
     """For reads a "not match" that fails means 304, and any other failure 412."""
     wanted = Conditions(generation=conditions.generation, metageneration=conditions.metageneration)
     wanted.check(stored)
     try:
         conditions.check(stored)
-    except ApiError:
+    except StorageError:
         return True
     return False
 
 
-def media(request: Request, disk: Disk, stored: Stored) -> Response:
+def media(request: Request, disk: ObjectStore, stored: StoredObject) -> Response:
     """The bytes, or the range of them that is asked for."""
     headers = media_headers(stored)
     start, count, partial = byte_range(request.headers.get("range", ""), stored.size)
@@ -32,7 +32,7 @@ def media(request: Request, disk: Disk, stored: Stored) -> Response:
     return Response(206 if partial else 200, headers, part)
 
 
-def media_headers(stored: Stored) -> dict[str, str]:
+def media_headers(stored: StoredObject) -> dict[str, str]:
     hashes = f"crc32c={stored.crc32c}" + (f",md5={stored.md5}" if stored.md5 else "")
     changed = datetime.fromisoformat(stored.updated).astimezone(UTC)
     headers = {
@@ -43,8 +43,10 @@ def media_headers(stored: Stored) -> dict[str, str]:
         "X-Goog-Generation": str(stored.generation),
         "X-Goog-Metageneration": str(stored.metageneration),
         "X-Goog-Storage-Class": stored.storage_class,
-        "X-Goog-Stored-Content-Length": str(stored.size),
-        "X-Goog-Stored-Content-Encoding": str(stored.fields.get("contentEncoding") or "identity"),
+        "X-Goog-StoredObject-Content-Length": str(stored.size),
+        "X-Goog-StoredObject-Content-Encoding": str(
+            stored.fields.get("contentEncoding") or "identity"
+        ),
         "Accept-Ranges": "bytes",
     }
     for field, header in (
@@ -68,5 +70,5 @@ def byte_range(header: str, size: int) -> tuple[int, int, bool]:
     start = int(match[1]) if match[1] else max(size - int(match[2]), 0)
     end = min(int(match[2]) + 1, size) if match[1] and match[2] else size
     if start >= end:
-        raise ApiError(416, "requestedRangeNotSatisfiable", "Request range not satisfiable")
+        raise StorageError(416, "requestedRangeNotSatisfiable", "Request range not satisfiable")
     return start, end - start, True

@@ -36,11 +36,13 @@ _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _LOCATION = re.compile(r"[A-Z]+-[A-Z]+[0-9]+|US|EU|ASIA|NAM4|EUR[4578]|ASIA1")
 
 
-class ApiError(Exception):
-    """An answer that is not a success. `reason` is the JSON API's word for it."""
+class StorageError(Exception):
+    """An answer that is not a success. `reason` is the JSON API's word for it; `xml_code` the XML API's, where the
+    status alone does not give it."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, xml_code: str = "") -> None:
         super().__init__(message)
+        self.xml_code = xml_code
         self.status = status
         self.reason = reason
         self.message = message
@@ -50,25 +52,25 @@ class ApiError(Exception):
         return {"error": {"code": self.status, "message": self.message, "errors": [detail]}}
 
 
-def invalid(message: str) -> ApiError:
-    return ApiError(400, "invalid", message)
+def invalid(message: str) -> StorageError:
+    return StorageError(400, "invalid", message)
 
 
-def no_bucket() -> ApiError:
-    return ApiError(404, "notFound", "The specified bucket does not exist.")
+def no_bucket() -> StorageError:
+    return StorageError(404, "notFound", "The specified bucket does not exist.", "NoSuchBucket")
 
 
-def no_object(bucket: str, name: str) -> ApiError:
-    return ApiError(404, "notFound", f"No such object: {bucket}/{name}")
+def no_object(bucket: str, name: str) -> StorageError:
+    return StorageError(404, "notFound", f"No such object: {bucket}/{name}")
 
 
-def precondition_failed() -> ApiError:
+def precondition_failed() -> StorageError:
     text = "At least one of the pre-conditions you specified did not hold."
-    return ApiError(412, "conditionNotMet", text)
+    return StorageError(412, "conditionNotMet", text)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """One generation of one object. Its bytes never change."""
 
     bucket: str
@@ -115,7 +117,7 @@ class Conditions:
         names += ("MetagenerationMatch", "MetagenerationNotMatch")
         return Conditions(*(number(query, prefix + name) for name in names))
 
-    def check(self, current: Stored | None) -> None:
+    def check(self, current: StoredObject | None) -> None:
         """Raises 412 when one does not hold for what is there now."""
         generation = current.generation if current else 0
         if self.generation is not None and generation != self.generation:
@@ -176,7 +178,7 @@ def patched_object_fields(old: Mapping[str, Json], patch: Mapping[str, Json]) ->
     return check_object_fields(new)
 
 
-def object_json(stored: Stored, base: str) -> Json:
+def object_json(stored: StoredObject, base: str) -> Json:
     """The resource `storage#object`. `base` is the server's address as the client knows it."""
     bucket, name = stored.bucket, quote(stored.name, safe="")
     own = f"/storage/v1/b/{bucket}/o/{name}"

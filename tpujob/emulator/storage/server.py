@@ -12,10 +12,10 @@ from pathlib import Path
 
 from tpujob.emulator.http import Handler, HttpThread, Request, Response, TooLarge, json_response
 from tpujob.emulator.storage.batch import handle_batch
-from tpujob.emulator.storage.disk import Disk
+from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.faults import StorageFaults, failing
 from tpujob.emulator.storage.json_api import JsonApi
-from tpujob.emulator.storage.model import ApiError
+from tpujob.emulator.storage.model import StorageError
 from tpujob.emulator.storage.upload import Uploads
 from tpujob.emulator.storage.xml_api import XmlApi
 
@@ -31,7 +31,7 @@ class StorageServer:
     """
 
     def __init__(self, state: Path, port: int = 0, faults: StorageFaults | None = None) -> None:
-        self._disk = Disk(state)
+        self._disk = ObjectStore(state)
         self._uploads, self._xml = Uploads(self._disk), XmlApi(self._disk)
         handler = _handler(JsonApi(self._disk), self._uploads, self._xml, faults or StorageFaults())
         try:
@@ -54,16 +54,16 @@ def _handler(api: JsonApi, uploads: Uploads, xml: XmlApi, faults: StorageFaults)
         try:
             found = await uploads.handle(request) or await api.handle(request)
             return found or await xml.handle(request)
-        except ApiError as error:
+        except StorageError as error:
             return _error(error)
         except TooLarge:
-            return _error(ApiError(413, "uploadTooLarge", "The body is too large."))
+            return _error(StorageError(413, "uploadTooLarge", "The body is too large."))
         except (UnicodeError, OverflowError) as error:
-            return _error(ApiError(400, "invalid", f"Invalid text or number: {error}"))
+            return _error(StorageError(400, "invalid", f"Invalid text or number: {error}"))
         except OSError as error:
             # Not a 500 or 503: clients repeat those for minutes, and a full disk stays full.
             _log.exception("%s %s", request.method, request.path)
-            return _error(ApiError(507, "backendError", f"The emulator's disk: {error}"))
+            return _error(StorageError(507, "backendError", f"The emulator's disk: {error}"))
 
     one = failing(answer, faults, _error)
 
@@ -71,18 +71,20 @@ def _handler(api: JsonApi, uploads: Uploads, xml: XmlApi, faults: StorageFaults)
         # A web page in a browser can reach loopback too: by a name that resolves to it, or across origins.
         host = request.headers.get("host", "")
         if not _LOOPBACK.fullmatch(host) or "origin" in request.headers:
-            return _error(ApiError(403, "forbidden", "Only programs of this machine are served."))
+            return _error(
+                StorageError(403, "forbidden", "Only programs of this machine are served.")
+            )
         if request.path.startswith("/batch"):
             try:
                 return await handle_batch(request, one)
-            except ApiError as error:
+            except StorageError as error:
                 return _error(error)
         return await one(request)
 
     return handle
 
 
-def _error(error: ApiError) -> Response:
+def _error(error: StorageError) -> Response:
     if error.status == 304:
         return Response(304)
     return json_response(error.body(), error.status)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from tpujob.emulator.http import Request, Response
-from tpujob.emulator.storage.disk import Disk
+from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.files import Incoming
 from tpujob.emulator.storage.json_api import answer, json_body
 from tpujob.emulator.storage.model import (
-    ApiError,
     Conditions,
     Json,
-    Stored,
+    StorageError,
+    StoredObject,
     check_object_fields,
     check_object_name,
     invalid,
@@ -48,11 +48,11 @@ class Session:
     turn: int = (
         0  #: grows with each request: an older one, whose client gave up, must not write any more
     )
-    stored: Stored | None = None
+    stored: StoredObject | None = None
 
 
 class Uploads:
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: ObjectStore) -> None:
         self._disk = disk
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
@@ -89,7 +89,7 @@ class Uploads:
         try:
             async for chunk in chunks:
                 incoming.write(chunk)
-            verify(incoming, {**_declared(given), **_hash_header(request)})
+            verify(incoming, {**_declared(given), **declared_hashes(request)})
             stored = self._disk.commit(bucket, name, incoming, fields, conditions)
         finally:
             incoming.discard()
@@ -114,7 +114,7 @@ class Uploads:
     async def _resume(self, request: Request, key: str) -> Response:
         session = self._sessions.get(key)
         if session is None:
-            raise ApiError(404, "notFound", "No such upload session: it ended, or never was.")
+            raise StorageError(404, "notFound", "No such upload session: it ended, or never was.")
         if request.method == "DELETE":
             self._sessions.pop(key).incoming.discard()
             return Response(499)
@@ -141,12 +141,12 @@ class Uploads:
             return
         skip = session.incoming.size - start
         if skip < 0:
-            raise ApiError(
+            raise StorageError(
                 400, "invalid", f"A gap: {session.incoming.size} bytes are here, not {start}."
             )
         async for chunk in request.body.chunks():
             if session.turn != turn:
-                raise ApiError(409, "conflict", "Another request goes on with this upload.")
+                raise StorageError(409, "conflict", "Another request goes on with this upload.")
             session.incoming.write(chunk[skip:] if skip else chunk)
             skip = max(0, skip - len(chunk))
 
@@ -155,11 +155,11 @@ class Uploads:
             if session.incoming.size != total:
                 text = f"{session.incoming.size} bytes came, and {total} were announced."
                 raise invalid(text)
-            verify(session.incoming, {**session.declared, **_hash_header(request)})
+            verify(session.incoming, {**session.declared, **declared_hashes(request)})
             session.stored = self._disk.commit(
                 session.bucket, session.name, session.incoming, session.fields, session.conditions
             )
-        except ApiError:
+        except StorageError:
             self._sessions.pop(key, None)
             raise
         finally:
@@ -213,9 +213,9 @@ async def split_related(
     try:
         given = json.loads(metadata or b"{}")
     except (ValueError, RecursionError) as error:
-        raise ApiError(400, "parseError", "The metadata part is no JSON.") from error
+        raise StorageError(400, "parseError", "The metadata part is no JSON.") from error
     if not isinstance(given, dict):
-        raise ApiError(400, "parseError", "The metadata part is no JSON object.")
+        raise StorageError(400, "parseError", "The metadata part is no JSON object.")
     typed = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", header)
     part_type = typed[1].decode("latin-1").strip() if typed else ""
     return given, part_type, _until(rest, chunks, newline + mark)  # pyright: ignore[reportUnknownVariableType]
@@ -268,7 +268,7 @@ def _declared(given: Mapping[str, Json]) -> dict[str, str]:
     return {"crc32c": str(given.get("crc32c") or ""), "md5": str(given.get("md5Hash") or "")}
 
 
-def _hash_header(request: Request) -> dict[str, str]:
+def declared_hashes(request: Request) -> dict[str, str]:
     """`X-Goog-Hash: crc32c=…,md5=…` and `Content-MD5`."""
     pairs = re.findall(r"(crc32c|md5)=([\w+/=]+)", request.headers.get("x-goog-hash", ""))
     declared: dict[str, str] = dict(pairs)

@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from tpujob.emulator.http import Request, Response
-from tpujob.emulator.storage.disk import Disk
+from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.files import Incoming
 from tpujob.emulator.storage.json_api import concatenate
+from tpujob.emulator.storage.listing import Listing
 from tpujob.emulator.storage.media import media, media_headers
 from tpujob.emulator.storage.model import (
-    ApiError,
     Conditions,
     Json,
+    StorageError,
     check_object_name,
     invalid,
     no_bucket,
@@ -27,7 +28,7 @@ from tpujob.emulator.storage.model import (
     number,
     precondition_failed,
 )
-from tpujob.emulator.storage.upload import verify
+from tpujob.emulator.storage.upload import declared_hashes, verify
 from tpujob.emulator.storage.xml_text import (
     conditions_of,
     element,
@@ -35,7 +36,6 @@ from tpujob.emulator.storage.xml_text import (
     entry,
     error_response,
     fields_of,
-    hashes,
     part_etag,
     same_etag,
     tag,
@@ -60,7 +60,7 @@ class MultipartUpload:
 
 
 class XmlApi:
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: ObjectStore) -> None:
         self._disk = disk
         self._uploads: dict[str, MultipartUpload] = {}
 
@@ -75,7 +75,7 @@ class XmlApi:
             if "uploads" in request.query or "uploadId" in request.query:
                 return await self._multipart(request, bucket, name)
             return await self._object(request, bucket, name)
-        except ApiError as error:
+        except StorageError as error:
             return error_response(error)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class XmlApi:
             self._disk.delete(bucket, name, conditions, number(request.query, "generation"))
             return Response(204)
         if request.method not in ("GET", "HEAD"):
-            raise ApiError(405, "methodNotAllowed", f"{request.method} is not known here.")
+            raise StorageError(405, "methodNotAllowed", f"{request.method} is not known here.")
         conditions.check(stored)
         if same_etag(request.headers.get("if-none-match", ""), stored):
             return Response(304, media_headers(stored))
@@ -136,7 +136,7 @@ class XmlApi:
         )
 
     async def _receive(self, request: Request, *, md5: bool = True) -> Incoming:
-        declared = hashes(request)
+        declared = declared_hashes(request)
         incoming = self._disk.incoming(md5=md5 or "md5" in declared)
         try:
             async for chunk in request.body.chunks():
@@ -158,7 +158,7 @@ class XmlApi:
         key = request.query.get("uploadId", "")
         upload = self._uploads.get(key)
         if upload is None or (upload.bucket, upload.name) != (bucket, name):
-            raise ApiError(404, "NoSuchUpload", "No such multipart upload.")
+            raise _no_upload()
         if request.method == "PUT":
             return await self._part(request, upload)
         if request.method == "DELETE":
@@ -166,7 +166,7 @@ class XmlApi:
             return Response(204)
         if request.method == "POST":
             return await self._complete(request, key, upload)
-        raise ApiError(405, "methodNotAllowed", f"{request.method} is not known here.")
+        raise StorageError(405, "methodNotAllowed", f"{request.method} is not known here.")
 
     async def _part(self, request: Request, upload: MultipartUpload) -> Response:
         which = number(request.query, "partNumber") or 0
@@ -175,7 +175,7 @@ class XmlApi:
         part = await self._receive(request, md5=False)
         if upload not in self._uploads.values():  # completed or aborted in the meantime
             part.discard()
-            raise ApiError(404, "NoSuchUpload", "No such multipart upload.")
+            raise _no_upload()
         part.close()
         old = upload.parts.get(which)
         upload.parts[which] = part
@@ -192,16 +192,20 @@ class XmlApi:
             which, etag = tag(text, "PartNumber"), tag(text, "ETag")
             part = upload.parts.get(int(which) if which.isascii() and which.isdigit() else 0)
             if part is None or etag.strip('"') != part_etag(part).strip('"'):
-                raise ApiError(400, "InvalidPart", f"Part {which[:10]!r} was not uploaded so.")
+                raise StorageError(
+                    400, "invalid", f"Part {which[:10]!r} was not uploaded so.", "InvalidPart"
+                )
             if int(which) <= last:
-                raise ApiError(400, "InvalidPartOrder", "Parts are not in ascending order.")
+                raise StorageError(
+                    400, "invalid", "Parts are not in ascending order.", "InvalidPartOrder"
+                )
             last = int(which)
             parts.append(part)
         if not parts:
             raise invalid("No parts are named.")
         if any(part.size < _LEAST_PART for part in parts[:-1]):
             text = f"Every part but the last has at least {_LEAST_PART} bytes."
-            raise ApiError(400, "EntityTooSmall", text)
+            raise StorageError(400, "invalid", text, "EntityTooSmall")
         del self._uploads[key]
         try:
             files = (part.path.open("rb") for part in parts)
@@ -217,17 +221,17 @@ class XmlApi:
 
     def _list(self, request: Request, bucket: str) -> Response:
         if request.method not in ("GET", "HEAD"):
-            raise ApiError(405, "methodNotAllowed", "Buckets are made with the JSON API.")
+            raise StorageError(405, "methodNotAllowed", "Buckets are made with the JSON API.")
         query = request.query
-        start = query.get("start-after") or query.get("marker") or ""
-        page = self._disk.page(
-            bucket,
+        start = query.get("start-after", "")
+        wanted = Listing(
             prefix=query.get("prefix", ""),
             delimiter=query.get("delimiter", ""),
             start=start,
             token=query.get("continuation-token", ""),
             limit=min(number(query, "max-keys") or 1000, 1000),
         )
+        page = self._disk.page(bucket, wanted)
         items = [stored for stored in page.items if stored.name != start]
         values: list[tuple[str, str]] = [
             ("Name", bucket),
@@ -240,3 +244,7 @@ class XmlApi:
         inner = [element("Contents", elements(entry(stored))) for stored in items]
         inner += [element("CommonPrefixes", elements([("Prefix", p)])) for p in page.prefixes]
         return xml("ListBucketResult", *values, inner="".join(inner))
+
+
+def _no_upload() -> StorageError:
+    return StorageError(404, "notFound", "No such multipart upload.", "NoSuchUpload")

@@ -11,12 +11,11 @@ from tpujob.emulator.http import Request, Response
 from tpujob.emulator.storage.files import Incoming
 from tpujob.emulator.storage.media import media_headers
 from tpujob.emulator.storage.model import (
-    ApiError,
     Conditions,
     Json,
-    Stored,
+    StorageError,
+    StoredObject,
     check_object_fields,
-    no_bucket,
     number,
 )
 
@@ -40,10 +39,8 @@ _FIELDS = {
 }
 
 
-def error_response(error: ApiError) -> Response:
-    code = error.reason if error.reason[:1].isupper() else _CODES.get(error.status, "InternalError")
-    if error.message == no_bucket().message:
-        code = "NoSuchBucket"
+def error_response(error: StorageError) -> Response:
+    code = error.xml_code or _CODES.get(error.status, "InternalError")
     return xml("Error", ("Code", code), ("Message", error.message), status=error.status)
 
 
@@ -75,7 +72,7 @@ def _clean(text: str) -> str:
     return escape(re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "\ufffd", text))
 
 
-def entry(stored: Stored) -> list[tuple[str, str]]:
+def entry(stored: StoredObject) -> list[tuple[str, str]]:
     return [
         ("Key", stored.name),
         ("Generation", str(stored.generation)),
@@ -91,18 +88,13 @@ def tag(text: str, name: str) -> str:
     return found[1].replace("&quot;", '"').replace("&#34;", '"') if found else ""
 
 
-def written(stored: Stored) -> Response:
+def written(stored: StoredObject) -> Response:
     kept = ("ETag", "X-Goog-Hash", "X-Goog-Generation", "X-Goog-Metageneration")
     return Response(200, {k: v for k, v in media_headers(stored).items() if k in kept})
 
 
 def conditions_of(request: Request) -> Conditions:
-    headers = request.headers
-    generation = number(headers, "x-goog-if-generation-match")
-    if headers.get("if-none-match", "").strip() == "*" and request.method in ("PUT", "POST"):
-        generation = 0
-    metageneration = number(headers, "x-goog-if-metageneration-match")
-    return Conditions(generation=generation, metageneration=metageneration)
+    return Conditions(generation=number(request.headers, "x-goog-if-generation-match"))
 
 
 def fields_of(request: Request) -> dict[str, Json]:
@@ -113,15 +105,7 @@ def fields_of(request: Request) -> dict[str, Json]:
     return check_object_fields({**fields, "metadata": metadata})
 
 
-def hashes(request: Request) -> dict[str, str]:
-    pairs = re.findall(r"(crc32c|md5)=([\w+/=]+)", request.headers.get("x-goog-hash", ""))
-    declared: dict[str, str] = dict(pairs)
-    if "content-md5" in request.headers:
-        declared["md5"] = request.headers["content-md5"]
-    return declared
-
-
-def same_etag(header: str, stored: Stored) -> bool:
+def same_etag(header: str, stored: StoredObject) -> bool:
     return header.strip() == "*" or stored.etag in (e.strip(' "') for e in header.split(","))
 
 

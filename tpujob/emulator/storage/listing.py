@@ -1,0 +1,86 @@
+"""One page of a list of objects: prefixes, delimiters, page tokens. Pure; `disk.py` reads the rows."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tpujob.emulator.storage.model import StoredObject, invalid
+
+_Place = tuple[str, int]  #: name and generation
+
+#: Up to `limit` objects after a place whose names are less than `stop` (empty: no bound), in order.
+Rows = Callable[[_Place, str, int], Iterable[StoredObject]]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a client asks for: names from `start` up to, not including, `end`, in the order of their UTF-8 bytes."""
+
+    prefix: str = ""
+    delimiter: str = ""  #: names that have it after the prefix are summed up in `prefixes`
+    start: str = ""
+    end: str = ""
+    token: str = ""
+    limit: int = 1000
+    versions: bool = False
+    trailing: bool = False  #: objects that end with the delimiter are items, too
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: list[StoredObject]
+    prefixes: list[str]
+    next: str  #: the token of the next page; empty: there is none
+
+
+def page(wanted: Listing, rows: Rows) -> Page:
+    prefix, delimiter = wanted.prefix, wanted.delimiter
+    after = _read_token(wanted.token) if wanted.token else (max(prefix, wanted.start), -1)
+    stop = min(filter(None, (wanted.end, successor(prefix))), default="")
+    items: list[StoredObject] = []
+    prefixes: list[str] = []
+    while True:
+        room = max(wanted.limit - len(items) - len(prefixes), 0)
+        for stored in rows(after, stop, room + 1):
+            if len(items) + len(prefixes) >= wanted.limit:
+                return Page(items, prefixes, _token(after))
+            cut = stored.name.find(delimiter, len(prefix)) if delimiter else -1
+            if cut >= 0:
+                folded = stored.name[: cut + len(delimiter)]
+                break
+            items.append(stored)
+            after = (stored.name, stored.generation)
+        else:
+            return Page(items, prefixes, "")
+        prefixes.append(folded)
+        if wanted.trailing and stored.name == folded:
+            items.append(stored)
+        # Skip everything else below this prefix.
+        after = (successor(folded), -1)
+        if not after[0]:
+            return Page(items, prefixes, "")
+
+
+def successor(prefix: str) -> str:
+    """The least text that sorts after everything that starts with `prefix`; empty: there is none."""
+    while prefix:
+        last = ord(prefix[-1]) + 1
+        prefix = prefix[:-1]
+        if last <= 0x10FFFF:
+            return prefix + chr(0xE000 if 0xD800 <= last <= 0xDFFF else last)
+    return ""
+
+
+def _token(after: _Place) -> str:
+    return base64.urlsafe_b64encode(json.dumps(after).encode()).decode()
+
+
+def _read_token(token: str) -> _Place:
+    try:
+        name, generation = json.loads(base64.urlsafe_b64decode(token))
+        return str(name), int(generation)
+    except (ValueError, TypeError) as error:
+        raise invalid("Invalid page token.") from error
