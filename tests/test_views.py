@@ -178,22 +178,21 @@ def test_when_it_goes_on_is_told_of_what_waits(
     assert job_view(replace(job_in(state), wake=wake), now=NOW)["wake_at"] == shown
 
 
-def test_trouble_is_told_with_the_message_until_the_job_has_ended() -> None:
-    given: dict[str, Any] = {"now": NOW, "trouble": "503", "trouble_since": NOW, "waiting": "w"}
+def test_trouble_is_told_until_the_job_has_ended() -> None:
+    given: dict[str, Any] = {"now": NOW, "trouble": "503", "trouble_since": NOW}
     job = replace(job_in(State.RUNNING), message="step 5")
     view = job_view(job, **given)
-    assert (view["message"], view["trouble"], view["trouble_since"]) == ("step 5; 503", "503", AT)
-    assert view["waiting"] == "w"
+    assert (view["message"], view["trouble"], view["trouble_since"]) == ("step 5", "503", AT)
     ended = job_view(replace(job, state=State.FAILED), **given)
-    assert (ended["message"], ended["trouble"], ended["trouble_since"]) == ("step 5", "", None)
+    assert (ended["trouble"], ended["trouble_since"]) == ("", None)
     assert job_view(replace(job, finished_at=NOW), now=NOW)["finished_at"] == AT
-    calm = job_view(job, now=NOW, trouble_since=NOW)
-    assert (calm["message"], calm["trouble_since"]) == ("step 5", None), "it is over"
+    assert job_view(job, now=NOW, trouble_since=NOW)["trouble_since"] is None, "it is over"
 
 
 def test_a_line_of_a_list_has_no_lists_in_it() -> None:
     view = job_view(running(), now=NOW, full=False)
     assert (view["slices"], view["attempts"], view["spec"]) == ([], [], {})
+    assert view.get("budgets") == []
     assert (view["step"], view["usd_per_hour"]) == (5, 1.0)
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.commands import Tpujob
-from tests.support.scripted import AT, ScriptedJobs, event_view, job_view, log_line
+from tests.support.scripted import AT, ScriptedJobs, coming, event_view, job_view, log_line
 from tpujob import errors
 from tpujob.api.shapes import HostAccess, JobView, LogPage
 from tpujob.cli.errors import EXIT_CODES
@@ -142,7 +142,12 @@ def test_create_follow_shows_events_and_ends_as_the_job_does(
     api.script = [
         state_of(base, state="queued"),
         state_of(base, state="running"),
-        state_of(base, state="failed", message="exit code 3 on host 1"),
+        state_of(
+            base,
+            state="failed",
+            message="exit code 3 on host 1",
+            next=coming("nothing", "nothing by itself", "tpujob resume 000002"),
+        ),
     ]
     api.happened["000002"] = [
         event_view(1, "queued", "ada asked for counting"),
@@ -282,12 +287,14 @@ def test_wait_gives_up_after_its_timeout(tpujob: Tpujob) -> None:
 
 
 def test_steering_commands_do_what_they_say(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    assert "kept for a resume" in tpujob("cancel", "42").out
+    next_ = coming("stop_program", "the program is being stopped")
+    api.jobs["000042"] = job_view(next=next_)
+    assert "Next      the program is being stopped" in tpujob("cancel", "42").out
     assert tpujob("cancel", "42", "--release", "--json").json["wish"] == "release"
     assert [c["release"] for c in api.named("cancel")] == [False, True]
     assert "running" in tpujob("resume", "42").out
     assert tpujob("delete", "42", "--json").json["wish"] == "release"
-    assert "removed" in tpujob("clean", "42", "--yes", "--checkpoints").out
+    assert tpujob("clean", "42", "--yes", "--checkpoints", "--json").json["wish"] == "clean"
     assert api.named("clean") == [{"job": "42", "checkpoints": True}]
 
 
@@ -309,7 +316,8 @@ def test_resume_of_a_job_that_is_done_says_why_not(tpujob: Tpujob, api: Scripted
 
 def test_a_held_job_says_what_it_costs_and_how_to_go_on(tpujob: Tpujob, api: ScriptedJobs) -> None:
     message = "the program is stopped; tj-000042-1 is held, at $7.37/h"
-    api.jobs["000042"] = job_view(state="holding", hold_until=AT, message=message)
+    next_ = coming("release_slice", "it is given back", "tpujob resume 000042", at=AT)
+    api.jobs["000042"] = job_view(state="holding", next=next_, message=message)
     said = tpujob("cancel", "42")
     assert "$7.37/h" in said.out
     assert "tpujob resume 000042" in said.out, "in one piece, to be copied"

@@ -11,6 +11,7 @@ from tests.support.scripted import (
     AT,
     ScriptedJobs,
     attempt_view,
+    coming,
     event_view,
     job_view,
     log_line,
@@ -20,7 +21,7 @@ from tpujob.api.shapes import JobView, PlanView
 from tpujob.cli.render import answers, job_page, lines, listing, words
 from tpujob.cli.render.summary import shortcomings, steps_lost, summary
 from tpujob.cli.render.text import clean, seconds, width
-from tpujob.domain.model import State
+from tpujob.cli.render.why import why_page
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -278,31 +279,24 @@ def test_steps_lost_are_those_made_twice() -> None:
     assert steps_lost(job_view(attempts=[attempt_view(1, step=40), attempt_view(2)])) is None
 
 
-@pytest.mark.parametrize("wish", ["run", "cancel", "release", "clean"])
-@pytest.mark.parametrize("state", list(State))
-def test_every_state_says_what_happens_next(state: State, wish: str) -> None:
-    said = words.what_next(job_view(state=state.value, wish=wish, hold_until=AT))
-    assert said
-    assert "unknown" not in said
+def test_what_happens_next_says_when_and_what_a_person_can_do() -> None:
+    text, at = "the slice is given back", "2026-01-02T03:19:05.000Z"
+    job = job_view(next=coming("release_slice", text, "tpujob resume 000042", at=at))
+    said = "the slice is given back; `tpujob resume 000042` goes on"
+    assert words.what_next(job, NOW) == f"in 12m50s, at 03:19:05: {said}"
+    assert words.what_next(job, NOW + 3600) == said, "a time that is past says nothing"
+    assert words.what_next(job_view(next=coming("release_slice", text)), NOW) == text
 
 
-@pytest.mark.parametrize("wish", ["cancel", "release", "clean"])
-def test_a_queued_job_has_no_slice_to_give_back(wish: str) -> None:
-    said = words.what_next(job_view(state="queued", wish=wish, slices=[]))
-    assert said.startswith("it ends")
-    assert "slice" not in said
-
-
-def test_a_job_that_asks_for_something_impossible_is_not_said_to_succeed_when_resumed() -> None:
-    said = words.what_next(job_view(state="failed", outcome="failed", cause="BAD_SPEC"))
-    assert "tpujob create" in said
-    assert "tpujob resume" not in said
-    assert "tpujob resume" in words.what_next(job_view(state="failed", cause="CRASH"))
-
-
-@pytest.mark.parametrize("state", ["queued", "provisioning", "releasing"])
-def test_a_cancelled_job_without_a_program_is_not_said_to_be_stopping_one(state: str) -> None:
-    assert "program" not in words.what_next(job_view(state=state, wish="cancel"))
+def test_a_backend_older_than_a_field_is_no_reason_to_fail() -> None:
+    young = ("next", "capacity", "budgets")
+    old = cast(JobView, {name: value for name, value in job_view().items() if name not in young})
+    for page in (job_page.job_page, why_page):
+        shown = page(old, [], 80, NOW)
+        assert "running" in shown
+        assert "Next" not in shown
+    assert "Next" not in answers.steered_text(old, 80, NOW)
+    assert len(listing.job_table([old], 80, NOW).splitlines()) == 2
 
 
 def test_a_question_names_the_job_the_slice_and_its_price() -> None:

@@ -7,7 +7,16 @@ from typing import Any, cast
 import pytest
 
 from tests.support.commands import Tpujob, same
-from tests.support.scripted import AT, ScriptedJobs, attempt_view, event_view, job_view, slice_view
+from tests.support.scripted import (
+    AT,
+    ScriptedJobs,
+    attempt_view,
+    budget,
+    coming,
+    event_view,
+    job_view,
+    slice_view,
+)
 from tpujob.api.shapes import AttemptView, JobView
 from tpujob.cli.render import words
 from tpujob.cli.render.job_page import job_page
@@ -19,7 +28,6 @@ from tpujob.domain.model import State
 pytestmark = pytest.mark.usefixtures("utc")
 
 NOW = (seconds(AT) or 0) + 900
-SPEC = {"name": "digits", "recovery": {"preemptions": 100, "failures": 3}}
 CRASHED = attempt_view(
     1,
     ended_at="2026-01-02T03:14:05.000Z",
@@ -55,10 +63,31 @@ def waiting() -> JobView:
         message="3rd stockout in us-central2-b since 03:12 UTC, next try there in 6 min",
         waiting="4th stockout in us-central2-b since 03:12 UTC, next try there in 5 min, "
         "us-central2-c next in 2 min",
+        capacity={
+            "cause": "STOCKOUT",
+            "type": "v4-16",
+            "zone": "us-central2-b",
+            "refusals": 4,
+            "since": "2026-01-02T03:12:00.000Z",
+            "said": "no slice in us-central2-b, STOCKOUT: There is no more capacity in the zone",
+            "asking": "",
+            "again_at": "2026-01-02T03:24:00.000Z",
+            "first_type": "v4-16",
+            "first_zone": "us-central2-c",
+            "first_at": "2026-01-02T03:21:00.000Z",
+        },
+        next=coming(
+            "request_slice",
+            "it asks for another slice and goes on from checkpoint 400",
+            at="2026-01-02T03:24:00.000Z",
+        ),
         usd_per_hour=0.0,
-        wake_at="2026-01-02T03:24:00.000Z",
         spent={"failures": 1, "stockouts": 4},
-        spec=SPEC,
+        budgets=[
+            budget("preemptions", 0, 100),
+            budget("failures", 1, 3),
+            budget("stockouts", 4, None),
+        ],
         progress_at=None,
         slices=[
             slice_view("tj-000042-1", gone_at=AT, reason="attempt 1 ended, TPU_BUSY"),
@@ -99,10 +128,14 @@ Lately
 def test_a_program_that_is_started_again_after_a_crash() -> None:
     job = job_view(
         state="preparing",
+        state_since=CRASHED["ended_at"],
         message=CRASHED["message"] + "; starting again on the same slice in 20 s",
-        wake_at="2026-01-02T03:19:25.000Z",
-        spent={"failures": 1},
-        spec=SPEC,
+        next=coming(
+            "start_program",
+            "the program is started again on the same slice",
+            at="2026-01-02T03:19:25.000Z",
+        ),
+        budgets=[budget("preemptions", 0, 100), budget("failures", 1, 3)],
         step=None,
         progress_at=None,
         attempt=2,
@@ -111,7 +144,7 @@ def test_a_program_that_is_started_again_after_a_crash() -> None:
     same(
         why_page(job, [], 80, NOW),
         """
-Job 000042  digits  preparing since 03:04:05, 15m00s
+Job 000042  digits  preparing since 03:14:05, 5m00s
 
   Now       attempt 1 ended, TPU_BUSY: host 1: another process holds the TPU
             (exit code 134); starting again on the same slice in 20 s
@@ -127,8 +160,8 @@ Job 000042  digits  preparing since 03:04:05, 15m00s
 
 
 def test_a_job_that_has_succeeded_needs_no_budget() -> None:
-    assert "Budgets" not in why_page(job_view(state="succeeded", spec=SPEC), [], 80, NOW)
-    assert "Budgets" in why_page(job_view(state="failed", spec=SPEC), [], 80, NOW)
+    assert "Budgets" not in why_page(job_view(state="succeeded"), [], 80, NOW)
+    assert "Budgets" in why_page(job_view(state="failed"), [], 80, NOW)
 
 
 TOLD = [
@@ -146,7 +179,7 @@ def test_where_there_is_no_room_for_all_evidence_the_line_that_says_most_is_show
     cause: str, told: str, left_out: str
 ) -> None:
     crashed = cast("AttemptView", CRASHED | {"cause": cause, "evidence": TOLD})
-    shown = why_page(job_view(attempts=[crashed], spec=SPEC), [], 80, NOW)
+    shown = why_page(job_view(attempts=[crashed]), [], 80, NOW)
     assert told in shown
     assert left_out not in shown
     assert "`tpujob show` has it all" in shown
@@ -157,10 +190,9 @@ def test_where_there_is_no_room_for_all_evidence_the_line_that_says_most_is_show
 
 def test_a_running_job_that_makes_no_step_while_the_cloud_does_not_answer() -> None:
     job = job_view(
-        message="attempt 1 runs on 2 hosts; 503 the service is unavailable",
+        message="attempt 1 runs on 2 hosts",
         trouble="503 the service is unavailable",
         trouble_since="2026-01-02T03:10:00.000Z",
-        spec=SPEC,
         stall_s=1200.0,
     )
     same(
@@ -204,9 +236,9 @@ def swapped() -> JobView:
         state="provisioning",
         state_since="2026-01-02T03:14:10.000Z",
         message="asking for tj-000042-2, spot v4-16 in us-central2-b",
+        next=coming("get_slice", "when the slice is ready, the program starts on all hosts"),
         usd_per_hour=7.37,
         condemned=["tj-000042-1"],
-        spec=SPEC,
         step=None,
         progress_at=None,
         stall_s=None,
@@ -276,7 +308,7 @@ def test_a_verdict_says_what_it_knows(verdict: dict[str, Any], said: str) -> Non
     ],
 )
 def test_a_first_step_that_does_not_come(stall_s: float | None, said: str) -> None:
-    page = why_page(job_view(step=None, stall_s=stall_s, spec=SPEC), [], 80, NOW)
+    page = why_page(job_view(step=None, stall_s=stall_s), [], 80, NOW)
     assert f"{said} Budgets" in " ".join(page.split())
 
 

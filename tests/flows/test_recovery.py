@@ -73,7 +73,7 @@ def test_an_error_of_the_cloud_changes_nothing(stage: Stage) -> None:
     assert stage.faults.effects == 3, (
         "one create and two starts; an unknown answer causes no effect"
     )
-    assert "503" in stage.api.get(job_id)["message"], "and the user is told why nothing moves"
+    assert "503" in stage.api.get(job_id)["trouble"], "and the user is told why nothing moves"
 
 
 def test_after_a_long_outage_of_the_storage_the_hosts_get_time_to_report_again(
@@ -126,7 +126,7 @@ def test_a_deletion_that_is_refused_is_told_and_asked_for_until_it_works(stage: 
     stage.until(job_id, State.RELEASING)
     for _ in range(5):
         stage.step(job_id)
-    assert "tpu.nodes.delete is not granted" in stage.api.get(job_id)["message"]
+    assert "tpu.nodes.delete is not granted" in stage.api.get(job_id)["trouble"]
     stage.cloud.delete = delete
     stage.until(job_id, State.SUCCEEDED)
     assert stage.cloud.machines == {}

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tpujob.api.jobs_api import JobsApi
 from tpujob.api.shapes import (
     BrokenView,
+    BudgetView,
     CodeGiven,
     DiffSide,
     DiffView,
@@ -25,6 +26,7 @@ from tpujob.api.shapes import (
     LeakView,
     LogLine,
     LogPage,
+    NextView,
     PlanView,
     SliceView,
     SuspectView,
@@ -78,6 +80,17 @@ def attempt_view(number: int, **more: Any) -> dict[str, Any]:
     return view | more
 
 
+def budget(name: str, used: int, limit: int | None) -> BudgetView:
+    left = None if limit is None else limit - used
+    return BudgetView(name=name, used=used, left=left, limit=limit)
+
+
+def coming(action: str, text: str, *commands: str, at: str | None = None) -> NextView:
+    """What happens next; each of the commands goes on."""
+    shown = [{"command": command, "does": "goes on"} for command in commands]
+    return cast(NextView, {"action": action, "at": at, "text": text, "commands": shown})
+
+
 def job_view(job_id: str = "000042", **more: Any) -> JobView:
     view = {
         "id": job_id,
@@ -88,7 +101,13 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "message": "attempt 1 runs on 2 hosts",
         "trouble": "",
         "trouble_since": None,
+        "next": coming(
+            "finish",
+            "it succeeds when every host exits with 0; if the slice is preempted, it gets another "
+            "and goes on from its last checkpoint",
+        ),
         "waiting": "",
+        "capacity": None,
         "outcome": None,
         "cause": None,
         "type": "v4-16",
@@ -122,6 +141,7 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "hold_until": None,
         "wake_at": None,
         "spent": {},
+        "budgets": [budget("preemptions", 0, 100), budget("failures", 0, 3)],
         "slices": [slice_view(f"tj-{job_id}-1")],
         "attempts": [attempt_view(1)],
         "spec": {"name": "digits"},

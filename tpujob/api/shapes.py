@@ -1,11 +1,13 @@
 """What goes into `JobsApi` and comes out of it: the same dictionaries in process, over HTTP and under `--json`.
 
 Shapes alone: `service/views.py` makes them from records, `web/schemas.py` describes them. Times are RFC 3339 in UTC.
+A field that is NotRequired is always sent, but a deployed backend that is older than the field lacks it: read it with
+`.get` and leave out what it would say.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 
 class EventView(TypedDict):
@@ -113,16 +115,71 @@ class DiffView(TypedDict):
     cut: bool  #: not every diff is shown
 
 
+NextAction = Literal[
+    "request_slice",
+    "get_slice",
+    "start_program",
+    "finish",
+    "stop_program",
+    "withdraw_request",
+    "release_slice",
+    "end",
+    "remove_record",
+    "nothing",
+]
+
+
+class CommandView(TypedDict):
+    command: str  #: as it is typed
+    does: str
+
+
+class NextView(TypedDict):
+    """What happens next, by itself or by a command."""
+
+    action: NextAction
+    at: str | None  #: when, where that is known
+    text: str
+    commands: list[CommandView]  #: what a person can do instead
+
+
+class BudgetView(TypedDict):
+    """Retries of one kind. A job whose budget is used up ends at the next failure of that kind."""
+
+    name: str
+    used: int
+    left: int | None  #: None: without bound
+    limit: int | None
+
+
+class CapacityView(TypedDict):
+    """A wait for hardware that the cloud has refused."""
+
+    cause: str  #: STOCKOUT or QUOTA
+    type: str  #: that was refused last, as are the zone and what was said
+    zone: str
+    refusals: int  #: in a row, for that cause, of that type in that zone
+    since: str
+    said: str  #: the cloud's answer
+    asking: str  #: the zone that is asked now; empty: none
+    again_at: str  #: when the same is asked for again
+    first_type: str  #: what is asked for first, there or elsewhere
+    first_zone: str
+    first_at: str
+
+
 class JobView(TypedDict):
     id: str
     name: str
     user: str
     state: str
     wish: str
-    message: str  #: why it stands where it stands
+    message: str  #: why it stands where it stands, without `trouble`
+    next: NotRequired[NextView]
     trouble: str  #: what is in the way just now and is tried again, in one line; empty: nothing
     trouble_since: str | None
-    waiting: str  #: for capacity: how often refused, where, since when, what is tried next; empty: it is not
+    waiting: str  #: `capacity` in one line; empty: it waits for none
+    capacity: NotRequired[CapacityView | None]
     outcome: str | None
     cause: str | None
     type: str
@@ -158,6 +215,9 @@ class JobView(TypedDict):
     hold_until: str | None
     wake_at: str | None  #: when the next try is due, while one is waited for
     spent: dict[str, int]  #: retry budgets used, by name
+    budgets: NotRequired[
+        list[BudgetView]
+    ]  #: those that `recovery` bounds, and others that were used
     slices: list[SliceView]
     attempts: list[AttemptView]
     spec: dict[str, Any]

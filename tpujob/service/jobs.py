@@ -284,14 +284,13 @@ class Jobs:
             moved_at=live.moved_at if live and use else None,
             trouble=live.trouble if live else "",
             trouble_since=live.trouble_since if live else None,
-            waiting=self._waiting(job) if full else "",
+            wait=self._wait(job) if full else None,
             full=full,
         )
 
-    def _waiting(self, job: Job) -> str:
-        if job.state not in _ASKING or not capacity.refusals(job):
-            return ""
-        return capacity.waiting(job, self._circuits(), self._clock.now())
+    def _wait(self, job: Job) -> capacity.Wait | None:
+        asks = job.state in _ASKING and capacity.refusals(job)
+        return capacity.wait(job, self._circuits()) if asks else None
 
 
 #: states in which a job waits for a slice

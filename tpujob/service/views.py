@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from tpujob.api import (
     AttemptView,
     CodeView,
@@ -18,9 +16,12 @@ from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators, prices
 from tpujob.domain.model import Attempt, Code, Event, Job, Progress, Slice, State, Suspect, Verdict
 from tpujob.domain.observations import Report
+from tpujob.domain.placement import circuits
 from tpujob.domain.spec import dump
 from tpujob.errors import BadSpec
 from tpujob.ports import Owned
+from tpujob.service import outlook
+from tpujob.service.outlook import rfc3339
 
 
 def job_view(
@@ -31,11 +32,11 @@ def job_view(
     moved_at: float | None = None,
     trouble: str = "",
     trouble_since: float | None = None,
-    waiting: str = "",
+    wait: circuits.Wait | None = None,
     full: bool = True,
 ) -> JobView:
     """`job` at `now`. `progress` is what its reports say just now, `moved_at` when its step last changed, `trouble`
-    what is being retried, `waiting` what it waits for that the cloud refused. Without `full`, `slices`, `attempts`
+    what is being retried, `wait` the hardware that the cloud refused. Without `full`, `budgets`, `slices`, `attempts`
     and `spec` stay empty."""
     trouble = "" if job.state.final else trouble
     serving, attempt = job.slice, job.attempt
@@ -50,10 +51,12 @@ def job_view(
         user=job.user,
         state=job.state,
         wish=job.wish,
-        message=f"{job.message}; {trouble}" if trouble else job.message,
+        message=job.message,
+        next=outlook.what_next(job, done, wait, now),
         trouble=trouble,
         trouble_since=_maybe(trouble_since) if trouble else None,
-        waiting=waiting,
+        waiting=circuits.told(wait, now) if wait else "",
+        capacity=outlook.capacity(wait) if wait else None,
         outcome=job.outcome,
         cause=job.cause,
         type=facts.type,
@@ -81,12 +84,13 @@ def job_view(
         bundles=list(job.bundles),
         code=code_view(job.code),
         version=job.version,
-        created_at=_time(job.created_at),
-        state_since=_time(job.state_since),
+        created_at=rfc3339(job.created_at),
+        state_since=rfc3339(job.state_since),
         finished_at=_maybe(job.finished_at),
         hold_until=_maybe(job.hold_until),
         wake_at=_maybe(job.wake if job.state in _WAITING and job.wake > now else None),
         spent=dict(job.spent),
+        budgets=outlook.budgets(job) if full else [],
         slices=[slice_view(s, now=now) for s in job.slices] if full else [],
         attempts=[attempt_view(a, live=progress if a is attempt else None) for a in job.attempts]
         if full
@@ -111,7 +115,7 @@ def slice_view(slice: Slice, *, now: float) -> SliceView:
         role=slice.role,
         usd_per_hour=slice.usd_per_hour,
         usd=slice.usd(now),
-        requested_at=_time(slice.requested_at),
+        requested_at=rfc3339(slice.requested_at),
         ready_at=_maybe(slice.ready_at),
         gone_at=_maybe(slice.gone_at),
         reason=slice.delete_reason,
@@ -124,7 +128,7 @@ def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptVi
     return AttemptView(
         number=attempt.number,
         slice=attempt.slice,
-        started_at=_time(attempt.started_at),
+        started_at=rfc3339(attempt.started_at),
         running_at=_maybe(attempt.running_at),
         ended_at=_maybe(attempt.ended_at),
         outcome=attempt.outcome,
@@ -153,7 +157,7 @@ def verdict_view(verdict: Verdict) -> VerdictView:
 
 def event_view(event: Event) -> EventView:
     return EventView(
-        seq=event.seq, kind=event.kind, at=_time(event.at), state=event.state, text=event.text
+        seq=event.seq, kind=event.kind, at=rfc3339(event.at), state=event.state, text=event.text
     )
 
 
@@ -165,7 +169,7 @@ def suspect_view(suspect: Suspect, *, now: float) -> SuspectView:
         refused=host_reputation.refused(suspect, now),
         pinned=suspect.pinned,
         reasons=list(suspect.reasons),
-        updated_at=_time(suspect.updated_at),
+        updated_at=rfc3339(suspect.updated_at),
     )
 
 
@@ -212,13 +216,5 @@ def _billed_now(job: Job) -> float | None:
     return None if None in billed else round(sum(filter(None, billed)), 4)
 
 
-def _time(seconds: float) -> str:
-    return (
-        datetime.fromtimestamp(seconds, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
-
-
 def _maybe(seconds: float | None) -> str | None:
-    return None if seconds is None else _time(seconds)
+    return None if seconds is None else rfc3339(seconds)

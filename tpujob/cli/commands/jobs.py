@@ -126,7 +126,7 @@ def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool
         if as_json:
             return wait(job["id"], as_json=True)
         done = follow(Steady(), job["id"], sink_for(on, list_price=list_price))
-    say(steered_text(done, on.columns, color=on.color))
+    say(steered_text(done, on.columns, time.time(), color=on.color))
     return words.EXIT_OF_STATE[done["state"]]
 
 
@@ -275,7 +275,7 @@ def _steered(job: JobView, as_json: bool, *, then: Sequence[str] = ()) -> int:
 
 def _say_job(job: JobView, as_json: bool) -> None:
     on = screen()
-    say_json(job) if as_json else say(steered_text(job, on.columns, color=on.color))
+    say_json(job) if as_json else say(steered_text(job, on.columns, time.time(), color=on.color))
 
 
 # Reach ---------------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
         ("Cost", rate(plan["usd_per_hour"])),
         ("Bucket", plan["bucket"]),
         *_program(plan["command"]),
-        *([("Runs in", plan["environment"])] if plan["environment"] else []),
+        ("Runs in", plan["environment"]),
         *(("Mount", mount) for mount in plan["mounts"]),
         *(("Warning", warning) for warning in plan["warnings"]),
     ]
@@ -63,11 +63,15 @@ def created_text(job: JobView, columns: int, list_price: float | None, *, color:
     )
 
 
-def steered_text(job: JobView, columns: int, *, color: bool = False) -> str:
+def steered_text(job: JobView, columns: int, now: float, *, color: bool = False) -> str:
     """What a command that steered a job says: where it stands now and what happens next."""
     state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
     title = f"Job {clean(job['id'])} ({clean(job['name'])}): {state}"
-    facts = [("Now", words.now(job)), ("Next", words.what_next(job))]
+    facts = [
+        ("Now", words.now(job)),
+        ("Trouble", words.trouble(job)),
+        ("Next", words.what_next(job, now)),
+    ]
     lines = [line for label, text in facts for line in labelled(label, text, columns, color)]
     return "\n".join([title, *lines])
 

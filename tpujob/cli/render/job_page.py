@@ -58,25 +58,22 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     hardware = (
         f"{words.kind(job)}: {many(job['chips'], 'chip')} on {hosts}, topology {job['topology']}"
     )
-    facts = [("Now", words.now(job)), ("Next", words.what_next(job))]
-    if job["condemned"]:
-        facts.append(("Swap", words.condemned(job)))
-    if job["step"] is not None:
-        facts.append(("Progress", progress_line(job)))
-    if job["metrics"]:
-        pairs = (f"{name} {number(value)}" for name, value in job["metrics"].items())
-        facts.append(("Metrics", ", ".join(pairs)))
-    facts += [
+    metrics = (f"{name} {number(value)}" for name, value in job["metrics"].items())
+    return [
+        ("Now", words.now(job)),
+        ("Trouble", words.trouble(job)),
+        ("Next", words.what_next(job, now)),
+        ("Swap", words.condemned(job)),
+        ("Progress", progress_line(job) if job["step"] is not None else ""),
+        ("Metrics", ", ".join(metrics)),
         ("TPU", f"{hardware}, {job['pricing']}, {job['zone'] or 'no zone yet'}"),
         ("Cost", f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"),
         ("User", job["user"]),
         ("Workdir", job["workdir"]),
-        *([("Code", words.code(job["code"]))] if job["code"] else []),
+        ("Code", words.code(job["code"]) if job["code"] else ""),
         ("Created", f"{span(elapsed(job['created_at'], now))} ago, {clock(job['created_at'])}"),
+        ("Outcome", " ".join(filter(None, (job["outcome"], job["cause"])))),
     ]
-    if job["outcome"] or job["cause"]:
-        facts.append(("Outcome", " ".join(filter(None, (job["outcome"], job["cause"])))))
-    return facts
 
 
 def _fruitless(slice: SliceView) -> bool:

@@ -70,7 +70,9 @@ def progress_line(job: JobView, *, bar: int = 20) -> str:
 
 
 def labelled(label: str, text: str, columns: int, color: bool) -> list[str]:
-    """The label once, the text beside it, wrapped at words."""
+    """The label once, the text beside it, wrapped at words. Nothing where there is no text."""
+    if not text:
+        return []
     lines = wrap(clean(text), max(20, columns - LABEL - 2))
     first = paint(pad(label, LABEL), "dim", color)
     return [f"  {first}{lines[0]}", *(" " * (LABEL + 2) + line for line in lines[1:])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render import words
 from tpujob.cli.render.job_page import proof
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
-from tpujob.cli.render.text import clock, dollars, paint, rate, seconds, span
+from tpujob.cli.render.text import clock, dollars, paint, rate, span
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, EventView, JobView
@@ -28,8 +28,7 @@ def why_page(
     last = _last_end(job)
     if last:
         out += labelled("Last end", _ended(job, last, now), columns, color)
-        verdict = words.verdict_of(last)
-        out += labelled("Verdict", verdict, columns, color) if verdict else []
+        out += labelled("Verdict", words.verdict_of(last), columns, color)
         out += proof(last, columns, color=color, indent=LABEL + 2, most=PROOF)
     for label, text in _prospects(job, now):
         out += labelled(label, text, columns, color)
@@ -41,39 +40,22 @@ def why_page(
 
 def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     queued = job["waiting"] and job["state"] == "queued"
-    reasons = [] if queued else [("Now", _message(job))]
-    if job["waiting"]:
-        reasons.append(("Waiting", job["waiting"]))
-        reasons.append(("Told", _told(job)))
-    if job["condemned"]:
-        reasons.append(("Swap", words.condemned(job)))
-    if job["trouble"]:
-        since = f", since {clock(job['trouble_since'])}" if job["trouble_since"] else ""
-        reasons.append(("Trouble", f"{job['trouble']}{since}; it is tried again"))
+    reasons = [
+        ("Now", "" if queued else job["message"]),
+        ("Waiting", job["waiting"]),
+        ("Told", words.told(job)),
+        ("Swap", words.condemned(job)),
+        ("Trouble", words.trouble(job)),
+    ]
     if job["state"] == "running" or job["step"] is not None:
         reasons += _progress(job, now)
     return reasons
 
 
 def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
-    prospects: list[tuple[str, str]] = []
-    budgets = _budgets(job)
-    if budgets and job["state"] != "succeeded":
-        prospects.append(("Budgets", budgets))
     cost = f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"
-    return [*prospects, ("Cost", cost), ("Next", _next(job, now))]
-
-
-def _message(job: JobView) -> str:
-    """Without the trouble, which has a line of its own."""
-    trouble = f"; {job['trouble']}"
-    return job["message"].removesuffix(trouble) if job["trouble"] else job["message"]
-
-
-def _told(job: JobView) -> str:
-    """What the cloud said to the newest request that came to nothing."""
-    said = [s["reason"] for s in job["slices"] if s["reason"] and not s["ready_at"]]
-    return said[-1] if said else "nothing yet"
+    budgets = "" if job["state"] == "succeeded" else _budgets(job)
+    return [("Budgets", budgets), ("Cost", cost), ("Next", words.what_next(job, now))]
 
 
 def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
@@ -98,28 +80,15 @@ def _last_end(job: JobView) -> AttemptView | None:
 
 
 def _ended(job: JobView, attempt: AttemptView, now: float) -> str:
+    """Without the attempt's message where the job's own is about the same end."""
     ago = f", {span(elapsed(attempt['ended_at'], now))} ago" if attempt["ended_at"] else ""
     said = f"attempt {attempt['number']}: {words.end_of(attempt)}{ago}"
-    known = not attempt["message"] or attempt["message"] in job["message"]
-    return said if known else f"{said}: {words.why_ended(attempt)}"
+    since_then = attempt["ended_at"] == job["state_since"]
+    known = since_then or (job["state"] == "failed" and job["cause"] == attempt["cause"])
+    return said if known or not attempt["message"] else f"{said}: {words.why_ended(attempt)}"
 
 
 def _budgets(job: JobView) -> str:
     """Of those that end the job when they are used up."""
-    limits: dict[str, object] = job["spec"].get("recovery") or {}
-    parts: list[str] = []
-    for name, limit in limits.items():
-        if isinstance(limit, int) and not isinstance(limit, bool):
-            used = job["spent"].get(name, 0)
-            parts.append(f"{name}: {used} used, {max(0, limit - used)} left")
-    return "; ".join(parts)
-
-
-def _next(job: JobView, now: float) -> str:
-    coming = words.what_next(job)
-    due = seconds(job["wake_at"])
-    if due is None or due <= now or job["wish"] != "run":
-        return coming
-    if job["state"] == "preparing":
-        coming = "the program is started again on the same slice"
-    return f"in {span(due - now)}, at {clock(job['wake_at'])}: {coming}"
+    bounded = [one for one in job.get("budgets", ()) if one["limit"] is not None]
+    return "; ".join(f"{one['name']}: {one['used']} used, {one['left']} left" for one in bounded)

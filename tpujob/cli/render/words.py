@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpujob.cli.render.text import clock, rate
+from tpujob.cli.render.text import clock, rate, seconds, span
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, CodeView, JobView, PlanView, SliceView
@@ -32,7 +32,9 @@ def kind(of: JobView | PlanView | SliceView) -> str:
 
 
 def condemned(job: JobView) -> str:
-    """What a job is billed for beside the slice that it works on."""
+    """What a job is billed for beside the slice that it works on; empty: nothing."""
+    if not job["condemned"]:
+        return ""
     names = ", ".join(job["condemned"])
     were = "was" if len(job["condemned"]) == 1 else "were"
     prices = [s["usd_per_hour"] for s in job["slices"] if s["name"] in job["condemned"]]
@@ -41,69 +43,29 @@ def condemned(job: JobView) -> str:
     return f"{names} {were} swapped out as bad and kept{cost} until another slice is there"
 
 
-def what_next(job: JobView) -> str:
-    """What happens next, by itself or by a command."""
-    state, wish, ref = job["state"], job["wish"], job["id"]
-    if state in FINAL:
-        return _after_end(job)
-    if state == "queued" and wish == "clean":  # which owns no slice
-        return "it ends; then its logs and its record are removed"
-    if state == "queued" and wish != "run":
-        return "it ends as cancelled; record and logs stay"
-    if wish == "clean":
-        return "it gives its slice back; then its logs and its record are removed"
-    if wish == "release":
-        return "it gives its slice back and ends as cancelled; record and logs stay"
-    if state == "holding":
-        until = clock(job["hold_until"])
-        if wish == "run":
-            return "the program is being started again on the slice that it holds"
-        return (
-            f"the slice is kept, and paid for, until {until}: `tpujob resume {ref}` goes on, "
-            f"`tpujob delete {ref}` gives it back now"
-        )
-    if wish == "cancel" and state == "provisioning":
-        return "the request for a slice is taken back; a slice that is there already is kept"
-    if wish == "cancel" and state == "releasing":
-        return "when the slice is seen to be gone, the job ends"
-    if wish == "cancel":
-        return "the program is being stopped; the slice is kept for a resume"
-    return _by_itself(job)
+def what_next(job: JobView, now: float) -> str:
+    """What happens next, by itself or by a command; empty: the backend does not say."""
+    coming = job.get("next")
+    if coming is None:
+        return ""
+    commands = ", ".join(f"`{one['command']}` {one['does']}" for one in coming["commands"])
+    said = f"{coming['text']}; {commands}" if commands else coming["text"]
+    due = seconds(coming["at"])
+    if due is None or due <= now:
+        return said
+    return f"in {span(due - now)}, at {clock(coming['at'])}: {said}"
 
 
-def _by_itself(job: JobView) -> str:
-    from_step = f" from checkpoint {job['checkpoint']}" if job["checkpoint"] is not None else ""
-    match job["state"]:
-        case "queued" if job["attempt"]:
-            return f"it asks for another slice and goes on{from_step}"
-        case "queued":
-            return "it asks for a slice"
-        case "provisioning":
-            return "when the slice is ready, the program starts on all hosts"
-        case "preparing":
-            return "when all hosts have started the program, it is running"
-        case "running" if job["pricing"] == "spot":
-            return (
-                "it succeeds when every host exits with 0; "
-                "if the slice is preempted, it gets another and goes on from its last checkpoint"
-            )
-        case "running":
-            return "it succeeds when every host exits with 0"
-        case "releasing":
-            return "when the slice is seen to be gone, the job goes on or ends"
-        case _:
-            return "unknown to this version of tpujob"
+def trouble(job: JobView) -> str:
+    """What is in the way just now, and since when; empty: nothing."""
+    since = f", since {clock(job['trouble_since'])}" if job["trouble_since"] else ""
+    return f"{job['trouble']}{since}; it is tried again" if job["trouble"] else ""
 
 
-def _after_end(job: JobView) -> str:
-    ref = job["id"]
-    if job["wish"] == "clean":
-        return "its logs and its record are being removed"
-    if job["state"] == "succeeded":
-        return f"nothing: it is done. `tpujob logs {ref}` has its output"
-    if job["cause"] == "BAD_SPEC":  # a spec never changes, so the same would come of it
-        return "nothing by itself: correct the job file and `tpujob create` it again"
-    return f"nothing by itself: `tpujob resume {ref}` goes on from the last checkpoint"
+def told(job: JobView) -> str:
+    """What the cloud said when it last refused what the job waits for; empty: nothing, or nobody knows."""
+    waits = job.get("capacity")
+    return waits["said"] if waits else ""
 
 
 def end_of(attempt: AttemptView) -> str:

@@ -1,0 +1,138 @@
+"""What comes next for a job, what its retries have used, and what it waits for: the views of these facts. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from tpujob.api import BudgetView, CapacityView, CommandView, NextAction, NextView
+from tpujob.domain.failures import retry
+from tpujob.domain.model import Cause, Job, Progress, State, Wish
+from tpujob.domain.placement.circuits import Wait
+
+
+def what_next(job: Job, done: Progress, wait: Wait | None, now: float) -> NextView:
+    """What happens next, by itself or by a command. `done` is how far the program has come."""
+    if job.state.final:
+        return _after_end(job)
+    if job.state is State.RELEASING and job.then in _ENDED and job.wish is not Wish.CLEAN:
+        return _next("end", f"when the slice is seen to be gone, the job has {job.then}")
+    if job.wish is not Wish.RUN:
+        return _on_its_way_out(job)
+    due = max(job.wake, wait.first_at if wait else 0.0)
+    from_step = f" from checkpoint {done.checkpoint}" if done.checkpoint is not None else ""
+    again = f"another slice and goes on{from_step}"
+    match job.state:
+        case State.QUEUED:
+            wanted = again if job.attempt else "a slice"
+            return _next("request_slice", f"it asks for {wanted}", at=due if due > now else None)
+        case State.PROVISIONING:
+            return _next("get_slice", "when the slice is ready, the program starts on all hosts")
+        case State.PREPARING if job.wake > now:
+            text = "the program is started again on the same slice"
+            return _next("start_program", text, at=job.wake)
+        case State.PREPARING:
+            return _next("start_program", "when all hosts have started the program, it is running")
+        case State.HOLDING:
+            text = "the program is being started again on the slice that it holds"
+            return _next("start_program", text)
+        case State.RELEASING:
+            return _next("request_slice", f"when the slice is seen to be gone, it asks for {again}")
+        case _:
+            lost = (
+                "; if the slice is preempted, it gets another and goes on from its last checkpoint"
+            )
+            spot = job.slice is not None and job.slice.pricing == "spot"
+            return _next(
+                "finish", f"it succeeds when every host exits with 0{lost if spot else ''}"
+            )
+
+
+_ENDED = (State.SUCCEEDED, State.FAILED)
+
+
+def _on_its_way_out(job: Job) -> NextView:
+    """What follows from a cancel, a delete or a clean."""
+    match job.state, job.wish:
+        case State.QUEUED, Wish.CLEAN:  # which owns no slice
+            return _next("end", "it ends; then its logs and its record are removed")
+        case State.QUEUED, _:
+            return _next("end", "it ends as cancelled; record and logs stay")
+        case _, Wish.CLEAN:
+            text = "it gives its slice back; then its logs and its record are removed"
+            return _next("release_slice", text)
+        case _, Wish.RELEASE:
+            text = "it gives its slice back and ends as cancelled; record and logs stay"
+            return _next("release_slice", text)
+        case State.HOLDING, _:
+            resume = _command(job, "resume", "goes on")
+            delete = _command(job, "delete", "gives it back now")
+            text = "the slice, which is billed until then, is given back"
+            return _next("release_slice", text, resume, delete, at=job.hold_until)
+        case State.PROVISIONING, _:
+            text = "the request for a slice is taken back; a slice that is there already is kept"
+            return _next("withdraw_request", text)
+        case State.RELEASING, _:
+            return _next("end", "when the slice is seen to be gone, the job ends")
+        case _:
+            text = "the program is being stopped; the slice is kept for a resume"
+            return _next("stop_program", text)
+
+
+def _after_end(job: Job) -> NextView:
+    if job.wish is Wish.CLEAN:
+        return _next("remove_record", "its logs and its record are being removed")
+    if job.state is State.SUCCEEDED:
+        return _next("nothing", "nothing: it is done", _command(job, "logs", "prints its output"))
+    again = _command(job, "resume", "goes on from the last checkpoint")
+    if job.cause is Cause.BAD_SPEC:  # a spec never changes, so the same would come of it
+        does = "submits the corrected job file as a new job"
+        again = CommandView(command="tpujob create FILE", does=does)
+    return _next("nothing", "nothing by itself", again)
+
+
+def _next(
+    action: NextAction, text: str, *commands: CommandView, at: float | None = None
+) -> NextView:
+    return NextView(
+        action=action, at=None if at is None else rfc3339(at), text=text, commands=list(commands)
+    )
+
+
+def _command(job: Job, verb: str, does: str) -> CommandView:
+    return CommandView(command=f"tpujob {verb} {job.id}", does=does)
+
+
+def budgets(job: Job) -> list[BudgetView]:
+    """The retries that `recovery` bounds, and every other kind that was used."""
+    rules = {rule.budget: rule for rule in retry.POLICIES.values() if rule.budget}
+    found: list[BudgetView] = []
+    for name, rule in rules.items():
+        used = job.spent.get(name, 0)
+        if used or rule.limit:
+            limit = retry.limit_of(rule, job.spec)
+            left = None if limit is None else max(0, limit - used)
+            found.append(BudgetView(name=name, used=used, left=left, limit=limit))
+    return found
+
+
+def capacity(wait: Wait) -> CapacityView:
+    last = wait.refused
+    return CapacityView(
+        cause=last.refused or Cause.STOCKOUT,
+        type=last.type,
+        zone=last.zone,
+        refusals=wait.times,
+        since=rfc3339(wait.since),
+        said=last.delete_reason,
+        asking=wait.asking,
+        again_at=rfc3339(wait.again_at),
+        first_type=wait.first.type,
+        first_zone=wait.first.zone,
+        first_at=rfc3339(wait.first_at),
+    )
+
+
+def rfc3339(seconds: float) -> str:
+    """A time as views give it, in UTC."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
