@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.domain.test_capacity import B, request, waiting_job
-from tests.domain.test_decide import NOW, job_in
+from tests.support.records import NOW, V6E, B, job_in, request
 from tpujob.api import NextView
 from tpujob.domain.model import Cause, Job, Progress, State, Wish
 from tpujob.domain.observations import Circuit
@@ -127,7 +126,8 @@ def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> N
     slices = [request(B, Cause.STOCKOUT, NOW - 60 * (5 - k), k) for k in range(1, 5)]
     told = [replace(s, delete_reason=f"no capacity, {s.k}") for s in slices]
     closed = {"us-east5-b/v6e-8/spot": Circuit(Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
-    wait = circuits.wait(waiting_job(*told), closed)
+    job = replace(job_in(_S.QUEUED), spec=V6E, slices=tuple(told), wake=NOW)
+    wait = circuits.wait(job, closed)
     assert wait is not None
     assert outlook.capacity(wait) == {
         "cause": "STOCKOUT",
@@ -143,5 +143,5 @@ def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> N
         "first_at": "1970-01-01T02:46:40.000Z",
     }
     later = replace(wait, first_at=NOW + 120)
-    coming = outlook.what_next(waiting_job(*told), Progress(), later, NOW)
+    coming = outlook.what_next(job, Progress(), later, NOW)
     assert (coming["action"], coming["at"]) == ("request_slice", "1970-01-01T02:48:40.000Z")

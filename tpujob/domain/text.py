@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 #: CSI sequences; OSC, DCS and other strings up to their end; other escapes. Each also as one C1 character.
 _ESCAPES = re.compile(
@@ -44,6 +45,12 @@ def duration(seconds: float) -> str:
             value = f"{seconds / size:.{0 if unit == 'min' else 1}f}".removesuffix(".0")
             return f"{value} {unit}"
     return f"{seconds:.0f} s"
+
+
+def rfc3339(seconds: float) -> str:
+    """A time as the API gives it, in UTC."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def many(n: int, thing: str) -> str:

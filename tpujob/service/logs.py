@@ -11,13 +11,12 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from tpujob.api import LogLine, LogPage
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.host import plan
 from tpujob.domain.model import Job
-from tpujob.domain.text import clean
+from tpujob.domain.text import clean, rfc3339
 from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.ports import Blob, Blobs
 
@@ -86,7 +85,7 @@ def read(
             lines, place, more = reader.next(Cursor(place.attempt + 1))
     last = place.attempt == newest
     done = not more and (job.state.final if last else attempt is not None)
-    shown = [LogLine(host=line.host, at=_at(line.at), text=_text(line.raw)) for line in lines]
+    shown = [LogLine(host=line.host, at=rfc3339(line.at), text=_text(line.raw)) for line in lines]
     return LogPage(lines=shown, cursor=_written(place), done=done)
 
 
@@ -295,8 +294,3 @@ def _seconds(stamp: bytes) -> float | None:
 
 def _host_of(blob: Blob) -> int:
     return int(blob.path.rpartition("/host-")[2].partition("/")[0])
-
-
-def _at(seconds: float) -> str:
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

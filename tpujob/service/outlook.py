@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from tpujob.api import BudgetView, CapacityView, CommandView, NextAction, NextView
 from tpujob.domain.failures import retry
 from tpujob.domain.model import Cause, Job, Progress, State, Wish
 from tpujob.domain.placement.circuits import Wait
+from tpujob.domain.text import rfc3339
 
 
 def what_next(job: Job, done: Progress, wait: Wait | None, now: float) -> NextView:
@@ -130,9 +129,3 @@ def capacity(wait: Wait) -> CapacityView:
         first_zone=wait.first.zone,
         first_at=rfc3339(wait.first_at),
     )
-
-
-def rfc3339(seconds: float) -> str:
-    """A time as views give it, in UTC."""
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

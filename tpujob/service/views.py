@@ -18,10 +18,10 @@ from tpujob.domain.model import Attempt, Code, Event, Job, Progress, Slice, Stat
 from tpujob.domain.observations import Report
 from tpujob.domain.placement import circuits
 from tpujob.domain.spec import dump
+from tpujob.domain.text import rfc3339
 from tpujob.errors import BadSpec
 from tpujob.ports import Owned
 from tpujob.service import outlook
-from tpujob.service.outlook import rfc3339
 
 
 def job_view(
