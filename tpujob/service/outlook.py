@@ -108,7 +108,7 @@ def budgets(job: Job) -> list[BudgetView]:
     for name, rule in rules.items():
         used = job.spent.get(name, 0)
         if used or rule.limit:
-            limit = retry.limit_of(rule, job.spec)
+            limit = retry.limit_of(rule, job.spec.recovery)
             left = None if limit is None else max(0, limit - used)
             found.append(BudgetView(name=name, used=used, left=left, limit=limit))
     return found
