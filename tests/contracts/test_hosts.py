@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from tests.contracts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, until
 from tests.support.ssh_slices import slice_at
-from tpujob.adapters.ssh.hosts import SshHosts, plan_name
+from tpujob.adapters.ssh.agent_calls import plan_name
+from tpujob.adapters.ssh.hosts import SshHosts
 from tpujob.adapters.ssh.keys import FileKeys, host_label
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice

@@ -27,8 +27,8 @@ from tests.support.ssh_slices import slice_at
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.ssh import connection
-from tpujob.adapters.ssh.connection import Target
-from tpujob.adapters.ssh.host_keys import Known
+from tpujob.adapters.ssh.connection import Login
+from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.hosts import LOGIN_PATIENCE, SshHosts
 from tpujob.adapters.ssh.keys import FileKeys, new_private_key
 from tpujob.adapters.ssh.pool import Bounds
@@ -303,10 +303,10 @@ def test_connections_that_are_made_at_once_do_not_meet_each_other_half_made():
     """Fabric's config may not be shared between threads: seen as hosts that failed for no reason of theirs."""
     ours, theirs = socket.socketpair()
     line = SimpleNamespace(socket=ours)
-    target = Target("127.0.0.1", 22, "tpujob", new_private_key())
+    target = Login("127.0.0.1", 22, "tpujob", new_private_key())
 
     def make(_: int) -> None:
-        made = connection._connection(target, line, Known({}, hosts=1), 10.0)  # pyright: ignore
+        made = connection._fabric_connection(target, line, HostKeys({}, hosts=1), 10.0)  # pyright: ignore
         assert (made.user, made.gateway) == ("tpujob", None)
 
     usual = sys.getswitchinterval()

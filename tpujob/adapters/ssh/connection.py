@@ -15,14 +15,14 @@ import io
 import logging
 import secrets
 import threading
-import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tpujob.adapters.ssh.host_keys import Known
+from tpujob.adapters.calling import Deadline
+from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import host_label
-from tpujob.adapters.ssh.transport import IAP_HINT, Line, Tunnel
+from tpujob.adapters.ssh.transport import IAP_HINT, Transport, Tunnel
 from tpujob.errors import Refused, TpujobError, Transient
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its traceback
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Login:
     """A host and how to get in."""
 
     address: str
@@ -61,62 +61,49 @@ class NoLogin(Transient):
     """The host does not accept the key."""
 
 
-class Deadline:
-    """A moment on the monotonic clock."""
-
-    def __init__(self, seconds: float) -> None:
-        self._at = time.monotonic() + seconds
-
-    def left(self) -> float:
-        return self._at - time.monotonic()
-
-    def at_most(self, seconds: float) -> float:
-        """What a single step may take. Raises Transient when there is nothing left."""
-        if self.left() <= 0:
-            raise Transient("no answer in time")
-        return min(seconds, self.left())
-
-
-class Link:
+class Connection:
     """A connection that is made by `open`. `abort` may be called from any thread, and ends whatever another one waits
     for; afterwards it may be opened again."""
 
-    def __init__(self, target: Target, known: Known) -> None:
+    def __init__(self, login: Login, host_keys: HostKeys) -> None:
         """Nothing is sent yet."""
-        self.target = target
-        self._known = known
-        self._connection: Any = None  # a fabric.Connection, whose inferred types are wrong
-        self._line: Line | None = None
+        self.login = login
+        self._host_keys = host_keys
+        self._fabric: Any = None  # a fabric.Connection, whose inferred types are wrong
+        self._transport: Transport | None = None
 
     def open(self, deadline: Deadline) -> None:
         """Connected and logged in afterwards, the host key compared before. Raises Transient, HostKeyChanged."""
-        if self._connection is not None:
+        if self._fabric is not None:
             return
-        most = CONNECT_TIMEOUT if self.target.tunnel is None else TUNNEL_TIMEOUT
-        patience = max(1.0, deadline.at_most(most))
+        most = CONNECT_TIMEOUT if self.login.tunnel is None else TUNNEL_TIMEOUT
+        patience = max(1.0, deadline.left(most))
         with self._translated():
-            target = self.target
-            self._line = line = Line(target.address, target.port, target.tunnel, patience)
+            self._transport = transport = Transport(
+                self.login.address, self.login.port, self.login.tunnel, patience
+            )
             # named here as well: another thread may abort, which takes them from us
-            self._connection = connection = _connection(target, line, self._known, patience)
+            self._fabric = connection = _fabric_connection(
+                self.login, transport, self._host_keys, patience
+            )
             connection.open()
-            self.transport.set_keepalive(KEEPALIVE)
+            self._ssh.set_keepalive(KEEPALIVE)
 
     @property
-    def transport(self) -> paramiko.Transport:
-        transport = self._connection.client.get_transport() if self._connection else None
-        if transport is None:
+    def _ssh(self) -> paramiko.Transport:
+        ssh = self._fabric.client.get_transport() if self._fabric else None
+        if ssh is None:
             raise Transient("the connection is closed")
-        return transport
+        return ssh
 
     def run(self, command: str, deadline: Deadline, *, stdin: bytes = b"") -> Output:
         """Run one line of shell, in the home folder, with that input. Raises Transient when the connection breaks, the
         command is killed, or the deadline passes (the command may then live on)."""
-        with self._translated(), contextlib.closing(self.session(deadline)) as channel:
+        with self._translated(), contextlib.closing(self.channel(deadline)) as channel:
             channel.set_combine_stderr(True)
             channel.exec_command(command)
             if stdin:
-                channel.settimeout(deadline.at_most(3600))
+                channel.settimeout(deadline.left(3600))
                 channel.sendall(stdin)
             channel.shutdown_write()
             text = _bounded(channel, deadline)
@@ -125,8 +112,8 @@ class Link:
             raise Transient("the connection broke, or the command was killed")
         return Output(code, text)
 
-    def session(self, deadline: Deadline) -> paramiko.Channel:
-        return self.transport.open_session(timeout=deadline.at_most(CONNECT_TIMEOUT))
+    def channel(self, deadline: Deadline) -> paramiko.Channel:
+        return self._ssh.open_session(timeout=deadline.left(CONNECT_TIMEOUT))
 
     def put(self, path: str, data: bytes, deadline: Deadline) -> None:
         """Write a file of mode 0600, whole or not at all; a relative path is below the home folder. Raises Refused
@@ -134,8 +121,8 @@ class Link:
         import paramiko
 
         temporary = f"{path}.{secrets.token_hex(6)}.tmp"
-        with self._translated(sftp=True), contextlib.closing(self.session(deadline)) as channel:
-            channel.settimeout(max(0.1, deadline.left()))
+        with self._translated(sftp=True), contextlib.closing(self.channel(deadline)) as channel:
+            channel.settimeout(max(0.1, deadline.remaining()))
             channel.invoke_subsystem("sftp")
             with contextlib.closing(paramiko.SFTPClient(channel)) as client:
                 with client.open(temporary, "wb") as file:
@@ -146,14 +133,14 @@ class Link:
 
     def abort(self) -> None:
         """Close, whatever state it is in. Safe to repeat."""
-        connection, line = self._connection, self._line
-        self._connection = self._line = None
-        if line is not None:
-            line.hang_up()  # else paramiko's thread would sleep on, up to 0.1 s
+        connection, transport = self._fabric, self._transport
+        self._fabric = self._transport = None
+        if transport is not None:
+            transport.hang_up()  # else paramiko's thread would sleep on, up to 0.1 s
         if connection is not None:
             _close(connection)
-        if line is not None:
-            line.close()
+        if transport is not None:
+            transport.close()
 
     @contextlib.contextmanager
     def _translated(self, *, sftp: bool = False) -> Generator[None]:
@@ -163,13 +150,14 @@ class Link:
             self.abort()
             raise
         except Exception as error:
-            ours = _explained(error, self._line, sftp=sftp and self._is_well())
+            ours = _explained(error, self._transport, sftp=sftp and self.is_active())
             self.abort()
             raise ours from error
 
-    def _is_well(self) -> bool:
-        transport = self._connection.client.get_transport() if self._connection else None
-        return transport is not None and transport.is_active()
+    def is_active(self) -> bool:
+        """Whether the other side is still there, as far as is known."""
+        ssh = self._fabric.client.get_transport() if self._fabric else None
+        return ssh is not None and ssh.is_active()
 
 
 def _close(connection: Any) -> None:
@@ -181,27 +169,29 @@ def _close(connection: Any) -> None:
         transport.join(THREAD_PATIENCE)
 
 
-def _connection(target: Target, line: Line, known: Known, patience: float) -> Any:
+def _fabric_connection(
+    login: Login, transport: Transport, host_keys: HostKeys, patience: float
+) -> Any:
     import fabric
 
     connection: Any = fabric.Connection(
-        target.address,
-        user=target.user,
-        port=target.port,
+        login.address,
+        user=login.user,
+        port=login.port,
         config=_config(),
         forward_agent=False,
         connect_kwargs={
-            "pkey": _private_key(target.key),
+            "pkey": _private_key(login.key),
             "allow_agent": False,
             "look_for_keys": False,
-            "sock": line.socket,
+            "sock": transport.socket,
             "banner_timeout": patience,
             "auth_timeout": patience,
             "channel_timeout": patience,
         },
     )
     connection.connect_timeout = patience
-    connection.client.set_missing_host_key_policy(_policy(target, known))
+    connection.client.set_missing_host_key_policy(_policy(login, host_keys))
     return connection
 
 
@@ -222,14 +212,14 @@ def _private_key(text: str) -> Any:
     return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
 
 
-def _policy(target: Target, known: Known) -> Any:
+def _policy(login: Login, host_keys: HostKeys) -> Any:
     """Asked about every host key, as the client itself is told of none; raises unless the key is believed."""
     import paramiko
 
     class Believe(paramiko.MissingHostKeyPolicy):
         def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:  # noqa: ARG002
-            label = host_label(target.address, target.port)
-            known.check(label, (key.get_name(), key.get_base64()))
+            label = host_label(login.address, login.port)
+            host_keys.check(label, (key.get_name(), key.get_base64()))
 
     return Believe()
 
@@ -237,7 +227,7 @@ def _policy(target: Target, known: Known) -> Any:
 def _bounded(channel: paramiko.Channel, deadline: Deadline) -> str:
     kept, total = b"", 0
     while True:
-        channel.settimeout(deadline.at_most(3600))
+        channel.settimeout(deadline.left(3600))
         data = channel.recv(32 * 1024)
         if not data:
             return kept.decode(errors="replace")
@@ -246,13 +236,13 @@ def _bounded(channel: paramiko.Channel, deadline: Deadline) -> str:
             raise Transient("a command that should answer in one line printed without end")
 
 
-def _explained(error: Exception, line: Line | None, *, sftp: bool) -> TpujobError:
+def _explained(error: Exception, transport: Transport | None, *, sftp: bool) -> TpujobError:
     """The vendor's error in our words. `sftp`: it came from a file operation while the connection was well."""
     import paramiko
 
     if isinstance(error, paramiko.AuthenticationException):
         return NoLogin("the host does not accept the key of the slice")
-    said = line.last_words() if line is not None else ""
+    said = transport.last_words() if transport is not None else ""
     if said:
         return Transient(f"the tunnel through IAP does not come about: {said}", hint=IAP_HINT)
     if isinstance(error, TimeoutError):

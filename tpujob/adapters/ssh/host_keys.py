@@ -10,7 +10,7 @@ from tpujob.errors import HostKeyChanged, TpujobError
 from tpujob.ports import Guest
 
 
-class Known:
+class HostKeys:
     """The host keys of one slice during one call. Threads may share it.
 
     A published key is accepted from any host of the slice, as no source says that the cloud's list is in the order of

@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tpujob.adapters.ssh.connection import Deadline, Link, Target
-from tpujob.adapters.ssh.host_keys import Known
+from tpujob.adapters.calling import Deadline
+from tpujob.adapters.ssh.connection import Connection, Login
+from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import Pins
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 
@@ -32,12 +33,12 @@ class Bounds:
     kept: int = 8  #: connections that small slices keep from one step of a call to the next
 
 
-class Crew:
+class Pool:
     """The threads of one process, and who may keep connections."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
-        self.pool = ThreadPoolExecutor(bounds.workers, thread_name_prefix="ssh")
+        self.threads = ThreadPoolExecutor(bounds.workers, thread_name_prefix="ssh")
         self._free = bounds.kept
         self._lock = threading.Lock()
 
@@ -54,38 +55,38 @@ class Crew:
             self._free += connections
 
 
-class Fleet:
-    """Use with `with`: nothing is connected afterwards."""
+class SliceSession:
+    """The connections of one call to the hosts of one slice. Use with `with`: nothing is connected afterwards."""
 
     def __init__(
         self,
-        crew: Crew,
-        targets: Mapping[int, Target],
-        known: Known,
+        pool: Pool,
+        logins: Mapping[int, Login],
+        host_keys: HostKeys,
         pin: Callable[[Pins], None],
     ) -> None:
         """`pin` is told of host keys that were met for the first time, before a next step is taken."""
-        self._crew = crew
-        self._links = {host: Link(target, known) for host, target in targets.items()}
-        self._known = known
+        self._pool = pool
+        self._connections = {host: Connection(login, host_keys) for host, login in logins.items()}
+        self._host_keys = host_keys
         self._pin = pin
         self._kept = 0
 
-    def __enter__(self) -> Fleet:
-        if self._crew.may_keep(len(self._links)):
-            self._kept = len(self._links)
+    def __enter__(self) -> SliceSession:
+        if self._pool.may_keep(len(self._connections)):
+            self._kept = len(self._connections)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for link in self._links.values():
-            link.abort()
-        self._crew.give_back(self._kept)
+        for connection in self._connections.values():
+            connection.abort()
+        self._pool.give_back(self._kept)
         self._kept = 0
 
-    def each(self, work: Callable[[int, Link], T], deadline: Deadline) -> Outcomes[T]:
+    def each(self, work: Callable[[int, Connection], T], deadline: Deadline) -> Outcomes[T]:
         """Do `work` with every host, each connected. Returns by the deadline: a host that is not done by then is cut
         off."""
-        todo, done = deque(self._links), Outcomes[T]()
+        todo, done = deque(self._connections), Outcomes[T]()
 
         def lane() -> None:
             while todo:
@@ -95,18 +96,18 @@ class Fleet:
                     return
                 done[host] = self._one(host, work, deadline)
 
-        lanes = min(self._crew.bounds.share, len(todo))
-        futures = [self._crew.pool.submit(lane) for _ in range(lanes)]
-        wait(futures, timeout=max(0.0, deadline.left()))
+        lanes = min(self._pool.bounds.share, len(todo))
+        futures = [self._pool.threads.submit(lane) for _ in range(lanes)]
+        wait(futures, timeout=deadline.remaining())
         todo.clear()
         for future in futures:
             if not future.cancel() and future.done():
                 future.result()  # a mistake of ours is not a host's
         outcomes = dict(done)
-        for host in self._links.keys() - outcomes.keys():
-            self._links[host].abort()  # wakes its thread
+        for host in self._connections.keys() - outcomes.keys():
+            self._connections[host].abort()  # wakes its thread
             outcomes[host] = Transient("no answer in time")
-        self._pin(self._known.take_met())
+        self._pin(self._host_keys.take_met())
         return dict(sorted(outcomes.items()))
 
     def insist(self, outcomes: Outcomes[T], *, afterword: str = "") -> None:
@@ -114,8 +115,8 @@ class Fleet:
         errors = [(h, o) for h, o in sorted(outcomes.items()) if isinstance(o, TpujobError)]
         if not errors:
             return
-        worst = min(_gravity(error) for _, error in errors)
-        chosen = [(host, error) for host, error in errors if _gravity(error) == worst]
+        worst = min(_severity(error) for _, error in errors)
+        chosen = [(host, error) for host, error in errors if _severity(error) == worst]
         text = "; ".join(f"{self._label(h)}: {e.message}" for h, e in chosen) + afterword
         first = chosen[0][1]
         if isinstance(first, HostKeyChanged):
@@ -125,22 +126,22 @@ class Fleet:
         raise Transient(text, hint=first.hint)
 
     def _one(
-        self, host: int, work: Callable[[int, Link], T], deadline: Deadline
+        self, host: int, work: Callable[[int, Connection], T], deadline: Deadline
     ) -> T | TpujobError:
-        link = self._links[host]
+        connection = self._connections[host]
         try:
-            link.open(deadline)
-            return work(host, link)
+            connection.open(deadline)
+            return work(host, connection)
         except TpujobError as error:
             return error
         finally:
             if not self._kept:
-                link.abort()
+                connection.abort()
 
     def _label(self, host: int) -> str:
-        return f"host {host} ({self._links[host].target.address})"
+        return f"host {host} ({self._connections[host].login.address})"
 
 
-def _gravity(error: TpujobError) -> int:
+def _severity(error: TpujobError) -> int:
     """The smaller, the worse."""
     return 0 if isinstance(error, HostKeyChanged) else 1 if isinstance(error, Refused) else 2

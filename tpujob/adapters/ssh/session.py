@@ -20,8 +20,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tpujob.adapters.ssh.connection import Deadline, Link, Target
-from tpujob.adapters.ssh.host_keys import Known
+from tpujob.adapters.calling import Deadline
+from tpujob.adapters.ssh.connection import Connection, Login
+from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import read_pins
 from tpujob.adapters.ssh.transport import Tunnel
 from tpujob.api import HostAccess
@@ -56,12 +57,14 @@ def open_session(
             f"no host key is pinned for host {access['host']}",
             hint="The backend pins it when it first reaches the host; `tpujob show JOB` says how far it is.",
         )
-    link = Link(_target(access, tunnel, secret), Known(pins, hosts=1, trust_new=False))
+    connection = Connection(
+        _login(access, tunnel, secret), HostKeys(pins, hosts=1, trust_new=False)
+    )
     deadline = Deadline(CONNECT_SECONDS)
     where = f"host {access['host']} ({access['address']}): "
     try:
-        link.open(deadline)
-        channel = link.session(deadline)
+        connection.open(deadline)
+        channel = connection.channel(deadline)
         terminal = command is None and os.isatty(stdin)
         if terminal:
             columns, rows = _window(stdin)
@@ -72,7 +75,7 @@ def open_session(
             channel.exec_command(shlex.join(command))
         with _raw(stdin) if terminal else contextlib.nullcontext(), _fed(channel, stdin):
             code = _carry_output(channel, stdin if terminal else None, stdout, stderr)
-        if code < 0 and not link.transport.is_active():
+        if code < 0 and not connection.is_active():
             raise Transient("it went away")
         return code if code >= 0 else UNKNOWN_END
     except BrokenPipeError:
@@ -82,17 +85,15 @@ def open_session(
     except (OSError, EOFError) as error:
         raise Transient(f"{where}{error}") from error
     finally:
-        link.abort()
+        connection.abort()
 
 
-def _target(
-    access: HostAccess, tunnel: Sequence[str], secret: Callable[[str], str] | None
-) -> Target:
+def _login(access: HostAccess, tunnel: Sequence[str], secret: Callable[[str], str] | None) -> Login:
     through = None
     if access["instance"]:
         through = Tunnel(access["instance"], access["zone"], access["project"], tuple(tunnel))
     key = _key(access, secret)
-    return Target(access["address"], access["port"], access["user"], key, through)
+    return Login(access["address"], access["port"], access["user"], key, through)
 
 
 def _key(access: HostAccess, secret: Callable[[str], str] | None) -> str:

@@ -55,7 +55,7 @@ def address(endpoint: Endpoint, reach: Reach) -> str:
     )
 
 
-class Line:
+class Transport:
     """Bytes to and from a host's SSH server. `close` may be called by any thread, and more than once."""
 
     def __init__(self, address: str, port: int, tunnel: Tunnel | None, patience: float) -> None:
@@ -98,7 +98,7 @@ class Line:
 
     def _carried_by(self, command: list[str]) -> socket.socket:
         ours, theirs = socket.socketpair()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the line; a full pipe would stop the program
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transport; a full pipe would stop the program
         try:
             with theirs:
                 end = theirs.fileno()

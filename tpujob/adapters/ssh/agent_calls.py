@@ -1,0 +1,138 @@
+"""What is sent to the agent on one host, over one connection, and how its answer is read.
+
+An answer is one line of JSON: `{"ok": true, "state": ...}` or `{"ok": false, "error": ..., "cause": ...}`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tpujob.adapters.calling import Deadline
+from tpujob.adapters.ssh.agent_archive import packed
+from tpujob.adapters.ssh.connection import Connection, Output
+from tpujob.domain.model import Cause
+from tpujob.errors import Refused, Transient
+
+FOLDER = ".tpujob"  #: on a host, below the home folder
+
+#: what a host answers when the agent must be carried to it first
+_NEED = "tpujob: no agent"
+
+#: stdin becomes the plan's file, whole or not at all; then says whether the agent is there.
+#: $1 folder, $2 plan, $3 its bytes, $4 agent, $5 its bytes
+_CARRY = f"""umask 077; cd && {{ [ -d "$1" ] || mkdir -p "$1"; }} && cd "$1" || exit 1
+new="$2.$$.tmp"
+if cat > "$new" && [ "$(wc -c < "$new")" -eq "$3" ] && mv -f "$new" "$2"
+then [ -f "$4" ] && [ "$(wc -c < "$4")" -eq "$5" ] || echo "{_NEED}"
+else rm -f "$new"; echo "the plan did not arrive whole"; exit 1; fi"""
+
+#: runs the agent, if it is there. $1 agent, $2 its bytes; the rest are words for it
+_CALL = f"""cd && if [ -f "$1" ] && [ "$(wc -c < "$1")" -eq "$2" ]
+then agent="$1"; shift 2; exec python3 "$agent" "$@"
+else echo "{_NEED}"; fi"""
+
+
+class AgentCalls:
+    """Every call raises Transient, HostKeyChanged, or Refused with cause SETUP or the agent's own."""
+
+    def __init__(self, archive: Path | None = None) -> None:
+        """`archive`: sent instead of the real agent."""
+        self._archive = archive
+
+    def carry(self, on: Connection, document: Mapping[str, Any], deadline: Deadline) -> None:
+        """Agent and plan are on the host afterwards. One round trip, unless the agent is new to the host."""
+        plan = json.dumps(dict(document)).encode()
+        words = [FOLDER, plan_name(document), str(len(plan)), self._name, self._size]
+        output = on.run(_script(_CARRY, words), deadline, stdin=plan)
+        _check_written(output)
+        if _NEED in output.text:
+            self._carry_agent(on, deadline)
+
+    def start(
+        self, on: Connection, document: Mapping[str, Any], deadline: Deadline
+    ) -> Mapping[str, Any]:
+        """Start the program of a plan that was carried."""
+        return _parsed(self._call(on, ["start", f"{FOLDER}/{plan_name(document)}"], deadline))
+
+    def stop(
+        self, on: Connection, grace: float, deadline: Deadline, *, ask: bool = False
+    ) -> Mapping[str, Any]:
+        """`ask`: send the signal and do not wait for the end."""
+        words = ["stop", "--grace", f"{grace:g}", *(["--ask"] if ask else [])]
+        output = self._call(on, words, deadline)
+        if _NEED in output.text:
+            _check_written(on.run(_script('umask 077; cd && mkdir -p "$1"', [FOLDER]), deadline))
+            self._carry_agent(on, deadline)
+            output = self._call(on, words, deadline)
+        return _parsed(output)
+
+    def _call(self, on: Connection, words: Sequence[str], deadline: Deadline) -> Output:
+        return on.run(_script(_CALL, [f"{FOLDER}/{self._name}", self._size, *words]), deadline)
+
+    def _carry_agent(self, on: Connection, deadline: Deadline) -> None:
+        on.put(f"{FOLDER}/{self._name}", self._bytes, deadline)
+
+    @property
+    def _size(self) -> str:
+        return str(len(self._bytes))
+
+    @cached_property
+    def _name(self) -> str:
+        return f"agent-{hashlib.sha256(self._bytes).hexdigest()[:8]}"
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        return packed() if self._archive is None else self._archive.read_bytes()
+
+
+def plan_name(document: Mapping[str, Any]) -> str:
+    """The name of a plan's file, whatever the plan says."""
+    parts = (str(document.get(key, "0")) for key in ("job", "attempt"))
+    return f"plan-{'-'.join(re.sub(r'[^A-Za-z0-9]', '_', part)[:40] for part in parts)}.json"
+
+
+def _script(text: str, words: Sequence[str]) -> str:
+    """A line for any login shell that runs this in a plain one; every word arrives as it is."""
+    return "exec " + shlex.join(["sh", "-c", text, "sh", *words])
+
+
+def _check_written(output: Output) -> None:
+    if output.code != 0:
+        said = _printable(output.text[-300:]) or f"exit code {output.code}"
+        raise Refused(f"cannot write to the host: {said}", cause=Cause.SETUP)
+
+
+def _parsed(output: Output) -> Mapping[str, Any]:
+    """The agent's answer: the last line that is a JSON object with `ok`, as a login shell may print before it."""
+    answers = map(_answer, reversed(output.text.splitlines()))
+    answer = next((one for one in answers if one is not None), None)
+    if answer is not None and answer["ok"] is True:
+        return answer
+    if answer is not None:
+        cause = str(answer.get("cause") or "")
+        known = cause if cause in Cause.__members__ else Cause.SETUP
+        raise Refused(_printable(str(answer.get("error") or "the agent said no")), cause=known)
+    if output.code > 128:
+        raise Transient(f"the agent was killed (exit code {output.code})")
+    said = _printable(output.text[-300:]) or "nothing"
+    raise Refused(f"the agent gave no answer (exit code {output.code}): {said}", cause=Cause.SETUP)
+
+
+def _answer(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) and "ok" in value else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def _printable(text: str) -> str:
+    """Remote text on one line, without control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:500]
