@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.launched import a_job
 from tpujob.api.shapes import LogLine, LogPage
-from tpujob.domain.host import plan
 from tpujob.domain.model import Job, State
 from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.ports import Blob
+from tpujob.protocol import paths
 from tpujob.service import logs
 
 
@@ -39,7 +39,7 @@ class Shelf:
         self, host: int, *lines: tuple[float, str], segment: int = 1, attempt: int = 2
     ) -> None:
         """Append to a segment."""
-        path = plan.log_path("gs://shed/jobs/000042", attempt, host, segment)
+        path = paths.log_path("gs://shed/jobs/000042", attempt, host, segment)
         text = "".join(f"{at:.3f} {line}\n" for at, line in lines)
         self.objects[path] = self.objects.get(path, b"") + text.encode()
 

@@ -16,11 +16,12 @@ import pytest
 from tests.support.agent_host import JOB, PATIENT, Host, patient, until
 from tpujob.agent import ending
 from tpujob.agent.ship.evidence import MAX_EVIDENCE, TRACEBACK, evidence
-from tpujob.domain.host import plan
+from tpujob.domain.host import reports
+from tpujob.protocol import paths
 
 
 def lines(host: Host) -> tuple[str, ...]:
-    return plan.read_evidence(host.bucket.read(plan.report_path(f"jobs/{JOB}", 1, 0)))
+    return reports.read_evidence(host.bucket.read(paths.report_path(f"jobs/{JOB}", 1, 0)))
 
 
 def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:

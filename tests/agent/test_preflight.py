@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.agent_host import JOB, Host, until
 from tpujob.agent.preflight import check as preflight
-from tpujob.domain.host import plan
+from tpujob.domain.host import reports
 
 
 def asked(**changes: Any) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def test_a_device_that_lies_is_named_and_the_program_is_not_started(host: Host) 
     emulated(host).env["TPUJOB_FAULT"] = "preflight:device=2"
     report = host.run("echo never", preflight=asked())
     assert report["cause"] == "BAD_HOST"
-    verdict = plan.read_report(0, json.dumps(report), age=0)
+    verdict = reports.read_report(0, json.dumps(report), age=0)
     assert verdict is not None
     assert verdict.verdict is not None
     assert (verdict.verdict.blame, verdict.verdict.host) == ("device", 0)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import JOB, Host, until
-from tpujob.domain.host import plan
+from tpujob.domain.host import reports
+from tpujob.protocol import paths
 
 #: keeps to the contract, makes two steps, and waits for ever
 HANGS = """
@@ -47,7 +48,7 @@ def idle(host: Host, seconds: float) -> dict[str, Any]:
 
 
 def evidence(host: Host) -> tuple[str, ...]:
-    return plan.read_evidence(host.bucket.read(plan.report_path(f"jobs/{JOB}", 1, 0)))
+    return reports.read_evidence(host.bucket.read(paths.report_path(f"jobs/{JOB}", 1, 0)))
 
 
 @pytest.mark.slow

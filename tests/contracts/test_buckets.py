@@ -13,9 +13,9 @@ from google.cloud import storage
 from tests.contracts.storage_network import T, gcs
 from tpujob.adapters.gcs.blobs import GcsBlobs
 from tpujob.adapters.gcs.bucket import BucketFacts
-from tpujob.domain.host.plan import log_path
 from tpujob.emulator.storage import StorageServer
 from tpujob.errors import NotFound, Refused
+from tpujob.protocol.paths import log_path
 
 BUCKET, REGION = "gs://my-lab-eu", "europe-west4"
 MADE = BucketFacts(

@@ -9,7 +9,7 @@ import pytest
 from tests.support.records import end, host
 from tpujob.agent.ship import evidence as agent
 from tpujob.domain.failures import triage
-from tpujob.domain.host.plan import read_evidence
+from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.model import Cause, Outcome, Progress, Verdict
 from tpujob.domain.observations import Report
 

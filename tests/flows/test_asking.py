@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.stage import SPEC, Stage
 from tests.support.world import NoLoop, service
-from tpujob.domain.host import plan
 from tpujob.domain.model import Job, State, Wish
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import Store
+from tpujob.protocol import paths
 
 # Which job -----------------------------------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ def test_logs_are_of_the_job_host_and_attempt_that_were_asked_for(stage: Stage) 
     job = stage.running(stage.create())
     for host in (0, 1):
         text = "".join(f"{1000 + n}.000 line {n} of host {host}\n" for n in range(3))
-        path = plan.log_path(job.workdir, 1, host, 1)
+        path = paths.log_path(job.workdir, 1, host, 1)
         stage.bucket.put(path, text.encode(), timeout=1)
     assert len(stage.api.logs("digits")["lines"]) == 6
     page = stage.api.logs("digits", host=1, attempt=1, tail=1)

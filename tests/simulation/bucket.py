@@ -11,9 +11,9 @@ from tests.simulation.sim import Sim
 from tests.simulation.world import World
 from tests.support.world import Bucket as PlainBucket
 from tests.support.world import Faults
-from tpujob.domain.host import plan
 from tpujob.errors import NotFound
 from tpujob.ports import Blob
+from tpujob.protocol import paths
 
 
 class StorageClock:
@@ -79,7 +79,7 @@ class Bucket(PlainBucket):
 
     def _write(self, machine: Machine, program: Program, now: float) -> str:
         at, run = program.last_write(now, machine.blocked), program.run
-        path = plan.report_path(program.workdir, run.attempt, program.host)
+        path = paths.report_path(program.workdir, run.attempt, program.host)
         if at is None or program.wrote == at:
             return path
         program.wrote = at

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.adapters.ssh.agent_archive import packed
-from tpujob.domain.host import plan
 from tpujob.emulator.storage import StorageServer
+from tpujob.protocol import paths
 
 JOB = "000042"
 
@@ -113,7 +113,7 @@ class Bucket:
 
     def report(self, attempt: int = 1, host: int = 0) -> dict[str, Any]:
         """What the agent says; empty: nothing yet."""
-        path = plan.report_path(f"jobs/{JOB}", attempt, host)
+        path = paths.report_path(f"jobs/{JOB}", attempt, host)
         found = self.list(path)
         return json.loads(found[0]["metadata"]["report"]) if found else {}
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, Killed, Machine, service
 from tpujob.adapters.sqlite.store import SqliteStore
-from tpujob.domain.host import plan
 from tpujob.domain.model import Job, State
 from tpujob.engine.reconciler import Reconciler
+from tpujob.protocol import paths
 from tpujob.service.jobs import Jobs
 
 SPEC = {
@@ -103,7 +103,7 @@ class Stage:
         """What the agent on a host kept of a bad end."""
         job = self.job(job_id)
         assert job.attempt is not None
-        path = plan.report_path(job.workdir, job.attempt.number, host)
+        path = paths.report_path(job.workdir, job.attempt.number, host)
         said = self.bucket.objects[path][1].metadata
         body = json.dumps({"v": 1, "lines": lines}).encode()
         self.bucket.put(path, body, metadata=said, timeout=1)

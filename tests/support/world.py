@@ -12,12 +12,12 @@ from typing import Any
 
 from tpujob.api.shapes import HostAccess
 from tpujob.domain.actions import HostPlan
-from tpujob.domain.host import plan as launch
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import Conflict, NotFound, Refused, Transient
 from tpujob.ports import Blob, Owned, Store
+from tpujob.protocol import paths
 from tpujob.service.changes import Watch
 from tpujob.service.jobs import Jobs
 
@@ -240,7 +240,7 @@ class Bucket:
 
     def report(self, workdir: str, attempt: int, host: int, **fields: Any) -> None:
         """What an agent writes: the newest facts over the older ones."""
-        path = launch.report_path(workdir, attempt, host)
+        path = paths.report_path(workdir, attempt, host)
         old = json.loads(self.objects[path][1].metadata["report"]) if path in self.objects else {}
         job = workdir.rsplit("/", 1)[1]
         record = {"v": 1, "job": job, "attempt": attempt, "host": host, **old, **fields}

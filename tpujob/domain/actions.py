@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tpujob.domain.model import Cause, Event, Json
+from tpujob.domain.model import Cause, Event
+from tpujob.protocol import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class WipeJob:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """What one host is to run: a JSON document for the agent (`launch.py` writes it)."""
+    """What one host is to run (`domain/host/plan.py` writes it)."""
 
     host: int
-    document: Mapping[str, Json]
+    document: Plan
 
 
 Action = CreateSlice | DeleteSlice | StartProgram | StopProgram | WipeJob

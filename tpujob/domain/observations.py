@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tpujob.domain.model import Cause, Endpoint, Progress, Verdict
+from tpujob.protocol import Phase
 
 
 class SliceState(StrEnum):
@@ -51,7 +52,7 @@ class Report:
 
     host: int
     attempt: int
-    phase: str  #: fetching, setup, clearing, preflight, running, stopping, exited
+    phase: Phase
     age: float  #: seconds since it was written
     exit_code: int | None = None  #: set when phase is `exited`; negative: killed by that signal
     error: str = ""  #: what the agent could not do, in one line

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tpujob.domain.decide import best_progress
 from tpujob.domain.failures import triage
-from tpujob.domain.host import plan
+from tpujob.domain.host import reports as host_reports
 from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.observations import (
     Circuit,
@@ -25,6 +25,7 @@ from tpujob.domain.observations import (
 )
 from tpujob.errors import NotFound, Refused, Transient
 from tpujob.ports import Blobs, Clock, Hosts, Slices
+from tpujob.protocol import limits, paths
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ class Observer:
     def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:
         """Every host's report of the newest attempt, by one list call; also remembers how far it has come."""
         try:
-            blobs = self.blobs.list(plan.reports_prefix(job), timeout=LOOK)
+            blobs = self.blobs.list(host_reports.reports_prefix(job), timeout=LOOK)
             storage_now = self.blobs.clock(timeout=LOOK)
         except (Transient, Refused) as error:
             self.live.setdefault(job.id, Live()).readable_since = None
@@ -143,7 +144,7 @@ class Observer:
         live = self.live.setdefault(job.id, Live())
         if live.readable_since is None:
             live.readable_since = self.clock.now()
-        found = plan.read_reports(job, blobs, now=storage_now)
+        found = host_reports.read_reports(job, blobs, now=storage_now)
         if found and job.attempt:
             progress = best_progress(found)
             if live.attempt != job.attempt.number:
@@ -164,12 +165,12 @@ class Observer:
             left = until - self.clock.now()
             if left <= 0:
                 break
-            path = plan.report_path(job.workdir, report.attempt, report.host)
+            path = paths.report_path(job.workdir, report.attempt, report.host)
             try:
-                body = self.blobs.get(path, end=plan.MAX_EVIDENCE, timeout=left)
+                body = self.blobs.get(path, end=limits.MAX_EVIDENCE_READ, timeout=left)
             except (Transient, Refused, NotFound) as error:
                 log.info("job %s: no evidence of host %d: %s", job.id, report.host, error)
                 continue
-            kept[report.host] = plan.read_evidence(body)
+            kept[report.host] = host_reports.read_evidence(body)
         reports = tuple(replace(r, evidence=kept.get(r.host, ())) for r in seen.reports)
         return replace(seen, reports=reports)

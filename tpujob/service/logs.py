@@ -14,20 +14,19 @@ from dataclasses import dataclass, field
 
 from tpujob.api import LogLine, LogPage
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.host import plan
 from tpujob.domain.model import Job
 from tpujob.domain.text import clean, rfc3339
 from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.ports import Blob, Blobs
+from tpujob.protocol import limits, paths
 
 PAGE_BYTES = 1024 * 1024
 PAGE_LINES = 5000
 LEAST_SHARE = 8 * 1024  #: bytes that are read of a host at least, however many hosts there are
-LONGEST_LINE = 64 * 1024 + 64  #: bytes, with its time; the agent cuts longer ones
+LONGEST_LINE = limits.LONGEST_LINE + 64  #: bytes, with its time
 #: up to this many hosts are listed one by one from where the cursor stands; more are listed together, from the start
 FEW_HOSTS = 16
 
-_NUMBER = re.compile(r"(\d+)/host-(\d{1,6})/log-(\d{5,9})\.tpujob-log")
 _CURSOR = re.compile(r"(\d{1,9})((?:~\d{1,6}\.\d{1,9}\.\d{1,12})*)")
 
 #: segment number and the bytes of it that were given
@@ -179,17 +178,18 @@ class _Reader:
         found: list[Blob] = []
         if len(hosts) <= FEW_HOSTS:
             for host in hosts:
-                prefix = plan.log_prefix(workdir, number, host)
+                prefix = paths.log_prefix(workdir, number, host)
                 segment = cursor.places.get(host, (0, 0))[0]
-                after = plan.log_path(workdir, number, host, segment - 1) if segment else ""
+                after = paths.log_path(workdir, number, host, segment - 1) if segment else ""
                 found += self._blobs.list(prefix, after=after, timeout=self._left())
         else:
-            found = self._blobs.list(f"{workdir}/attempts/{number}/host-", timeout=self._left())
+            prefix = paths.hosts_prefix(workdir, number)
+            found = self._blobs.list(prefix, timeout=self._left())
         by_host: dict[int, list[tuple[int, Blob]]] = {}
         for blob in found:
-            match = _NUMBER.fullmatch(blob.path.removeprefix(f"{workdir}/attempts/"))
-            if match and int(match[3]) >= cursor.places.get(int(match[2]), (0, 0))[0]:
-                by_host.setdefault(int(match[2]), []).append((int(match[3]), blob))
+            _, host, segment = paths.read_log_path(workdir, blob.path) or (0, 0, -1)
+            if segment >= cursor.places.get(host, (0, 0))[0]:
+                by_host.setdefault(host, []).append((segment, blob))
         return {host: sorted(segments, key=lambda s: s[0]) for host, segments in by_host.items()}
 
     def _count(self, attempt: int) -> int:

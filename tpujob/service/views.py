@@ -21,6 +21,7 @@ from tpujob.domain.spec import dump
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadSpec
 from tpujob.ports import Owned
+from tpujob.protocol import Phase
 from tpujob.service import outlook
 
 
@@ -205,7 +206,9 @@ def _progress_at(job: Job, moved_at: float | None) -> float | None:
 def _stall(job: Job, done: Progress) -> float | None:
     if job.state is not State.RUNNING or job.attempt is None:
         return None
-    running = Report(host=0, attempt=job.attempt.number, phase="running", age=0.0, progress=done)
+    running = Report(
+        host=0, attempt=job.attempt.number, phase=Phase.RUNNING, age=0.0, progress=done
+    )
     after = job.spec.recovery.stall
     return float(stall.limit(after, [running])) if after else None
 

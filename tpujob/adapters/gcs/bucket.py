@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tpujob.domain.host import LOG_SUFFIX
 from tpujob.domain.model import Cause
 from tpujob.errors import Refused
+from tpujob.protocol.paths import LOG_SUFFIX
 
 _LABEL = "tpujob"
 

@@ -15,6 +15,7 @@ from tpujob.domain.failures.triage import WIDTH, End
 from tpujob.domain.model import Cause, Outcome
 from tpujob.domain.observations import Report, Silence
 from tpujob.domain.text import duration, list_hosts
+from tpujob.protocol import StallRule
 
 #: phases of a host that the others wait for, and rightly so
 ON_THE_WAY = frozenset({"fetching", "setup", "clearing", "preflight"})
@@ -39,7 +40,7 @@ def limit(stall: float, running: Sequence[Report]) -> float:
     return stall if stepped or not tells else _first(stall)
 
 
-def rule(stall: float) -> dict[str, float]:
+def rule(stall: float) -> StallRule:
     """For the agent, which takes the stacks of a program that hangs: seconds without progress, to the first step and
     after it (0: it is not watched), and looks in them."""
     return {"seconds": stall, "first": _first(stall) if stall else 0, "looks": LOOKS}

@@ -1,8 +1,8 @@
-"""Text in, text out: the plan that each host is given, and the reports that come back. Pure.
-
-Who carries the plan is `adapters/ssh/`; who carries it out, `agent/`.
+"""What a host is given and what it says, in records of the domain: `plan` writes plans, `reports` reads reports,
+`environment` tells both of environments and mounts. Pure. The JSON of both is in `tpujob/protocol/`; who carries a plan
+to its host is `adapters/ssh/`, who carries it out `agent/`.
 """
 
-from tpujob.domain.host.plan import LOG_SUFFIX
+from tpujob.domain.host import environment, plan, reports
 
-__all__ = ["LOG_SUFFIX"]
+__all__ = ["environment", "plan", "reports"]

@@ -5,12 +5,11 @@ What may be written is in `domain/spec/env.py`; `agent/setup/` carries it out.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tpujob.domain.spec import Env, JobSpec, Mount, time_text
+from tpujob.protocol import EnvironmentOrder, MountOrder
 
 
-def environment_document(env: Env | None) -> dict[str, Any] | None:
+def environment_order(env: Env | None) -> EnvironmentOrder | None:
     """The part of a host's plan. None: programs run on the host as it is."""
     if env is None:
         return None
@@ -19,15 +18,14 @@ def environment_document(env: Env | None) -> dict[str, Any] | None:
     return {"kind": env.kind, "file": env.source, "python": env.python}
 
 
-def mount_document(mount: Mount) -> dict[str, Any]:
+def mount_order(mount: Mount) -> MountOrder:
     """The part of a host's plan. Sizes in MiB, times in seconds."""
-    cache = mount.cache and {"mib": mount.cache.size, "ttl": mount.cache.ttl}
     return {
         "bucket": mount.bucket,
         "to": mount.to,
         "read_only": mount.read_only,
         "only_dir": mount.only_dir,
-        "cache": cache,
+        "cache": mount.cache and {"mib": mount.cache.size, "ttl": mount.cache.ttl},
     }
 
 

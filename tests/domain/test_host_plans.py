@@ -1,0 +1,121 @@
+"""What each host is told to run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tests.support.launched import a_job
+from tests.support.records import respec
+from tpujob.domain.host import plan as launch
+from tpujob.domain.model import Endpoint
+from workloads.contract import Context
+
+
+def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
+    first, second = launch.plans(a_job(), report_every=3, avoid={"rack-7"})
+    assert (first.host, second.host) == (0, 1)
+    assert first.document == {
+        "v": 1,
+        "job": "000042",
+        "attempt": 2,
+        "host": 0,
+        "hosts": 2,
+        "workdir": "gs://shed/jobs/000042",
+        "bundles": ["gs://shed/bundles/a.tar.gz", "gs://shed/bundles/b.tar.gz"],
+        "setup": None,
+        "argv": ["bash", "-c", "python train.py"],
+        "env": {},
+        "context": first.document["context"],
+        "grace": 30,
+        "report_every": 3,
+        "log_bytes": 256 * 1024 * 1024,
+        "watch": {"nonfinite": None, "progress": None},
+        "stall": {"seconds": 900, "first": 1800, "looks": 5},
+        "avoid": ["rack-7"],
+        "preflight": {
+            "slice": "tj-000042-1",
+            "chips": 8,
+            "hosts": 2,
+            "coordinator": "10.0.1.0:8477",
+            "required": False,
+            "seconds": 60,
+        },
+        "environment": None,
+        "mounts": [],
+        "type": "v4-16",
+        "shared": "gs://shed/cache",
+    }
+    assert json.loads(json.dumps(second.document)) == second.document
+    context = second.document["context"]
+    env = {f"TPUJOB_{key.upper()}": str(value) for key, value in context.items()}
+    assert Context.from_env(env) == Context(
+        job="000042",
+        attempt=2,
+        host=1,
+        hosts=2,
+        coordinator="10.0.1.0:8476",
+        workdir="gs://shed/jobs/000042",
+        cache="~/.tpujob/cache",
+    )
+
+
+def test_every_host_is_told_before_which_step_it_must_resume() -> None:
+    job = a_job()
+    newest = replace(job.attempts[-1], resume_before=41)
+    told = launch.plans(replace(job, attempts=(job.attempts[0], newest)))
+    assert [plan.document["context"]["resume_before"] for plan in told] == [41, 41]
+    assert [plan.document["context"]["resume_before"] for plan in launch.plans(job)] == [0, 0]
+
+
+def test_hosts_of_several_slices_are_told_how_to_find_each_other() -> None:
+    """What each gets beyond the plan of a single slice: libtpu's words and ours."""
+    job = a_job(command="python train.py")
+    job = replace(
+        job,
+        spec=respec(job.spec, run={"command": "x", "env": {"MEGASCALE_SLICE_ID": "9"}}),
+        slices=(
+            replace(
+                job.slices[0],
+                tpu_slices=2,
+                endpoints=tuple(Endpoint(host, f"10.0.1.{host}") for host in range(4)),
+            ),
+        ),
+    )
+    plans = [plan.document for plan in launch.plans(job)]
+    assert [plan["env"] for plan in plans] == [
+        {
+            "MEGASCALE_COORDINATOR_ADDRESS": "10.0.1.0:8080",
+            "MEGASCALE_NUM_SLICES": "2",
+            "MEGASCALE_PORT": "8080",
+            "MEGASCALE_SLICE_ID": of,  # no common value of a user's could be right
+        }
+        for of in ("0", "0", "1", "1")
+    ]
+    told = [(p["context"]["host"], p["context"]["slice"], p["context"]["slices"]) for p in plans]
+    assert told == [(0, 0, 2), (1, 0, 2), (2, 1, 2), (3, 1, 2)]
+    assert {p["context"]["coordinator"] for p in plans} == {"10.0.1.0:8476"}, "one program"
+    check = plans[3]["preflight"]
+    assert (check["hosts"], check["chips"]) == (4, 16)
+
+
+def test_a_workloads_arguments_are_one_word_each() -> None:
+    args = {"steps": 20, "learning_rate": 1e-5, "resume": True, "shuffle": False, "note": "a; $(b)"}
+    job = a_job(workload="mlp", args=args)
+    assert launch.plans(job)[0].document["argv"] == [
+        "python3",
+        "-m",
+        "workloads.mlp",
+        "--steps=20",
+        "--learning-rate=1e-05",
+        "--resume",
+        "--no-shuffle",
+        "--note=a; $(b)",
+    ]
+    assert launch.command_line(job.spec) == (
+        "python3 -m workloads.mlp --steps=20 --learning-rate=1e-05 --resume --no-shuffle '--note=a; $(b)'"
+    )
+
+
+def test_a_command_is_shown_as_it_was_written() -> None:
+    assert launch.command_line(a_job(command="a | b").spec) == "a | b"

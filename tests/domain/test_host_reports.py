@@ -1,0 +1,174 @@
+"""What is believed of what hosts say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from tests.support.launched import a_job
+from tpujob.domain.host import reports
+from tpujob.domain.model import Cause, Progress, Verdict
+from tpujob.domain.observations import Report
+from tpujob.protocol import Phase
+
+#: As an agent of 0.1.0 writes it. It may outlive its backend, so it is understood for ever.
+OF_0_1 = (
+    '{"v":1,"host":0,"job":"000042","attempt":2,"phase":"exited","exit_code":71,"error":"","cause":null,'
+    '"notice":"preempted","physical":"us-central2-b-h003","saved_in":2.5,"verdict":{"step":7,"host":0,'
+    '"device":"device 2 of host 0","blame":"device","text":"the device made it"},"versions":{"jax":"0.6.0",'
+    '"jaxlib":"0.6.0","libtpu":"","python":"3.10.12"},"metrics":{"test_accuracy":0.9},"steps":20,"step":7,'
+    '"loss":null,"checkpoint":6,"resumed_from":3,"program_phase":"train","at":1764000000.123,"idle":1.5,"looks":1}'
+)
+
+
+@dataclass
+class Object:
+    path: str
+    updated: float = 100.0
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+def said(host: int = 0, **fields: Any) -> str:
+    return json.dumps(
+        {"v": 1, "job": "000042", "attempt": 2, "host": host, "phase": "running", **fields}
+    )
+
+
+def test_a_report_is_read_back() -> None:
+    text = said(
+        1,
+        phase="exited",
+        exit_code=71,
+        error="x\x1b[31m\ny",
+        cause="BAD_HOST",
+        notice="preempted",
+        program_phase="train",
+        step=7,
+        steps=9,
+        loss=0.5,
+        checkpoint=6,
+        resumed_from=3,
+        metrics={"accuracy": 0.9, "bad": "x"},
+    )
+    report = reports.read_report(1, text, age=4.0)
+    assert report is not None
+    assert (report.host, report.attempt, report.phase, report.age) == (1, 2, "exited", 4.0)
+    assert (report.exit_code, report.error, report.error_cause) == (71, "x y", Cause.BAD_HOST)
+    assert report.notice == "preempted"
+    progress = report.progress
+    assert (progress.step, progress.steps, progress.loss, progress.phase) == (7, 9, 0.5, "train")
+    assert (progress.checkpoint, progress.resumed_from) == (6, 3)
+    assert progress.metrics == {"accuracy": 0.9}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        said(1),
+        said(True),
+        said(phase="flying"),
+        said(phase=None),
+        said(phase=[]),
+        said(attempt="2"),
+        said(pad="x" * 100_000),
+    ],
+)
+def test_what_is_no_report_of_this_host_is_none(text: str) -> None:
+    assert reports.read_report(0, text, age=0) is None
+
+
+def test_values_of_a_wrong_kind_count_as_not_said() -> None:
+    text = said(
+        step="7", loss=float("nan"), exit_code=True, notice=["x"], cause="WHIM", metrics=[1]
+    )
+    report = reports.read_report(0, text, age=0)
+    assert report == reports.read_report(0, said(), age=0)
+    huge = said(step=10**30, loss=10**400, checkpoint=1.5, error="e" * 9000)
+    read = reports.read_report(0, huge, age=0)
+    assert read is not None
+    assert len(read.error) == 500
+    assert replace(read, error="") == report
+
+
+_JSON = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.floats() | some.text(),
+    lambda inner: some.lists(inner) | some.dictionaries(some.text(), inner),
+    max_leaves=8,
+)
+_KEYS = some.sampled_from(
+    [
+        "host",
+        "attempt",
+        "phase",
+        "exit_code",
+        "error",
+        "cause",
+        "notice",
+        "step",
+        "loss",
+        "metrics",
+        "program_phase",
+    ]
+)
+
+
+@given(some.dictionaries(_KEYS, _JSON))
+def test_no_report_makes_trouble(fields: dict[str, Any]) -> None:
+    report = reports.read_report(0, said(**fields), age=1.0)
+    assert report is None or report.phase in Phase
+
+
+def test_reports_are_those_of_the_newest_attempt_by_host() -> None:
+    job = a_job()
+    prefix = reports.reports_prefix(job)
+    assert prefix == "gs://shed/jobs/000042/attempts/2/reports/host-"
+    objects = [
+        Object(prefix + "10", metadata={"report": said(10)}),
+        Object(prefix + "2", 103.0, {"report": said(2)}),
+        Object(prefix + "3", metadata={"report": said(3, attempt=1)}),
+        Object(prefix + "4", metadata={"report": said(4, job="000041")}),
+        Object(prefix + "5", metadata={"report": said(6)}),
+        Object(prefix + "6"),
+        Object(prefix + "07", metadata={"report": said(7)}),
+        Object(prefix + "8/x", metadata={"report": said(8)}),
+        Object("gs://shed/other/host-9", metadata={"report": said(9)}),
+    ]
+    found = reports.read_reports(job, objects, now=102.0)
+    assert [(r.host, r.age) for r in found] == [(2, 0.0), (10, 2.0)]
+
+
+def test_an_agent_of_0_1_is_understood() -> None:
+    assert reports.read_report(0, OF_0_1, age=4.0) == Report(
+        host=0,
+        attempt=2,
+        phase=Phase.EXITED,
+        age=4.0,
+        exit_code=71,
+        notice="preempted",
+        saved_in=2.5,
+        progress=Progress(
+            step=7,
+            steps=20,
+            phase="train",
+            checkpoint=6,
+            resumed_from=3,
+            metrics={"test_accuracy": 0.9},
+        ),
+        idle=1.5,
+        looks=1,
+        verdict=Verdict(
+            step=7, host=0, device="device 2 of host 0", blame="device", text="the device made it"
+        ),
+        physical="us-central2-b-h003",
+        versions={"python": "3.10.12", "jax": "0.6.0", "jaxlib": "0.6.0"},
+    )

@@ -1,0 +1,179 @@
+"""Reads what agents say in the bucket. A program may write there too: a value of a wrong kind is passed over."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Protocol, cast, get_args
+
+from tpujob.domain.model import Cause, Job, Progress, Verdict
+from tpujob.domain.observations import Report
+from tpujob.domain.text import clean, one_line
+from tpujob.protocol import (
+    NOTICES,
+    VERSIONS,
+    EvidenceDocument,
+    Phase,
+    ReportDocument,
+    VerdictDocument,
+    limits,
+    paths,
+)
+from workloads.contract import Blame
+
+_PHASES = {phase.value: phase for phase in Phase}
+
+
+class ReportObject(Protocol):
+    """As much of an object in the bucket as a report needs."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def updated(self) -> float: ...
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+
+
+def reports_prefix(job: Job) -> str:
+    """What the report paths of the newest attempt begin with."""
+    assert job.attempt is not None, f"job {job.id} has no attempt in state {job.state}"
+    return paths.reports_prefix(job.workdir, job.attempt.number)
+
+
+def read_reports(job: Job, blobs: Iterable[ReportObject], *, now: float) -> tuple[Report, ...]:
+    """The reports among these objects that are about the newest attempt of `job`, by host. `now` is the storage's
+    own time. What is not a report, or speaks of another job, attempt or host, is passed over."""
+    prefix = reports_prefix(job)
+    found: dict[int, Report] = {}
+    for blob in blobs:
+        number = blob.path.removeprefix(prefix)
+        if not blob.path.startswith(prefix) or not re.fullmatch(r"0|[1-9][0-9]{0,5}", number):
+            continue
+        said = _report_document(blob.metadata.get("report", ""))
+        report = _report(int(number), said, age=max(0.0, now - blob.updated))
+        if (
+            report
+            and job.attempt
+            and report.attempt == job.attempt.number
+            and said.get("job") == job.id
+        ):
+            found[report.host] = report
+    return tuple(found[host] for host in sorted(found))
+
+
+def read_report(host: int, text: str, *, age: float) -> Report | None:
+    """What the agent on `host` says; None when that is no report of this host. A value of a wrong kind counts as
+    not said."""
+    return _report(host, _report_document(text), age=age)
+
+
+def _report(host: int, said: ReportDocument, *, age: float) -> Report | None:
+    phase, notice = _PHASES.get(_text(said.get("phase"))), _text(said.get("notice"))
+    attempt = _whole(said.get("attempt"))
+    if _whole(said.get("host")) != host or attempt is None or phase is None:
+        return None
+    cause = _text(said.get("cause"))
+    return Report(
+        host=host,
+        attempt=attempt,
+        phase=phase,
+        age=age,
+        exit_code=_whole(said.get("exit_code")),
+        error=_text(said.get("error")),
+        error_cause=Cause(cause) if cause in Cause.__members__ else None,
+        notice=notice if notice in NOTICES else "",
+        saved_in=_number(said.get("saved_in")),
+        progress=_progress(said),
+        idle=_number(said.get("idle")),
+        looks=_whole(said.get("looks")) or 0,
+        verdict=_verdict(said.get("verdict")),
+        physical=_text(said.get("physical")),
+        versions=_versions(said.get("versions")),
+    )
+
+
+def _versions(value: object) -> dict[str, str]:
+    known = _mapping(value)
+    found = {name: _text(known.get(name)) for name in VERSIONS}
+    return {name: version for name, version in found.items() if version}
+
+
+def _verdict(value: object) -> Verdict | None:
+    if not isinstance(value, dict):
+        return None
+    said = cast(VerdictDocument, value)
+    blame = _text(said.get("blame"))
+    return Verdict(
+        step=_whole(said.get("step")),
+        host=_whole(said.get("host")),
+        device=_text(said.get("device")),
+        blame=blame if blame in get_args(Blame) else "",
+        text=_text(said.get("text")),
+    )
+
+
+def read_evidence(body: bytes) -> tuple[str, ...]:
+    """The lines that an agent kept of a bad end, from the body of its report; empty when it kept none."""
+    text = body[: limits.MAX_EVIDENCE_READ].decode("utf-8", "replace")
+    said = cast(EvidenceDocument, _loads(text))
+    given = cast(object, said.get("lines"))
+    lines = cast(list[object], given) if isinstance(given, list) else []
+    found = [clean(line[: limits.MAX_TEXT]).rstrip() for line in lines if isinstance(line, str)]
+    return tuple(line for line in found if line)[-limits.MAX_EVIDENCE_LINES_READ :]
+
+
+def _progress(said: ReportDocument) -> Progress:
+    metrics = _mapping(said.get("metrics"))
+    numbers = {_text(name): _number(value) for name, value in metrics.items()}
+    known = [(name, number) for name, number in numbers.items() if number is not None]
+    return Progress(
+        step=_whole(said.get("step")),
+        steps=_whole(said.get("steps")),
+        loss=_number(said.get("loss")),
+        phase=_text(said.get("program_phase")),
+        checkpoint=_whole(said.get("checkpoint")),
+        resumed_from=_whole(said.get("resumed_from")),
+        metrics=dict(known[: limits.MAX_METRICS]),
+    )
+
+
+# Values that a stranger may have written -----------------------------------------------------------------------------
+
+
+def _report_document(text: str) -> ReportDocument:
+    """Its keys are known, its values may be of any kind."""
+    return cast(ReportDocument, _loads(text))
+
+
+def _loads(text: str) -> dict[str, object]:
+    if len(text) > limits.MAX_REPORT:
+        return {}
+    try:
+        return _mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def _whole(value: object) -> int | None:
+    """A store keeps 64 bits of it."""
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
+        return None
+    return value
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _text(value: object) -> str:
+    """One line that is safe to show."""
+    return one_line(value, limits.MAX_TEXT) if isinstance(value, str) else ""

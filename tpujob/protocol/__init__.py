@@ -1,0 +1,42 @@
+"""What backend, agent and emulator agree on: the plan that a host is given, the report that it gives back, phases,
+paths, limits. Standard library only, Python 3.8 and later: it travels with the agent. What a program is promised is in
+`workloads/contract/`; who writes plans and believes reports is `domain/host/`.
+
+An agent that an older backend started is still heard after the backend was replaced: keys are added, never renamed, and
+each side passes over what it does not know.
+"""
+
+from tpujob.protocol import limits, paths
+from tpujob.protocol.phases import MAINTENANCE, NOTICES, PREEMPTED, Phase
+from tpujob.protocol.plan import (
+    EnvironmentOrder,
+    MountCache,
+    MountOrder,
+    Plan,
+    PreflightOrder,
+    StallRule,
+    WatchPatterns,
+    check_plan,
+)
+from tpujob.protocol.report import VERSIONS, EvidenceDocument, ReportDocument, VerdictDocument
+
+__all__ = [
+    "MAINTENANCE",
+    "NOTICES",
+    "PREEMPTED",
+    "VERSIONS",
+    "EnvironmentOrder",
+    "EvidenceDocument",
+    "MountCache",
+    "MountOrder",
+    "Phase",
+    "Plan",
+    "PreflightOrder",
+    "ReportDocument",
+    "StallRule",
+    "VerdictDocument",
+    "WatchPatterns",
+    "check_plan",
+    "limits",
+    "paths",
+]

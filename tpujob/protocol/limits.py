@@ -1,0 +1,15 @@
+"""How much each side writes, and how much the other reads."""
+
+MAX_METADATA = (
+    7 * 1024
+)  #: bytes of a report that are written; Cloud Storage takes 8 KiB of metadata
+MAX_REPORT = 64 * 1024  #: characters of a report that are read; more is not ours
+MAX_TEXT = 500  #: characters of an error, and of any other text of a report
+MAX_METRICS = 32
+
+#: bytes and lines of a report's body (lines of output, or stacks) that are written, and that are read
+MAX_EVIDENCE, MAX_EVIDENCE_READ = 8 * 1024, 16 * 1024
+MAX_EVIDENCE_LINES, MAX_EVIDENCE_LINES_READ = 60, 80
+
+LONGEST_LINE = 64 * 1024  #: bytes of a line of log; a longer line becomes several
+LAST_SEGMENT = 99_999  #: of a log: five digits, so that names sort as numbers do

@@ -1,0 +1,56 @@
+"""Where things are: in a job's workdir in the bucket, and below the home folder of a host."""
+
+from __future__ import annotations
+
+import re
+
+#: of a log segment; nothing else ends so, as a rule of buckets that removes old logs goes by it
+LOG_SUFFIX = ".tpujob-log"
+
+#: everything of tpujob on a host, below the home folder
+HOST_FOLDER = ".tpujob"
+#: what may be lost at any time and outlives attempts; the agent expands it
+HOST_CACHE = f"~/{HOST_FOLDER}/cache"
+
+_SEGMENT = re.compile(r"/attempts/(\d+)/host-(\d{1,6})/log-(\d{5,9})" + re.escape(LOG_SUFFIX))
+
+
+def attempt_folder(workdir: str, attempt: int) -> str:
+    """What all objects of an attempt lie below, checkpoints aside."""
+    return f"{workdir}/attempts/{attempt}"
+
+
+def reports_prefix(workdir: str, attempt: int) -> str:
+    """What all report paths of an attempt begin with; the host's number follows. One list call observes all hosts."""
+    return attempt_folder(workdir, attempt) + "/reports/host-"
+
+
+def report_path(workdir: str, attempt: int, host: int) -> str:
+    """The one object with what a host says."""
+    return f"{reports_prefix(workdir, attempt)}{host}"
+
+
+def hosts_prefix(workdir: str, attempt: int) -> str:
+    """What the folders of all hosts begin with."""
+    return attempt_folder(workdir, attempt) + "/host-"
+
+
+def host_folder(workdir: str, attempt: int, host: int) -> str:
+    """What a host leaves behind: its log, and the program's events and verdict."""
+    return f"{hosts_prefix(workdir, attempt)}{host}"
+
+
+def log_prefix(workdir: str, attempt: int, host: int) -> str:
+    """What the paths of a host's log segments begin with."""
+    return host_folder(workdir, attempt, host) + "/log-"
+
+
+def log_path(workdir: str, attempt: int, host: int, segment: int) -> str:
+    """One segment, numbered from 1. Paths sort as numbers do."""
+    return f"{log_prefix(workdir, attempt, host)}{segment:05d}{LOG_SUFFIX}"
+
+
+def read_log_path(workdir: str, path: str) -> tuple[int, int, int] | None:
+    """Attempt, host and number of a log segment; None: the path is none of a segment in that workdir."""
+    found = _SEGMENT.fullmatch(path[len(workdir) :]) if path.startswith(workdir) else None
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None

@@ -1,0 +1,107 @@
+"""What one host of an attempt is given, as JSON. `domain/host/plan.py` writes it, the agent carries it out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypedDict, cast
+
+
+class WatchPatterns(TypedDict):
+    """Regular expressions that lines of output are searched for; None: nothing."""
+
+    nonfinite: str | None
+    progress: str | None
+
+
+class StallRule(TypedDict):
+    """When a program hangs: so many seconds without progress, and so many looks in them. 0 seconds: never."""
+
+    seconds: float
+    first: float  #: instead of `seconds`, until the first step
+    looks: int
+
+
+class PreflightOrder(TypedDict):
+    """What the check before the program expects."""
+
+    slice: str
+    chips: int  #: of all hosts
+    hosts: int
+    coordinator: str  #: `address:port` where host 0 waits for the others
+    required: bool  #: the program is one of ours: it needs JAX and devices
+    seconds: float
+
+
+class EnvironmentOrder(TypedDict, total=False):
+    """What the program runs in: an image, or what a file of the bundle names."""
+
+    kind: str  #: docker, uv, pip or conda
+    image: str  #: of docker
+    args: list[str]  #: of docker, for `docker run`
+    file: str
+    python: str | None  #: a version; None: any
+
+
+class MountCache(TypedDict):
+    mib: int
+    ttl: float  #: seconds
+
+
+class MountOrder(TypedDict):
+    bucket: str
+    to: str  #: a folder; may begin with `~`
+    read_only: bool
+    only_dir: str | None
+    cache: MountCache | None
+
+
+class _Needed(TypedDict):
+    v: int  #: 1; another number is refused
+    job: str
+    attempt: int
+    host: int
+    hosts: int
+    workdir: str  #: a `gs://` URL
+    bundles: list[
+        str
+    ]  #: `gs://` URLs that end in a hash and `.tar.gz`; of two files with one name the later wins
+    setup: str | None
+    argv: list[str]
+    env: dict[str, str]
+    context: dict[str, str | int]  #: fields of `workloads.contract.Context`
+    grace: float  #: seconds between SIGTERM and SIGKILL
+    report_every: float  #: seconds
+    log_bytes: int  #: of output that is kept; of more, the middle is dropped
+
+
+class Plan(_Needed, total=False):
+    watch: WatchPatterns
+    stall: StallRule
+    avoid: list[str]  #: physical machines on which the program must not run
+    preflight: PreflightOrder | None
+    environment: EnvironmentOrder | None
+    mounts: list[MountOrder]
+    type: str  #: of the TPU; part of where compiled programs are kept
+    shared: str  #: a `gs://` folder that all jobs share
+
+
+#: As far as a wrong value could do harm.
+_KINDS: dict[str, Any] = {
+    "job": str, "attempt": int, "host": int, "workdir": str, "bundles": list, "argv": list,
+    "env": dict, "context": dict, "grace": (int, float), "report_every": (int, float),
+    "log_bytes": int,
+}  # fmt: skip
+
+
+def check_plan(document: Mapping[str, Any]) -> Plan:
+    """The plan, if it is one that this agent can carry out. Raises ValueError."""
+    wrong = [key for key, kind in _KINDS.items() if not isinstance(document.get(key), kind)]
+    if document.get("v") != 1 or wrong:
+        raise ValueError("this agent does not understand the plan: %s" % ", ".join(wrong or ["v"]))
+    plan = cast(Plan, document)
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", plan["job"]) or not plan["argv"]:
+        raise ValueError("the plan names no job or no program")
+    if not plan["workdir"].startswith("gs://"):
+        raise ValueError("the plan has no workdir in a bucket")
+    return plan

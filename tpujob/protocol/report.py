@@ -1,0 +1,57 @@
+"""What one host says of its attempt, as JSON. The agent writes it; `domain/host/reports.py` decides what to believe.
+
+It is in the metadata of the object `paths.report_path`, so that a list call reads it; the evidence is the body.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict, Union
+
+#: what the check before the program finds of what is installed
+VERSIONS = ("python", "jax", "jaxlib", "libtpu")
+
+Number = Union[int, float]
+
+
+class VerdictDocument(TypedDict):
+    """Where a non-finite number came from."""
+
+    step: Number | None
+    host: Number | None
+    device: str  #: such as `device 2 of host 1`; empty: none is to blame
+    blame: str  #: device, data or model; empty: nobody knows
+    text: str
+
+
+class ReportDocument(TypedDict, total=False):
+    v: int  #: 1
+    job: str
+    attempt: int
+    host: int
+    at: float  #: by the host's clock, which is not trusted
+    phase: str  #: a Phase
+    exit_code: (
+        int | None
+    )  #: once it has exited; negative: killed by that signal; None: it was not started
+    error: str  #: what the agent could not do
+    cause: str | None  #: of that error, from tpujob's list
+    notice: str  #: one of NOTICES
+    saved_in: float | None  #: seconds from the notice to the commit of a newer checkpoint
+    physical: str  #: the machine below the host
+    verdict: VerdictDocument | None
+    versions: dict[str, str]  #: by VERSIONS
+    idle: float  #: seconds without a sign of progress, while the program runs
+    looks: int  #: in that time
+    # what the program says of itself, by the contract
+    program_phase: str
+    step: Number | None
+    steps: Number | None
+    loss: Number | None
+    checkpoint: Number | None
+    resumed_from: Number | None
+    metrics: dict[str, Number | None]
+
+
+class EvidenceDocument(TypedDict):
+    v: int  #: 1
+    lines: list[str]
