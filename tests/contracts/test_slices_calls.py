@@ -84,7 +84,7 @@ def _guests(slices: CloudTpuSlices, timeout: float) -> None:
 
 
 #: the zones of the table; the emulator's stock has one less
-TABLE = {zone for name in accelerators.GENERATIONS for zone in accelerators.zones(name)}
+TABLE = set(accelerators.all_zones())
 CLOSED = "europe-north1-a"
 
 #: what makes each of the calls that the adapters make, and what must be there for it

@@ -38,9 +38,6 @@ _URL = r"https?://[A-Za-z0-9.\-\[\]:]+(/[-A-Za-z0-9._~/]*)?"
 _ACCOUNT = r"[-a-z0-9.]+@[-a-z0-9.]+"
 _RESOURCE = r"[-a-z0-9_.:/]{1,256}"
 _LABEL = r"[a-z0-9_-]{0,63}"
-_REGIONS = tuple(
-    dict.fromkeys(region_of(z) for g in accelerators.GENERATIONS for z in accelerators.zones(g))
-)
 
 
 def _given(check: Callable[[Any], str]) -> BeforeValidator:
@@ -52,8 +49,10 @@ def _matching(pattern: str, allowed: str) -> BeforeValidator:
     return BeforeValidator(kinds.matching(pattern, allowed))
 
 
-_Zone = Annotated[str, BeforeValidator(kinds.one_of(kinds.ZONES, "zone with TPUs"))]
-_Region = Annotated[str, BeforeValidator(kinds.one_of(_REGIONS, "region with TPUs"))]
+_Zone = Annotated[str, BeforeValidator(kinds.one_of(accelerators.all_zones(), "zone with TPUs"))]
+_Region = Annotated[
+    str, BeforeValidator(kinds.one_of(accelerators.all_regions(), "region with TPUs"))
+]
 _Resource = Annotated[str, _given(kinds.matching(_RESOURCE, "the name of a resource"))]
 _LabelText = Annotated[str, _matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
 

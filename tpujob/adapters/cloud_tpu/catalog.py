@@ -64,9 +64,7 @@ class Catalog:
             pages = self._api.pages("list_locations", request, deadline, doing="listing the zones")
             return tuple(sorted(zone.location_id for page in pages for zone in page.locations))
         except Transient:
-            return tuple(
-                sorted({z for g in accelerators.GENERATIONS for z in accelerators.zones(g)})
-            )
+            return accelerators.all_zones()
 
     def _listed(self, zone: str, deadline: Deadline) -> CatalogEntry:
         return CatalogEntry(

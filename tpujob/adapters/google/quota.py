@@ -38,7 +38,6 @@ LOOK_BACK = 25 * 3600.0
 NO_LIMIT = -1
 #: seconds for counting what is held, in all zones together
 COUNT_PATIENCE = 30.0
-ALL_ZONES = tuple(sorted({z for g in accelerators.GENERATIONS for z in accelerators.zones(g)}))
 
 _VERSION = re.compile(r"v([2-6])([a-z]?)")
 
@@ -53,7 +52,7 @@ def overview(
 ) -> Overview:
     """Limits, use and grants in the zones of a context, or `everywhere`. Raises Refused or Transient when the limits
     cannot be read; of the rest, what cannot be seen becomes a note. `endpoint`, `tpu_endpoint`: those of emulators."""
-    zones = ALL_ZONES if everywhere else wants.all_zones
+    zones = accelerators.all_zones() if everywhere else wants.all_zones
     google = GoogleRest(wants.project, _credentials(endpoint), endpoint=endpoint)
     try:
         found = limits(google, wants.project)

@@ -7,6 +7,7 @@ standard library and
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -295,6 +296,17 @@ def zones(generation_or_type: str) -> tuple[str, ...]:
     accelerator = find(generation_or_type)
     generation = GENERATIONS[accelerator.generation]
     return generation.device_zones if accelerator.hosts == 1 else generation.pod_zones
+
+
+@functools.cache
+def all_zones() -> tuple[str, ...]:
+    """Every zone that has TPUs of any type."""
+    return tuple(dict.fromkeys(zone for name in GENERATIONS for zone in zones(name)))
+
+
+def all_regions() -> tuple[str, ...]:
+    """Every region that has TPUs of any type."""
+    return tuple(dict.fromkeys(map(region_of, all_zones())))
 
 
 def region_of(zone: str) -> str:

@@ -40,12 +40,7 @@ EVERYWHERE = Site(
     name="local",
     zones=(),
     buckets=MappingProxyType(
-        {
-            region: f"gs://tpujob-{region}"
-            for region in dict.fromkeys(
-                region_of(z) for g in accelerators.GENERATIONS for z in accelerators.zones(g)
-            )
-        }
+        {region: f"gs://tpujob-{region}" for region in accelerators.all_regions()}
     ),
     made_on_demand=True,
 )

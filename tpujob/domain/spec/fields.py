@@ -220,10 +220,6 @@ def _regex(value: Any) -> str | None:
 
 # Types: a check, and what the schema tells an editor -----------------------------------------------------------------
 
-#: Every zone that has TPUs of any type.
-ZONES = tuple(
-    dict.fromkeys(z for name in accelerators.GENERATIONS for z in accelerators.zones(name))
-)
 _TYPES = [
     *accelerators.ALL,
     *(t.replace("v5litepod-", "v5e-") for t in accelerators.ALL if t.startswith("v5litepod-")),
@@ -267,8 +263,8 @@ Name = Annotated[
 Types = Annotated[tuple[str, ...], BeforeValidator(_types), _one_or_many(_TYPES, 1)]
 Zones = Annotated[
     tuple[str, ...],
-    BeforeValidator(names("a zone", one_of(ZONES, "zone with TPUs"))),
-    _one_or_many(ZONES, 0),
+    BeforeValidator(names("a zone", one_of(accelerators.all_zones(), "zone with TPUs"))),
+    _one_or_many(accelerators.all_zones(), 0),
 ]
 Pricing = Annotated[
     Literal["spot", "on-demand", "reserved"],
