@@ -15,7 +15,7 @@ from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite.store import SqliteStore
 from tpujob.domain.model import Job
 from tpujob.errors import StoreError
-from tpujob.service.changes import Watch
+from tpujob.service.changes import Changes
 
 LONG = 30.0  #: no test waits so long, unless it is about to fail
 
@@ -62,7 +62,7 @@ def followers() -> int:
 
 def test_a_change_by_another_process_ends_the_wait(store: Counted, tmp_path: Path) -> None:
     job = store.create(a_job(), an_event())
-    watch = Watch(store, interval=0.01)
+    watch = Changes(store, interval=0.01)
     start = watch.now()
     other = SqliteStore(tmp_path / "jobs.db")
     threading.Timer(0.05, moved, (other, job)).start()
@@ -71,7 +71,7 @@ def test_a_change_by_another_process_ends_the_wait(store: Counted, tmp_path: Pat
 
 def test_a_poke_is_heard_long_before_the_next_look(store: Counted) -> None:
     job = store.create(a_job(), an_event())
-    watch = Watch(store, interval=LONG)
+    watch = Changes(store, interval=LONG)
     start = watch.now()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(watch.wait, job.id, start, LONG)
@@ -84,7 +84,7 @@ def test_a_poke_is_heard_long_before_the_next_look(store: Counted) -> None:
 
 def test_what_has_changed_meanwhile_is_told_at_once(store: Counted) -> None:
     job = store.create(a_job(), an_event())
-    watch = Watch(store, interval=0.01)
+    watch = Changes(store, interval=0.01)
     cursor = watch.wait(job.id, 0, LONG)
     assert cursor > 0
     moved(store, job)
@@ -95,7 +95,7 @@ def test_what_has_changed_meanwhile_is_told_at_once(store: Counted) -> None:
 
 def test_a_listener_of_one_job_sleeps_through_the_changes_of_others(store: Counted) -> None:
     one, two = (store.create(a_job(), an_event()) for _ in range(2))
-    watch = Watch(store, interval=0.01)
+    watch = Changes(store, interval=0.01)
     start = watch.now()
     with ThreadPoolExecutor(2) as pool:
         mine = pool.submit(watch.wait, one.id, start, LONG)
@@ -109,7 +109,7 @@ def test_a_listener_of_one_job_sleeps_through_the_changes_of_others(store: Count
 
 def test_a_removed_job_is_news_to_who_follows_it(store: Counted) -> None:
     job = store.create(a_job(), an_event())
-    watch = Watch(store, interval=0.01)
+    watch = Changes(store, interval=0.01)
     start = watch.now()
     store.remove(job.id, lease=None)
     assert watch.wait(job.id, start, LONG) > start
@@ -117,7 +117,7 @@ def test_a_removed_job_is_news_to_who_follows_it(store: Counted) -> None:
 
 def test_from_now_on_means_from_now_on(store: Counted) -> None:
     job = store.create(a_job(), an_event())
-    watch = Watch(store, interval=0.01)
+    watch = Changes(store, interval=0.01)
     start = watch.now()
     assert watch.wait(job.id, start, 0.05) == start
     with ThreadPoolExecutor(1) as pool:
@@ -130,7 +130,7 @@ def test_from_now_on_means_from_now_on(store: Counted) -> None:
 
 def test_many_listeners_have_one_follower_and_none_has_none(store: Counted) -> None:
     job = store.create(a_job(), an_event())
-    watch = Watch(store, interval=0.02)
+    watch = Changes(store, interval=0.02)
     start = watch.now()
     eventually(lambda: followers() == 0, "those of earlier tests have ended")
     with ThreadPoolExecutor(32) as pool:
@@ -149,7 +149,7 @@ def test_many_listeners_have_one_follower_and_none_has_none(store: Counted) -> N
 
 def test_a_store_that_fails_for_a_while_only_delays(store: Counted) -> None:
     job = store.create(a_job(), an_event())
-    watch = Watch(store, interval=0.01)
+    watch = Changes(store, interval=0.01)
     start = watch.now()
     store.broken = True
     with ThreadPoolExecutor(1) as pool:

@@ -86,10 +86,9 @@ def test_leaks(tpujob: Tpujob, api: ScriptedJobs) -> None:
     said = tpujob("leaks")
     assert said.out == "Nothing is left over: every slice in the cloud belongs to a job.\n"
     assert tpujob("leaks", "--json").json == []
-    api.leaked = [
-        leak_view("tj-000042-1"),
-        leak_view("tj-000007-13", age_s=90.0, usd_per_hour=None, zone="us-east5-b", job=""),
-    ]
+    api.swept["deleted"] = [leak_view("tj-000042-1")]
+    young = leak_view("tj-000007-13", age_s=90.0, usd_per_hour=None, zone="us-east5-b", job="")
+    api.swept["kept"] = [young]
     same(
         tpujob("leaks", code=6).out,
         """
@@ -100,7 +99,7 @@ tj-000007-13 us-east5-b     1m    ? -      queued resource ACTIVE, node READY
 slices by itself, some minutes after it finds them; now: tpujob sweep.
 """,
     )
-    assert tpujob("leaks", "--json", code=6).json == api.leaked
+    assert tpujob("leaks", "--json", code=6).json == [*api.swept["deleted"], young]
 
 
 def test_sweep(tpujob: Tpujob, api: ScriptedJobs) -> None:
@@ -110,6 +109,7 @@ def test_sweep(tpujob: Tpujob, api: ScriptedJobs) -> None:
         kept=[leak_view("tj-000043-1", age_s=90.0, job="000043")],
         failed=[],
         keys=["tj-000007-1", "tj-000008-1"],
+        unlisted={},
     )
     same(
         tpujob("sweep", "--dry-run").out,
@@ -129,7 +129,15 @@ Keys that would be removed, of slices that are gone: tj-000007-1, tj-000008-1
     assert tpujob("sweep", "--json", code=6).json == api.swept
 
 
-def test_a_zone_that_cannot_be_listed_is_no_empty_list(tpujob: Tpujob, api: ScriptedJobs) -> None:
+def test_a_zone_that_could_not_be_listed_is_named(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.swept["unlisted"] = {"us-east5-b": "503 the service is unavailable"}
+    shown = tpujob("leaks", code=6)
+    assert (shown.out, "us-east5-b could not be listed: 503" in shown.err) == ("", True)
+    assert "us-east5-b could not be listed, and was left" in tpujob("sweep", code=6).out
+    assert tpujob("sweep", "--json", code=6).json == api.swept
+
+
+def test_zones_that_cannot_be_listed_are_no_empty_list(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.raises = errors.Transient("listing us-east5-b: 503 the service is unavailable", hint="-")
     said = tpujob("leaks", code=75)
     assert said.out == ""

@@ -20,7 +20,7 @@ from tpujob.adapters.firestore.store import FirestoreStore
 from tpujob.domain.model import Job, Suspect
 from tpujob.errors import Fenced, NotFound, StoreError, Transient
 from tpujob.ports import Lease
-from tpujob.service.changes import Watch
+from tpujob.service.changes import Changes
 
 LONG = 30.0  #: seconds; no test waits so long, unless it is about to fail
 
@@ -338,7 +338,7 @@ def test_a_stream_that_breaks_is_begun_again_where_it_ended(
 
 
 def test_a_watch_hears_long_before_its_next_look(store: FirestoreStore, job: Job) -> None:
-    watch = Watch(store, interval=LONG)
+    watch = Changes(store, interval=LONG)
     start = watch.now()
     threading.Timer(0.3, moved, (store, job)).start()
     assert watch.wait(job.id, start, LONG / 2) > start

@@ -11,7 +11,7 @@ from tests.support.stage import SPEC, Stage
 from tpujob.domain.model import Cause, Outcome, Slice, State, Wish
 from tpujob.domain.observations import SliceState
 from tpujob.engine.loop import RESYNC, Loop
-from tpujob.errors import BadRequest, Refused
+from tpujob.errors import BadRequest, Refused, Transient
 
 
 def test_a_job_runs_to_its_end_and_its_slice_is_given_back(stage: Stage) -> None:
@@ -368,11 +368,13 @@ def test_the_sweep_takes_orphans_and_leaves_what_is_claimed_young_or_unseen(stag
     stage.cloud._create(_orphan("tj-000999-1"), "000999")
     stage.faults.broken.add("list")
     stage.clock.sleep(1000)
-    assert stage.reconciler.sweep(["us-central2-b"]) == [], "what cannot be listed is not touched"
+    with pytest.raises(Transient):
+        stage.sweep("us-central2-b")
     stage.faults.broken.clear()
     stage.cloud._create(_orphan("tj-000998-1"), "000998")
-    swept = stage.reconciler.sweep(["us-central2-b"])
-    assert [o.name for o in swept] == ["tj-000999-1"]
+    swept = stage.sweep("us-central2-b")
+    assert [o.name for o in swept.deleted] == ["tj-000999-1"]
+    assert [o.name for o in swept.kept] == ["tj-000998-1"]
     assert set(stage.cloud.machines) == {"tj-000001-1", "tj-000998-1"}
 
 
@@ -489,7 +491,7 @@ def test_a_sleeping_job_that_another_backend_moved_is_looked_at_within_half_a_mi
     """It may have died since, and nobody else would look before the long sleep is over."""
     job_id = stage.create()
     now = stage.clock.now()
-    loop = Loop(stage.reconciler, stage.store, stage.clock, zones=list)
+    loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=list)
     loop._resync(now)
     loop._when[job_id] = now + 900
     loop._resync(now + RESYNC)

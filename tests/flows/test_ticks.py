@@ -175,8 +175,11 @@ def test_an_orphan_that_cannot_be_deleted_keeps_no_other_from_being_swept(
 
     monkeypatch.setattr(stage.cloud, "delete", refuse)
     stage.hosts.keys |= {"tj-000077-1", "tj-000077-2"}
-    swept = stage.reconciler.sweep(["us-central2-b"])
-    assert [o.name for o in swept] == ["tj-000077-1", "tj-000077-3"]
+    swept = stage.sweep("us-central2-b")
+    assert [o.name for o in swept.deleted] == ["tj-000077-1", "tj-000077-3"]
+    assert [(o.name, why) for o, why in swept.failed] == [
+        ("tj-000077-2", "deleting it: Permission denied")
+    ]
     assert list(stage.cloud.machines) == ["tj-000077-2"]
     assert stage.hosts.kept() == ["tj-000077-2"], "its keys stay as long as it is there"
 

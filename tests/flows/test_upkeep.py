@@ -11,11 +11,12 @@ import pytest
 
 from tests.support.stage import Stage, leftover
 from tests.support.stores import DAMAGE
+from tpujob.api import LeakView
 from tpujob.domain.failures.host_reputation import THRESHOLD
 from tpujob.domain.model import Slice, State
+from tpujob.engine import zones
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 from tpujob.ports import Owned
-from tpujob.service.admin import zones
 
 HOUR = 3600.0
 RARE = "us-east1-q"  #: no catalogue names this zone
@@ -26,16 +27,22 @@ def damage(folder: Path, job_id: str) -> None:
     DAMAGE["sqlite"](str(folder), job_id)
 
 
+def leaks(stage: Stage) -> list[LeakView]:
+    told = stage.api.leaks()
+    assert (told["failed"], told["unlisted"]) == ([], {})
+    return [*told["deleted"], *told["kept"]]
+
+
 # Leaks ---------------------------------------------------------------------------------------------------------------
 
 
 def test_what_no_job_claims_is_listed_with_its_age_the_oldest_first(stage: Stage) -> None:
     running = stage.create()
     stage.running(running)
-    assert stage.api.leaks() == [], "a slice of a live job is no leak"
+    assert leaks(stage) == [], "a slice of a live job is no leak"
     leftover(stage, "tj-000009-1", "europe-west4-b", age=60)
     leftover(stage, "tj-000001-9", "us-central2-b", job_id=running)
-    told = stage.api.leaks()
+    told = leaks(stage)
     assert [(leak["name"], leak["age_s"], leak["job"]) for leak in told] == [
         ("tj-000001-9", HOUR, running),
         ("tj-000009-1", 60.0, "000009"),
@@ -52,7 +59,7 @@ def test_a_zone_that_only_a_cleaned_job_used_is_still_looked_into(stage: Stage) 
     stage.store.remove(job_id, lease=None)
     assert RARE in zones(stage.store)
     leftover(stage, "tj-000001-2", RARE)
-    assert "tj-000001-2" in [leak["name"] for leak in stage.api.leaks()]
+    assert "tj-000001-2" in [leak["name"] for leak in leaks(stage)]
 
 
 def test_where_slices_may_be_is_the_site_and_wherever_one_was_ever_asked_for(stage: Stage) -> None:
@@ -72,7 +79,7 @@ def test_prices_are_told_where_they_are_known(stage: Stage) -> None:
             replace(o, type=type, pricing=pricing, tpu_slices=tpu_slices)
             for o in listed(zones, timeout=timeout)
         ]
-        (leak,) = stage.api.leaks()
+        (leak,) = leaks(stage)
         return leak["usd_per_hour"]
 
     assert told("v4-16", "spot") == pytest.approx(8 * 0.9215)
@@ -95,7 +102,7 @@ def test_a_job_whose_record_is_damaged_may_claim_its_slices(stage: Stage, tmp_pa
     stage.running(job_id)
     damage(tmp_path, job_id)
     assert stage.api.list() == []
-    assert stage.api.leaks() == [], "what nobody can know is not called a leak"
+    assert leaks(stage) == [], "what nobody can know is not called a leak"
     (broken,) = stage.api.fsck()
     assert (broken["rule"], broken["job"]) == ("I6", job_id)
     assert "damaged" in broken["text"]
@@ -109,7 +116,7 @@ def test_the_sweep_leaves_what_a_damaged_record_may_claim_and_takes_the_rest(
     damage(tmp_path, job_id)
     leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
     stage.clock.sleep(HOUR)
-    assert [o.name for o in stage.reconciler.sweep(zones(stage.store))] == ["tj-000077-1"]
+    assert [o.name for o in stage.sweep().deleted] == ["tj-000077-1"]
     assert list(stage.cloud.machines) == ["tj-000001-1"], "a healthy slice was deleted unseen"
 
 
@@ -125,8 +132,52 @@ def test_a_zone_that_cannot_be_listed_keeps_no_other_from_being_swept(
         return real(asked, timeout=timeout)
 
     monkeypatch.setattr(stage.cloud, "list_all", list_all)
-    swept = stage.reconciler.sweep(["us-central2-b", "us-east5-b"])
-    assert [o.name for o in swept] == ["tj-000077-1"]
+    stage.hosts.keys |= {"tj-000066-1", "tj-000077-1"}
+    swept = stage.sweep("us-central2-b", "us-east5-b")
+    assert [o.name for o in swept.deleted] == ["tj-000077-1"]
+    assert swept.unlisted == {"us-east5-b": "us-east5-b is not enabled for this project"}
+    assert stage.hosts.kept() == ["tj-000066-1"], "its slice may be in the zone that was not listed"
+    (broken,) = stage.api.fsck()
+    assert "us-east5-b could not be listed" in broken["text"]
+    assert stage.api.leaks()["unlisted"] == swept.unlisted
+    monkeypatch.undo()
+    assert stage.sweep().keys == ["tj-000066-1"]
+    assert stage.hosts.kept() == []
+
+
+def test_keys_that_cannot_be_listed_or_removed_are_left_for_the_next_sweep(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> list[str]:
+        raise Refused("secrets: Permission denied", cause="PERMISSION")
+
+    stage.hosts.keys.add("tj-000066-1")
+    leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.hosts, "kept", refuse)
+        swept = stage.sweep()
+        assert [o.name for o in swept.deleted] == ["tj-000077-1"]
+        assert swept.unlisted == {"keys": "secrets: Permission denied"}
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.hosts, "forget", refuse)
+        assert stage.sweep().keys == []
+    assert stage.sweep().keys == ["tj-000066-1"]
+
+
+def test_an_outage_of_every_zone_ends_the_sweep_in_bounded_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def list_all(zones: Sequence[str], *, timeout: float) -> list[Owned]:
+        asked.append(len(zones))
+        stage.clock.sleep(timeout)
+        raise Transient("no answer in time")
+
+    monkeypatch.setattr(stage.cloud, "list_all", list_all)
+    with pytest.raises(Transient, match="no answer in time"):
+        stage.sweep()
+    assert len(asked) < 10
 
 
 def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> None:
@@ -146,7 +197,7 @@ def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> N
     both = ["tj-000077-1", "tj-000079-1"]
     assert swept(dry_run=True) == [both, ["tj-000078-1"], [], ["tj-000066-1"]]
     assert stage.cloud.machines == there, "a dry run does nothing"
-    assert {leak["name"] for leak in stage.api.leaks()} == {*both, "tj-000078-1"}
+    assert {leak["name"] for leak in leaks(stage)} == {*both, "tj-000078-1"}
     assert swept(dry_run=False) == [both, ["tj-000078-1"], [], ["tj-000066-1"]]
     assert swept(dry_run=False) == [[], ["tj-000078-1"], [], []]
     assert set(stage.cloud.machines) == {"tj-000001-1", "tj-000078-1"}
@@ -195,7 +246,7 @@ def test_what_is_left_of_several_slices_is_swept_whole(
 
     monkeypatch.setattr(stage.cloud, "list_all", list_all)
     monkeypatch.setattr(stage.cloud, "delete", noted)
-    stage.reconciler.sweep(["us-central2-b"])
+    stage.sweep("us-central2-b")
     assert deleted == [("tj-000077-1", 3)]
 
 

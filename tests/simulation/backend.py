@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.simulation.sim import Process, Sim, Task, Violation
 from tests.simulation.world import ZONES, World
 from tpujob.api.shapes import HostAccess
 from tpujob.domain.lifecycle import IllegalEvent
 from tpujob.engine.loop import Loop
+from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
+from tpujob.service.admin import Admin
 from tpujob.service.jobs import Jobs
 
 if TYPE_CHECKING:
@@ -81,19 +83,21 @@ class SimReconciler(Reconciler):
         except (IllegalEvent, Exception) as error:
             raise Violation("X1", job_id, f"a tick raised {error!r}") from error
 
-    def sweep(self, zones: Any) -> Any:
-        try:
-            return super().sweep(zones)
-        except TpujobError:
-            raise
-        except Exception as error:
-            raise Violation("X1", "", f"a sweep raised {error!r}") from error
-
     def _patient(self, job_id: str, wake_in: float) -> float:
         changes_in = self.world.quiet_until(job_id) - self.world.sim.now
         if wake_in < 5 or changes_in < wake_in:
             return wake_in
         return min(PATIENT, changes_in + wake_in * self.world.fate.random())
+
+
+class SimOrphans(Orphans):
+    def sweep(self, *, dry_run: bool = False) -> Swept:
+        try:
+            return super().sweep(dry_run=dry_run)
+        except TpujobError:
+            raise
+        except Exception as error:
+            raise Violation("X1", "", f"a sweep raised {error!r}") from error
 
 
 class NobodyWatches:
@@ -125,18 +129,18 @@ class Backend:
             reputation=store.reputation,
         )
         self.reconciler.world, self.reconciler.monitor = world, world.monitor
-        self.loop = loop = Loop(self.reconciler, store, clock, zones=lambda: ZONES)
+        orphans = SimOrphans(store, play.slices, play.hosts, clock, zones=lambda: ZONES)
+        self.loop = loop = Loop(self.reconciler, store, clock, sweep=orphans.sweep)
         loop._wakeup = SimCondition(sim)  # type: ignore[assignment]
         loop._pool = SimPool(sim, self.process)  # type: ignore[assignment]
         self.api = Jobs(
             store,
             play.bucket,
             clock,
-            slices=play.slices,
-            reputation=store.reputation,
+            admin=Admin(store, orphans, store.reputation, clock),
             access=_no_access,
             loop=loop,
-            watch=NobodyWatches(),
+            changes=NobodyWatches(),
             live=self.reconciler.live,
             circuits=self.reconciler.circuits,
         )

@@ -24,6 +24,10 @@ class Hosts:
     def forget(self, slice: Slice) -> None:
         self.sim.check_alive()
 
+    def kept(self) -> list[str]:
+        self.sim.check_alive()
+        return []
+
     def _left(self, until: float, timeout: float) -> float:
         if timeout > 0 and until <= self.sim.now:
             raise Transient("deadline exceeded")

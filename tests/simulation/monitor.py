@@ -15,7 +15,7 @@ from tests.simulation.world import World
 from tpujob.domain import invariants
 from tpujob.domain.model import Cause, Event, EventKind, Job, Outcome, Role, Slice, State, Wish
 from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
-from tpujob.engine.reconciler import GRACE
+from tpujob.engine.orphans import GRACE
 from tpujob.ports import Lease, Store
 
 CANARY = "canary-3f9a1c"  #: in every job's environment; must never be told

@@ -23,8 +23,10 @@ from tpujob.domain.failures import stall, triage
 from tpujob.domain.host import plan as launch
 from tpujob.domain.model import EventKind, Outcome, State
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
+from tpujob.engine import orphans
 from tpujob.engine import reconciler as reconciler_module
 from tpujob.engine.loop import Loop
+from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import Transient
 from tpujob.ports import Owned
@@ -148,11 +150,11 @@ def no_delete_at_all() -> Patch:
 
 
 def sweep_without_grace() -> Patch:
-    return mock.patch.object(reconciler_module, "GRACE", -1.0)
+    return mock.patch.object(orphans, "GRACE", -1.0)
 
 
 def no_sweep() -> Patch:
-    return mock.patch.object(Reconciler, "sweep", return_value=[])
+    return mock.patch.object(Orphans, "sweep", return_value=Swept())
 
 
 def sweep_takes_foreign_slices() -> Patch:
@@ -178,14 +180,14 @@ def sweep_believes_an_empty_list_of_jobs() -> Patch:
             return getattr(self.store, name)
 
     def make(real: Any) -> Any:
-        def sweep(self: Reconciler, zones: Any) -> Any:
+        def sweep(self: Orphans, *, dry_run: bool = False) -> Any:
             blind: Any = copy.copy(self)
             blind.store = NoJobs(self.store)
-            return real(blind, zones)
+            return real(blind, dry_run=dry_run)
 
         return sweep
 
-    return replaced(Reconciler, "sweep", make)
+    return replaced(Orphans, "sweep", make)
 
 
 def lost_reply_is_a_failure() -> Patch:

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tests.support.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, service
+from tests.support.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, orphans, service
 from tpujob.domain import invariants
 from tpujob.domain.model import Job, Outcome, State
 from tpujob.domain.observations import SliceState
 from tpujob.engine.loop import RESYNC, SWEEP_EVERY
 from tpujob.engine.reconciler import Reconciler
 from tpujob.ports import Lease, Store
-from tpujob.service.admin import zones
 
 SPEC = {
     "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
@@ -91,7 +90,7 @@ class Backend:
                     self._when[job_id] = now
             self._next_resync = now + RESYNC
         if now >= self._next_sweep:
-            self.reconciler.sweep(zones(self.store))
+            orphans(self.reconciler, store=self.store).sweep()
             self._next_sweep = now + SWEEP_EVERY
         for job_id in [job_id for job_id, when in self._when.items() if when <= now]:
             wake_in = self.reconciler.tick(job_id)

@@ -213,8 +213,7 @@ class ScriptedJobs:
         self.polling = threading.Semaphore(0)  #: released once for each poll that waits
         self.host_access: HostAccess | None = None
         self.suspects: dict[str, SuspectView] = {}
-        self.leaked: list[LeakView] = []
-        self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[])
+        self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unlisted={})
         self.broken: list[BrokenView] = []
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
@@ -349,9 +348,9 @@ class ScriptedJobs:
         if self.suspects.pop(physical, None) is None:
             raise NotFound(f"nothing is held against a machine {physical!r}")
 
-    def leaks(self) -> list[LeakView]:
+    def leaks(self) -> SweptView:
         self._call("leaks")
-        return self.leaked
+        return self.swept
 
     def sweep(self, *, dry_run: bool = False) -> SweptView:
         self._call("sweep", dry_run=dry_run)

@@ -8,9 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, Killed, Machine, service
+from tests.support.world import (
+    Bucket,
+    Clock,
+    Cloud,
+    Faults,
+    HostsOfCloud,
+    Killed,
+    Machine,
+    orphans,
+    service,
+)
 from tpujob.adapters.sqlite.store import SqliteStore
 from tpujob.domain.model import Job, State
+from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.protocol import paths
 from tpujob.service.jobs import Jobs
@@ -40,6 +51,10 @@ class Stage:
         owner = f"backend-{self._backends}"
         world = (self.store, self.cloud, self.hosts, self.bucket, self.clock)
         return Reconciler(*world, owner=owner, reputation=self.store.reputation)
+
+    def sweep(self, *zones: str) -> Swept:
+        """As the loop does, in these zones or in all."""
+        return orphans(self.reconciler, zones).sweep()
 
     @property
     def api(self) -> Jobs:

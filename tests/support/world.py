@@ -14,11 +14,13 @@ from tpujob.api.shapes import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.engine.orphans import Orphans, zones
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import Conflict, NotFound, Refused, Transient
 from tpujob.ports import Blob, Owned, Store
 from tpujob.protocol import paths
-from tpujob.service.changes import Watch
+from tpujob.service.admin import Admin
+from tpujob.service.changes import Changes
 from tpujob.service.jobs import Jobs
 
 
@@ -261,6 +263,19 @@ class NoLoop:
         self.attended.append((job_id, seconds))
 
 
+def orphans(
+    backend: Reconciler, of_site: Sequence[str] = (), *, store: Store | None = None
+) -> Orphans:
+    store = store or backend.store
+    return Orphans(
+        store,
+        backend.slices,
+        backend.hosts,
+        backend.clock,
+        zones=lambda: of_site or zones(store),
+    )
+
+
 def service(backend: Reconciler, store: Store | None = None, *, loop: NoLoop | None = None) -> Jobs:
     """The way in to a backend over this world. `store`: another one than its own, such as one that is not watched."""
 
@@ -284,12 +299,10 @@ def service(backend: Reconciler, store: Store | None = None, *, loop: NoLoop | N
         store,
         backend.blobs,
         backend.clock,
-        slices=backend.slices,
-        reputation=backend.reputation,
+        admin=Admin(store, orphans(backend, store=store), backend.reputation, backend.clock),
         access=access,
         loop=loop or NoLoop(),
-        watch=Watch(store),
+        changes=Changes(store),
         live=backend.live,
         circuits=backend.circuits,
-        hosts=backend.hosts,
     )

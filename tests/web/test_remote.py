@@ -73,10 +73,11 @@ def test_every_call_arrives_and_its_answer_comes_back(
 def test_upkeep_arrives_and_its_answers_come_back(api: ScriptedJobs, remote: RemoteJobs) -> None:
     checked: JobsApi = remote
     api.suspects = {"rack-7/..": suspect_view("rack-7"), "h 1": suspect_view("h 1", pinned="bad")}
-    api.leaked = [leak_view("tj-000042-1"), leak_view("tj-000007-3", usd_per_hour=None)]
+    api.swept["kept"] = [leak_view("tj-000042-1"), leak_view("tj-000007-3", usd_per_hour=None)]
+    api.swept["unlisted"] = {"us-east5-b": "503"}
     api.broken = [BrokenView(rule="I2", job="000042", text="tj-000042-1 is owned by nobody")]
     assert checked.hosts() == api.hosts()
-    assert checked.leaks() == api.leaked
+    assert checked.leaks() == api.swept
     assert checked.fsck() == api.broken
     assert checked.pin_host("h 1", "good")["pinned"] == "good"
     assert checked.pin_host("ä?#%2F", "")["physical"] == "ä?#%2F"

@@ -108,7 +108,7 @@ def test_a_backend_with_a_loop_of_its_own_says_so() -> None:
 
 
 def loop_of(stage: Stage) -> Loop:
-    return Loop(stage.new_backend(), stage.store, stage.clock, zones=lambda: ["us-central2-b"])
+    return Loop(stage.new_backend(), stage.store, stage.clock, sweep=stage.sweep)
 
 
 def test_passes_alone_bring_a_job_to_its_end(stage: Stage) -> None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         EventView,
         HostAccess,
         JobView,
-        LeakView,
         LogPage,
         PlanView,
         SuspectView,
@@ -136,8 +135,8 @@ class RemoteJobs:
         # never sent twice: the second would say that there is nothing
         self._call("POST", "/hosts/clear", body={"physical": physical})
 
-    def leaks(self) -> list[LeakView]:
-        return self._get("/leaks")
+    def leaks(self) -> SweptView:
+        return self._call("GET", "/leaks", repeat=True, timeout=LONG)
 
     def sweep(self, *, dry_run: bool = False) -> SweptView:
         query = {"dry_run": "true"} if dry_run else {}

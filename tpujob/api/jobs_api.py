@@ -12,7 +12,6 @@ from tpujob.api.shapes import (
     EventView,
     HostAccess,
     JobView,
-    LeakView,
     LogPage,
     PlanView,
     SuspectView,
@@ -91,15 +90,14 @@ class JobsApi(Protocol):
         """Forget what is held against a machine. Raises NotFound."""
         ...
 
-    def leaks(self) -> list[LeakView]:
-        """What is billed and owned by nobody, the oldest first, in every zone that a job of ours ever used.
-        Raises Transient when a zone cannot be listed: an empty list means that there is nothing."""
+    def leaks(self) -> SweptView:
+        """What `sweep` would do now: what is billed and owned by nobody, in every zone that a job of ours ever used."""
         ...
 
     def sweep(self, *, dry_run: bool = False) -> SweptView:
         """Ask for the end of everything that `leaks` lists and that is older than some minutes, and remove the keys of
-        slices that are gone. `dry_run`: only say so. Safe to repeat. Raises Transient, with nothing done, when a zone
-        cannot be listed."""
+        slices that are gone. `dry_run`: only say so. Safe to repeat. Raises Transient or Refused when no zone can be
+        listed."""
         ...
 
     def fsck(self) -> list[BrokenView]:

@@ -305,6 +305,7 @@ class SweptView(TypedDict):
     kept: list[LeakView]  #: so young that a job may just be about to claim it
     failed: list[LeakView]  #: could not be asked to end; `detail` says why
     keys: list[str]  #: names of slices that are gone, whose keys were removed
+    unlisted: dict[str, str]  #: zones (or `keys`) that could not be listed, each with the reason
 
 
 class BrokenView(TypedDict):

@@ -4,7 +4,8 @@ Effects only: what to do next is decided in `domain/decide/`; who is asked is a 
 """
 
 from tpujob.engine.loop import Loop
-from tpujob.engine.orphans import as_slice, unclaimed, unused_keys
-from tpujob.engine.reconciler import GRACE, Live, Reconciler
+from tpujob.engine.observer import Live
+from tpujob.engine.orphans import Orphans, zones
+from tpujob.engine.reconciler import Reconciler
 
-__all__ = ["GRACE", "Live", "Loop", "Reconciler", "as_slice", "unclaimed", "unused_keys"]
+__all__ = ["Live", "Loop", "Orphans", "Reconciler", "zones"]

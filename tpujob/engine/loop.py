@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
@@ -39,11 +39,11 @@ class Loop:
         store: Store,
         clock: Clock,
         *,
-        zones: Callable[[], Iterable[str]],
+        sweep: Callable[[], object],
         workers: int = 8,
     ) -> None:
         self._reconciler, self._store, self._clock = reconciler, store, clock
-        self._zones = zones
+        self._sweep = sweep
         self._wakeup = threading.Condition()
         self._when: dict[str, float] = {}  #: when each job is next looked at
         self._busy: set[str] = set()
@@ -82,7 +82,7 @@ class Loop:
                 break
             self._clock.sleep(min(nearest, max(0.0, end - self._clock.now())))
         if sweep:
-            self._guarded(lambda: self._reconciler.sweep(self._zones()))
+            self._guarded(self._sweep)
         return ticks, self._nearest()
 
     def _nearest(self) -> float | None:
@@ -119,7 +119,7 @@ class Loop:
                 self._resync(now)
                 next_resync = now + RESYNC
             if now >= next_sweep:
-                self._pool.submit(self._guarded, lambda: self._reconciler.sweep(self._zones()))
+                self._pool.submit(self._guarded, self._sweep)
                 next_sweep = now + SWEEP_EVERY
             self._dispatch(now)
             self._wait(min(next_resync, next_sweep))

@@ -1,32 +1,147 @@
-"""What of ours no job claims, in the cloud and among the keys of this machine: the sweep deletes it, `tpujob leaks`
-shows it. One rule for all of them, so that what is shown is what goes."""
+"""The sweep: what carries our label and no live job claims is deleted, and so are the keys of slices that are gone.
+
+One rule for the loop, `tpujob sweep` and `tpujob leaks`. A zone that could not be listed is unknown, not empty.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
 from tpujob.domain import invariants
-from tpujob.domain.model import Slice
-from tpujob.ports import Owned, Store
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Job, Slice
+from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.ports import Clock, Hosts, Owned, Slices, Store
+
+log = logging.getLogger(__name__)
+
+#: seconds that an unclaimed slice may be old before it is deleted: its job may just be being written
+GRACE = 300.0
+#: seconds to list all zones at once; to list one of them; for all that are listed one by one; to delete one slice
+LISTING, ONE_ZONE, ONE_BY_ONE, DELETING = 30.0, 10.0, 60.0, 30.0
 
 
-def unclaimed(found: Sequence[Owned], store: Store) -> list[Owned]:
-    """Those of `found` that no live job expects to be there. List them before this is called, so that one that is just
-    being asked for is never taken for one of nobody. What a job claims whose record cannot be read is not known:
-    nothing of it is among them."""
-    lost = set(invariants.unclaimed((o.name for o in found), store.list(live=True)))
-    unreadable = {job_id for job_id, _ in store.damaged()}
-    return [o for o in found if o.name in lost and o.job_id not in unreadable]
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one sweep did, or would do."""
+
+    deleted: list[Owned] = field(default_factory=list[Owned])  #: asked to end
+    kept: list[Owned] = field(default_factory=list[Owned])  #: younger than GRACE
+    failed: list[tuple[Owned, str]] = field(default_factory=list[tuple[Owned, str]])  #: and why
+    keys: list[str] = field(default_factory=list[str])  #: slices that are gone, whose keys go
+    unlisted: dict[str, str] = field(default_factory=dict[str, str])  #: by zone, or `keys`: why
 
 
-def unused_keys(kept: Sequence[str], found: Sequence[Owned], store: Store) -> list[str]:
-    """Those of `kept`, names of slices that there are keys for, whose slice is gone: it is not among `found`, and no
-    live job holds it. List both before this is called. Nothing of a job whose record cannot be read is among them."""
+def zones(store: Store, of_site: Sequence[str] = ()) -> list[str]:
+    """Where a slice of ours may be: in the zones of the site (none: in all), and wherever one was ever asked for, also
+    by a job that is removed by now."""
+    return sorted({*(of_site or accelerators.all_zones()), *store.zones()})
+
+
+class Orphans:
+    """Safe to use from several threads and backends at once: deleting is safe to repeat."""
+
+    def __init__(
+        self,
+        store: Store,
+        slices: Slices,
+        hosts: Hosts,
+        clock: Clock,
+        *,
+        zones: Callable[[], Sequence[str]],
+    ) -> None:
+        self.store, self.slices, self.hosts, self.clock = store, slices, hosts, clock
+        self.zones = zones
+
+    def sweep(self, *, dry_run: bool = False) -> Swept:
+        """Delete orphans that are older than GRACE. If every zone was listed, remove the keys of slices that are gone.
+        What could not be listed or deleted is left for the next sweep. Raises Transient or Refused when no zone could
+        be listed, StoreError."""
+        swept = Swept()
+        names = self._keys(
+            swept
+        )  # keys and slices first: a job writes its record before it has either
+        found = self._listed(swept)
+        now, jobs = self.clock.now(), self.store.list(live=True)
+        damaged = {job_id for job_id, _ in self.store.damaged()}
+        for orphan in unclaimed(found, jobs, damaged):
+            if now - orphan.created_at <= GRACE:
+                swept.kept.append(orphan)
+            elif dry_run:
+                swept.deleted.append(orphan)
+            else:
+                self._delete(orphan, swept)
+        for name in () if swept.unlisted else unused_keys(names, found, jobs, damaged):
+            if dry_run or self._forget(name):
+                swept.keys.append(name)
+        return swept
+
+    def _keys(self, swept: Swept) -> list[str]:
+        try:
+            return self.hosts.kept()
+        except (Transient, Refused) as error:
+            _unlisted(swept, "keys", error)
+            return []
+
+    def _listed(self, swept: Swept) -> list[Owned]:
+        """What is ours in all zones; when one of them cannot be listed, what is in the others."""
+        zones = sorted(set(self.zones()))
+        try:
+            return self.slices.list_all(zones, timeout=LISTING)
+        except (Transient, Refused) as error:
+            if len(zones) == 1:
+                raise
+            first = error
+        until, found, dead = self.clock.now() + ONE_BY_ONE, list[Owned](), 0
+        for zone in zones:
+            try:
+                if self.clock.now() > until:
+                    raise Transient("no time was left to list it")
+                found += self.slices.list_all([zone], timeout=ONE_ZONE)
+            except (Transient, Refused) as error:
+                _unlisted(swept, zone, error)
+                dead += 1
+        if dead == len(zones):
+            raise first
+        return found
+
+    def _delete(self, orphan: Owned, swept: Swept) -> None:
+        log.warning("sweep: no live job claims %s in %s: deleting it", orphan.name, orphan.zone)
+        try:
+            self.slices.delete(as_slice(orphan), timeout=DELETING)
+            self.hosts.forget(as_slice(orphan))
+        except (Transient, Refused) as error:
+            log.warning("sweep: %s: %s", orphan.name, error)
+            swept.failed.append((orphan, error.message))
+        else:
+            swept.deleted.append(orphan)
+
+    def _forget(self, name: str) -> bool:
+        try:
+            self.hosts.forget(as_slice(Owned(name, "", "", 0.0)))
+        except (Transient, Refused) as error:
+            log.warning("sweep: the keys of %s: %s", name, error)
+            return False
+        return True
+
+
+def unclaimed(found: Sequence[Owned], jobs: Sequence[Job], damaged: Collection[str]) -> list[Owned]:
+    """Those of `found` that none of these live jobs expects to be there. A job whose record is `damaged` may claim
+    any slice of its own."""
+    lost = set(invariants.unclaimed((o.name for o in found), jobs))
+    return [o for o in found if o.name in lost and o.job_id not in damaged]
+
+
+def unused_keys(
+    names: Sequence[str], found: Sequence[Owned], jobs: Sequence[Job], damaged: Collection[str]
+) -> list[str]:
+    """Those of `names`, slices that there are keys for, that are not in the cloud and that no live job holds."""
     there = {owned.name for owned in found}
-    held = {s.name for job in store.list(live=True) for s in job.slices if s.gone_at is None}
-    unreadable = tuple(f"tj-{job_id}-" for job_id, _ in store.damaged())
-    gone = [name for name in kept if name not in there | held]
-    return [name for name in gone if not name.startswith(unreadable)]
+    free = set(invariants.unclaimed(names, jobs)) - there
+    unreadable = tuple(f"tj-{job_id}-" for job_id in damaged)
+    return [name for name in names if name in free and not name.startswith(unreadable)]
 
 
 def as_slice(orphan: Owned) -> Slice:
@@ -42,3 +157,8 @@ def as_slice(orphan: Owned) -> Slice:
         requested_at=orphan.created_at,
         tpu_slices=orphan.tpu_slices,
     )
+
+
+def _unlisted(swept: Swept, what: str, error: TpujobError) -> None:
+    log.warning("sweep: %s could not be listed: %s", what, error)
+    swept.unlisted[what] = error.message

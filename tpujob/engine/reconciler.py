@@ -1,14 +1,13 @@
-"""One tick of one job: observe, decide, take the lease, commit, act. And `sweep`, for slices that no job claims.
+"""One tick of one job: observe, decide, take the lease, commit, act.
 
 The world is looked at without a lease; a lease is held only while something is written or done, so a backend that
-dies leaves at most one job waiting for at most one lease. When ticks happen is `engine/loop.py`'s affair.
+dies leaves at most one job waiting for at most one lease. When ticks happen is in `engine/loop.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from tpujob.domain.actions import (
     Action,
@@ -30,9 +29,8 @@ from tpujob.domain.model import Cause, Event, EventKind, Job, Slice
 from tpujob.domain.observations import Seen, Unknown
 from tpujob.engine.circuits import Offers
 from tpujob.engine.observer import LOOK, Live, Observer
-from tpujob.engine.orphans import as_slice, unclaimed
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
-from tpujob.ports import Blobs, Clock, Hosts, Lease, Owned, Reputation, Slices, Store
+from tpujob.ports import Blobs, Clock, Hosts, Lease, Reputation, Slices, Store
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +44,6 @@ FRESH = 60.0
 ROUNDS = 12
 #: a started program gets this many seconds to report before it is started again (which is safe, but not free)
 PATIENCE = 10.0
-#: seconds that an unclaimed slice may be old before it is deleted: its job may just be being written
-GRACE = 300.0
 
 #: the events that give an attempt its cause
 _ENDS = frozenset({EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED, EventKind.ATTEMPT_CONDEMNED})
@@ -201,7 +197,7 @@ class Reconciler:
         return host_reputation.avoided(self.reputation.suspects(), self.clock.now())
 
     def _note(self, job_id: str, result: Result) -> None:
-        """What is in the way: an action that is repeated, also one that was refused and that nothing follows from."""
+        """Remember what is in the way: the error of an action that is tried again, or was refused without effect."""
         live = self.live.setdefault(job_id, Live())
         trouble = result.error if isinstance(result, NotYet | Denied) else ""
         live.meet(trouble, self.clock.now(), looking=False)
@@ -270,38 +266,6 @@ class Reconciler:
         self.store.remove(job.id, lease=lease)
         self._forget(job.id)
         self.changed()
-
-    # Sweep -----------------------------------------------------------------------------------------------------------
-
-    def sweep(self, zones: Iterable[str]) -> list[Owned]:
-        """Delete what carries our label and no live job claims, once it is older than GRACE. Returns what it asked to
-        delete; what could not be listed or deleted is left for the next sweep."""
-        found = unclaimed(self._listed(sorted(set(zones))), self.store)
-        now = self.clock.now()
-        orphans = [o for o in found if now - o.created_at > GRACE]
-        return [o for o in orphans if self._delete_orphan(o)]
-
-    def _listed(self, zones: list[str]) -> list[Owned]:
-        """What is ours in these zones; when one of them cannot be listed, what is in the others."""
-        try:
-            return self.slices.list_all(zones, timeout=LOOK * 3)
-        except (Transient, Refused) as error:
-            log.warning("sweep: %s", error)
-        found: list[Owned] = []
-        for zone in zones if len(zones) > 1 else ():
-            with contextlib.suppress(Transient, Refused):
-                found += self.slices.list_all([zone], timeout=LOOK)
-        return found
-
-    def _delete_orphan(self, orphan: Owned) -> bool:
-        log.warning("sweep: no live job claims %s in %s: deleting it", orphan.name, orphan.zone)
-        try:
-            self.slices.delete(as_slice(orphan), timeout=LOOK * 3)
-            self.hosts.forget(as_slice(orphan))
-        except (Transient, Refused) as error:
-            log.warning("sweep: %s: %s", orphan.name, error)
-            return False
-        return True
 
 
 def _ttl(job: Job, action: Action | None) -> float:

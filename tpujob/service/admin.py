@@ -1,6 +1,6 @@
-"""What an operator asks of the whole: machines under suspicion, slices that nobody owns, records that do not add up.
+"""What an operator asks of the whole: suspected machines, slices that nobody owns, records that do not add up.
 
-Reads and tells; only a person's word on a machine is written here. What is deleted is the reconciler's affair.
+Writes only a person's verdict on a machine. What the sweep deletes is decided in `engine/orphans.py`.
 """
 
 from __future__ import annotations
@@ -11,45 +11,25 @@ from typing import Literal
 
 from tpujob.api import BrokenView, LeakView, SuspectView, SweptView
 from tpujob.domain import invariants
-from tpujob.domain.hardware import accelerators
 from tpujob.domain.invariants import Broken
 from tpujob.domain.model import Job, Suspect
-from tpujob.engine import GRACE, as_slice, unclaimed, unused_keys
+from tpujob.engine import Orphans
 from tpujob.errors import BadRequest, NotFound, Refused, StoreError, Transient
-from tpujob.ports import Clock, Hosts, Owned, Reputation, Slices, Store
+from tpujob.ports import Clock, Owned, Reputation, Store
 from tpujob.service.views import leak_view, suspect_view
 
-#: seconds to list what is ours in every zone
-LISTING = 45.0
-#: seconds to ask for the end of one slice
-DELETING = 45.0
 #: characters of a machine's name; Google Cloud's are hashes of 32
 LONGEST = 128
 
 
-def zones(store: Store, of_site: Sequence[str] = ()) -> list[str]:
-    """Where a slice of ours may be: wherever one was ever asked for, by jobs that are removed by now too, and
-    wherever a job without zones of its own could ask: in those of the site, or in every one."""
-    everywhere = {zone for name in accelerators.GENERATIONS for zone in accelerators.zones(name)}
-    return sorted({*(of_site or everywhere), *store.zones()})
-
-
-class Upkeep:
-    """The part of `jobsapi.JobsApi` that is about no single job."""
+class Admin:
+    """The part of `api.JobsApi` that is about no single job."""
 
     def __init__(
-        self,
-        store: Store,
-        slices: Slices,
-        clock: Clock,
-        *,
-        reputation: Reputation,
-        site: Sequence[str] = (),
-        hosts: Hosts | None = None,
+        self, store: Store, orphans: Orphans, reputation: Reputation, clock: Clock
     ) -> None:
-        """`site`: the zones of the context; empty: every one. `hosts`: whose keys are swept; None: no one's."""
-        self._store, self._slices, self._clock = store, slices, clock
-        self._reputation, self._site, self._hosts = reputation, site, hosts
+        self._store, self._orphans = store, orphans
+        self._reputation, self._clock = reputation, clock
 
     # Machines --------------------------------------------------------------------------------------------------------
 
@@ -83,46 +63,21 @@ class Upkeep:
 
     # Slices ----------------------------------------------------------------------------------------------------------
 
-    def leaks(self) -> list[LeakView]:
-        now = self._clock.now()
-        found = sorted(self._unclaimed(), key=lambda owned: (owned.created_at, owned.name))
-        return [leak_view(owned, now=now) for owned in found]
+    def leaks(self) -> SweptView:
+        return self.sweep(dry_run=True)
 
     def sweep(self, *, dry_run: bool = False) -> SweptView:
-        kept = self._hosts.kept() if self._hosts else []  # before the jobs are read
-        found = self._listed()
-        now = self._clock.now()
-        swept = SweptView(
-            deleted=[], kept=[], failed=[], keys=unused_keys(kept, found, self._store)
+        swept, now = self._orphans.sweep(dry_run=dry_run), self._clock.now()
+        return SweptView(
+            deleted=_views(swept.deleted, now),
+            kept=_views(swept.kept, now),
+            failed=[
+                LeakView({**leak_view(owned, now=now), "detail": why})
+                for owned, why in swept.failed
+            ],
+            keys=swept.keys,
+            unlisted=swept.unlisted,
         )
-        for orphan in unclaimed(found, self._store):
-            view = leak_view(orphan, now=now)
-            young = now - orphan.created_at <= GRACE
-            trouble = "" if young or dry_run else self._trouble_deleting(orphan)
-            if trouble:
-                swept["failed"].append(LeakView({**view, "detail": trouble}))
-            else:
-                swept["kept" if young else "deleted"].append(view)
-        if self._hosts and not dry_run:
-            for name in swept["keys"]:
-                self._hosts.forget(as_slice(Owned(name, "", "", now)))
-        return swept
-
-    def _trouble_deleting(self, orphan: Owned) -> str:
-        """Ask for its end; why that could not be done, empty: it was."""
-        try:
-            self._slices.delete(as_slice(orphan), timeout=DELETING)
-            if self._hosts:
-                self._hosts.forget(as_slice(orphan))
-        except (Transient, Refused) as error:
-            return error.message
-        return ""
-
-    def _unclaimed(self) -> list[Owned]:
-        return unclaimed(self._listed(), self._store)
-
-    def _listed(self) -> list[Owned]:
-        return self._slices.list_all(zones(self._store, self._site), timeout=LISTING)
 
     # Records ---------------------------------------------------------------------------------------------------------
 
@@ -150,11 +105,20 @@ class Upkeep:
 
     def _billed(self) -> Iterator[Broken]:
         try:
-            for owned in self._unclaimed():
-                text = f"{owned.name} in {owned.zone} is owned by nobody ({owned.detail})"
-                yield Broken("I2", owned.job_id, text)
+            swept = self._orphans.sweep(dry_run=True)
         except (Transient, Refused) as error:
             yield Broken("I2", "", f"the slices in the cloud could not be listed: {error.message}")
+            return
+        for owned in (*swept.deleted, *swept.kept):
+            text = f"{owned.name} in {owned.zone} is owned by nobody ({owned.detail})"
+            yield Broken("I2", owned.job_id, text)
+        for what, why in swept.unlisted.items():
+            yield Broken("I2", "", f"{what} could not be listed: {why}")
+
+
+def _views(found: Sequence[Owned], now: float) -> list[LeakView]:
+    """The oldest first."""
+    return [leak_view(o, now=now) for o in sorted(found, key=lambda o: (o.created_at, o.name))]
 
 
 def _word(verdict: str) -> Literal["", "good", "bad"]:

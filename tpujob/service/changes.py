@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 TOLD = 30.0
 
 
-class Watch:
+class Changes:
     """Thread-safe. Change numbers are the store's: they grow, and mean the same after a restart."""
 
     def __init__(self, store: Store, *, interval: float = 0.5) -> None:

@@ -5,32 +5,21 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from tpujob.api import (
-    BrokenView,
-    CodeGiven,
-    DiffView,
-    EventView,
-    HostAccess,
-    JobView,
-    LeakView,
-    LogPage,
-    PlanView,
-    SuspectView,
-    SweptView,
-)
+from tpujob.api import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import EventKind, Job, Slice, State, Wish
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.domain.placement import circuits as capacity
-from tpujob.engine import Live
+from tpujob.engine import Live, Loop
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
-from tpujob.ports import Blobs, Clock, Hosts, Reputation, Slices, Store
+from tpujob.ports import Blobs, Clock, Store
 from tpujob.service import logs as log_reader
-from tpujob.service.admin import Upkeep
-from tpujob.service.comparison import compare
+from tpujob.service.admin import Admin
+from tpujob.service.changes import Changes
+from tpujob.service.diff import compare
 from tpujob.service.submission import Submission
 from tpujob.service.views import event_view, job_view
 
@@ -40,26 +29,9 @@ ANSWER = 15.0
 TRIES = 8
 
 
-class Attention(Protocol):
-    """What the service tells the loop."""
-
-    def poke(self, job_id: str) -> None: ...
-
-    def attend(self, job_id: str, seconds: float) -> None: ...
-
-
-class Changes(Protocol):
-    """As much of `watch.Watch` as followers need."""
-
-    def now(self) -> int: ...
-
-    def wait(self, job_id: str | None, after: int, timeout: float) -> int: ...
-
-    def poke(self) -> None: ...
-
-
 class Jobs:
-    """Implements `jobsapi.JobsApi` in the backend's own process."""
+    """Implements `api.JobsApi` in the backend's own process; what comes before a job and what is about no single job
+    are the methods of `Submission` and `Admin`."""
 
     def __init__(
         self,
@@ -67,34 +39,25 @@ class Jobs:
         blobs: Blobs,
         clock: Clock,
         *,
-        slices: Slices,
-        reputation: Reputation,
+        admin: Admin,
         site: Site = EVERYWHERE,
         access: Callable[[Slice, int], HostAccess],
-        loop: Attention,
-        watch: Changes,
+        loop: Loop,
+        changes: Changes,
         live: Mapping[str, Live],
         circuits: Callable[[], Mapping[str, Circuit]] = dict,
-        hosts: Hosts | None = None,
     ) -> None:
+        """`live`: what the reconciler knows of each job beyond its record. `circuits`: the offers that were refused
+        lately, for all jobs."""
         self._store, self._blobs, self._clock = store, blobs, clock
+        self._access, self._loop, self._changes = access, loop, changes
+        self._live, self._circuits = live, circuits
         self._submission = Submission(blobs, clock, site)
-        self._access = access
-        self._loop = loop
-        self._watch = watch
-        self._live = live
-        self._circuits = circuits  #: the offers that were refused lately, for all jobs
-        self._upkeep = Upkeep(
-            store, slices, clock, reputation=reputation, site=site.zones, hosts=hosts
-        )
+        self.plan, self.put_bundle = self._submission.plan, self._submission.put_bundle
+        self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
+        self.leaks, self.sweep, self.fsck = admin.leaks, admin.sweep, admin.fsck
 
     # Submit ----------------------------------------------------------------------------------------------------------
-
-    def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        return self._submission.plan(spec)
-
-    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
-        return self._submission.put_bundle(sha256, data, bucket=bucket)
 
     def create(
         self,
@@ -154,14 +117,12 @@ class Jobs:
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         job_id = self._find(job).id if job else None
-        after = (
-            self._watch.now()
-        )  # before the first look, so that no change falls between look and wait
+        after = self._changes.now()  # before the first look: no change falls between look and wait
         while True:
             yield
             if job_id:
                 self._loop.attend(job_id, timeout + 5)
-            after = self._watch.wait(job_id, after, timeout)
+            after = self._changes.wait(job_id, after, timeout)
 
     # Steer -----------------------------------------------------------------------------------------------------------
 
@@ -228,28 +189,8 @@ class Jobs:
         )
 
     def _tell(self, job_id: str) -> None:
-        self._watch.poke()
+        self._changes.poke()
         self._loop.poke(job_id)
-
-    # Upkeep ----------------------------------------------------------------------------------------------------------
-
-    def hosts(self) -> list[SuspectView]:
-        return self._upkeep.hosts()
-
-    def pin_host(self, physical: str, verdict: str) -> SuspectView:
-        return self._upkeep.pin_host(physical, verdict)
-
-    def clear_host(self, physical: str) -> None:
-        self._upkeep.clear_host(physical)
-
-    def leaks(self) -> list[LeakView]:
-        return self._upkeep.leaks()
-
-    def sweep(self, *, dry_run: bool = False) -> SweptView:
-        return self._upkeep.sweep(dry_run=dry_run)
-
-    def fsck(self) -> list[BrokenView]:
-        return self._upkeep.fsck()
 
     # Find ------------------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def _serve(settings: Settings, ready: Path, port: int) -> None:
     serve(
         place,
         lambda stopping: create_app(
-            parts.api, settings.token(), watch=parts.watch.now, stopping=stopping
+            parts.api, settings.token(), watch=parts.changes.now, stopping=stopping
         ),
         parts.loop,
         started=lambda: _announce(ready, address, settings.token_file, stamp),

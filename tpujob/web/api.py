@@ -195,9 +195,9 @@ def _upkeep(app: FastAPI, api: JobsApi) -> None:
         api.clear_host(machine.physical)
         return JSONResponse({"done": True})
 
-    @app.get("/v1/leaks", tags=["upkeep"], response_model=list[schemas.Leak])
+    @app.get("/v1/leaks", tags=["upkeep"], response_model=schemas.Swept)
     def leaks() -> JSONResponse:
-        """What is in the cloud, carries our label and is claimed by no job, the oldest first."""
+        """What a sweep would do now: what is in the cloud, carries our label and is claimed by no job."""
         return JSONResponse(api.leaks())
 
     @app.post("/v1/sweep", tags=["upkeep"], response_model=schemas.Swept)

@@ -68,7 +68,7 @@ def _serve(options: argparse.Namespace) -> None:
         lambda stopping: create_app(
             parts.api,
             settings.token(),
-            watch=parts.watch.now,
+            watch=parts.changes.now,
             stopping=stopping,
             hosts=[urlsplit(url).hostname or "" for url in urls],
             make_pass=lambda sweep: parts.loop.make_pass(sweep=sweep),

@@ -17,7 +17,6 @@ from tpujob.api import (
     EventView,
     HostAccess,
     JobView,
-    LeakView,
     LogPage,
     PlanView,
     SuspectView,
@@ -140,6 +139,5 @@ Page = model_of(LogPage)
 Diff = model_of(DiffView)
 Access = model_of(HostAccess)
 Suspect = model_of(SuspectView)
-Leak = model_of(LeakView)
 Swept = model_of(SweptView)
 Broken = model_of(BrokenView)

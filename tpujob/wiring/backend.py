@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tpujob.adapters.ssh.keys import KeyStore
     from tpujob.domain.placement import Site
     from tpujob.engine import Loop
-    from tpujob.service.changes import Watch
+    from tpujob.service.changes import Changes
     from tpujob.service.jobs import Jobs
 
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Backend:
     api: Jobs
     loop: Loop
-    watch: Watch
+    changes: Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ def backend(settings: Settings) -> Backend:
     import secrets
     import socket
 
-    from tpujob.engine import Loop, Reconciler
-    from tpujob.service.admin import zones
-    from tpujob.service.changes import Watch
+    from tpujob.engine import Loop, Orphans, Reconciler, zones
+    from tpujob.service.admin import Admin
+    from tpujob.service.changes import Changes
     from tpujob.service.jobs import Jobs
 
     world = _emulated(settings) if settings.context == LOCAL else _google(settings)
     clock, store = SystemClock(), world.store
-    watch = Watch(store)
+    changes = Changes(store)
     reconciler = Reconciler(
         store,
         world.slices,
@@ -71,24 +71,29 @@ def backend(settings: Settings) -> Backend:
         owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         reputation=store.reputation,
         report_every=settings.report_every,
-        changed=watch.poke,
+        changed=changes.poke,
     )
-    loop = Loop(reconciler, store, clock, zones=lambda: zones(store, world.site.zones))
+    orphans = Orphans(
+        store,
+        world.slices,
+        world.hosts,
+        clock,
+        zones=lambda: zones(store, world.site.zones),
+    )
+    loop = Loop(reconciler, store, clock, sweep=orphans.sweep)
     api = Jobs(
         store,
         world.blobs,
         clock,
-        slices=world.slices,
-        reputation=store.reputation,
+        admin=Admin(store, orphans, store.reputation, clock),
         site=world.site,
         access=world.hosts.access,
         loop=loop,
-        watch=watch,
+        changes=changes,
         live=reconciler.live,
         circuits=reconciler.circuits,
-        hosts=world.hosts,
     )
-    return Backend(api, loop, watch)
+    return Backend(api, loop, changes)
 
 
 def open_store(settings: Settings) -> SqliteStore | FirestoreStore:

@@ -9,7 +9,7 @@ import typer
 from tpujob.cli.backend import connect, say_where
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, complete_host
-from tpujob.cli.output import say, say_json, screen
+from tpujob.cli.output import note, say, say_json, screen
 from tpujob.cli.render.text import clean
 from tpujob.errors import BadRequest
 
@@ -93,15 +93,18 @@ def _whole(api: JobsApi, name: str) -> str:
 
 def leaks(as_json: Json = False) -> int:
     """List slices in the cloud that no job claims, with age and price."""
-    found = connect().leaks()
+    swept = connect().leaks()
+    found = [*swept["deleted"], *swept["kept"]]
     if as_json:
         say_json(found)
-    else:
+    elif found or not swept["unlisted"]:
         from tpujob.cli.render.admin import leaks_table
 
         on = screen()
         say(leaks_table(found, on.columns, color=on.color))
-    return FOUND if found else 0
+    for what, why in swept["unlisted"].items():
+        note(f"{clean(what)} could not be listed: {clean(why)}")
+    return FOUND if found or swept["unlisted"] else 0
 
 
 def sweep(
@@ -122,7 +125,7 @@ def sweep(
 
         on = screen()
         say(swept_page(swept, on.columns, color=on.color, dry_run=dry_run))
-    return FOUND if swept["failed"] else 0
+    return FOUND if swept["failed"] or swept["unlisted"] else 0
 
 
 def fsck(as_json: Json = False) -> int:

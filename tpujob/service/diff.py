@@ -1,6 +1,6 @@
-"""What differs between two jobs: their specs by key, how they ended, and the files of their bundles. Pure.
+"""What differs between two jobs: their specs by key, how they ended, and the files of their bundles.
 
-Archives come in as bytes, and one file at a time is held as text.
+Only `compare` fetches anything; the rest is pure. One file at a time is held as text.
 """
 
 from __future__ import annotations
@@ -14,29 +14,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView
 from tpujob.domain.model import Job, Json
+from tpujob.domain.spec import dump
+from tpujob.errors import NotFound
+from tpujob.ports import Blobs
+from tpujob.service.views import code_view
 
+#: seconds to fetch one bundle, of at most 100 MiB
+FETCH = 60.0
 UNPACKED_LIMIT = 512 * 1024**2  #: bytes of all archives; no bundle of ours has more than a fifth
 FILE_LIMIT = 512 * 1024  #: bytes; a larger file is only named
 TEXT_LIMIT = 256 * 1024  #: characters of all diffs together, so that the answer stays small
 
 Kind = Literal["added", "removed", "changed", "mode"]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One key with two values; None: it is not there."""
-
-    key: str
-    a: Json
-    b: Json
-
-
-@dataclass(frozen=True, slots=True)
-class FileChange:
-    path: str
-    kind: Kind
-    diff: str = ""  #: unified; empty: no text, or no room was left
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +41,31 @@ class Entry:
     link: str = ""  #: where a link leads
 
 
-def specs(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[Change]:
+def specs(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[ChangeView]:
     """By dotted key, in the order of the first; lists are compared whole."""
     return _changes(_flat(a), _flat(b))
 
 
-def outcomes(a: Job, b: Job, now: float) -> list[Change]:
+def outcomes(a: Job, b: Job, now: float) -> list[ChangeView]:
     """How far they came, and what it cost."""
     return _changes(_outcome(a, now), _outcome(b, now))
 
 
-def files(a: Sequence[bytes], b: Sequence[bytes]) -> tuple[list[FileChange], bool]:
+def files(a: Sequence[bytes], b: Sequence[bytes]) -> tuple[list[FileChangeView], bool]:
     """What differs between two piles of archives, each laid over the ones before it as on a host; and whether a diff
     was left out for want of room. Raises ValueError when one of them is no archive."""
     before, after = _entries(a), _entries(b)
     changed = [
         name for name in sorted({*before, *after}) if _differ(before.get(name), after.get(name))
     ]
-    room, found, cut = TEXT_LIMIT, list[FileChange](), False
+    room, found, cut = TEXT_LIMIT, list[FileChangeView](), False
     for name in changed:
         old, new = before.get(name), after.get(name)
         text = _diff(name, _text(a, name, old), _text(b, name, new)) or ""
         if len(text) > room:
             text, cut = "", True
         room -= len(text)
-        found.append(FileChange(name, _kind(old, new), text))
+        found.append(FileChangeView(path=name, change=_kind(old, new), diff=text))
     return found, cut
 
 
@@ -108,9 +99,11 @@ def _outcome(job: Job, now: float) -> dict[str, Json]:
     }
 
 
-def _changes(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[Change]:
+def _changes(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[ChangeView]:
     keys = dict.fromkeys([*a, *b])
-    return [Change(key, a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)]
+    return [
+        ChangeView(key=key, a=a.get(key), b=b.get(key)) for key in keys if a.get(key) != b.get(key)
+    ]
 
 
 # Archives ------------------------------------------------------------------------------------------------------------
@@ -182,3 +175,49 @@ def _diff(name: str, a: list[str] | None, b: list[str] | None) -> str | None:
         return None
     lines = difflib.unified_diff(a, b, f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+# Fetched -------------------------------------------------------------------------------------------------------------
+
+
+def compare(a: Job, b: Job, blobs: Blobs, now: float) -> DiffView:
+    """What differs from `a` to `b`. A bundle that is gone is told in `files_unknown`; raises Transient, Refused when
+    the bucket does not answer."""
+    changed, unknown, cut = _fetched(a, b, blobs)
+    return DiffView(
+        a=_side(a),
+        b=_side(b),
+        spec=specs(dump(a.spec), dump(b.spec)),
+        outcome=outcomes(a, b, now),
+        files=changed,
+        files_unknown=unknown,
+        cut=cut,
+    )
+
+
+def _fetched(a: Job, b: Job, blobs: Blobs) -> tuple[list[FileChangeView], str, bool]:
+    # a bundle is named by its content, and lies in the bucket of its job's region
+    if [_name(path) for path in a.bundles] == [_name(path) for path in b.bundles]:
+        return [], "", False
+    try:
+        old, new = ([blobs.get(path, timeout=FETCH) for path in job.bundles] for job in (a, b))
+        found, cut = files(old, new)
+    except NotFound as error:
+        return [], f"a bundle is gone: {error.message}", False
+    except ValueError as error:
+        return [], str(error), False
+    return found, "", cut
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _side(job: Job) -> DiffSide:
+    return DiffSide(
+        id=job.id,
+        name=job.name,
+        state=job.state,
+        code=code_view(job.code),
+        bundles=list(job.bundles),
+    )
