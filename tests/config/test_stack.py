@@ -19,7 +19,7 @@ from tpujob.config.settings import Settings, load
 from tpujob.config.stack import Part
 from tpujob.errors import BackendGone
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DUMMY = Path(__file__).with_name("dummy_process.py")
 LONG = 30.0
 
@@ -57,7 +57,7 @@ class Rig:
     def elsewhere(self) -> subprocess.Popen[str]:
         """Another terminal in which somebody says `tpujob up`."""
         script = (
-            "import sys; from pathlib import Path; from tests.test_stack import Rig\n"
+            "import sys; from pathlib import Path; from tests.config.test_stack import Rig\n"
             "rig = Rig(Path(sys.argv[1])); rig.how = eval(sys.argv[2]); rig.up()"
         )
         return subprocess.Popen(
