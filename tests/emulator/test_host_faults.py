@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tpujob.emulator.tpu import host_faults
+from tpujob.emulator.faults import host_faults
 from tpujob.emulator.tpu.records import ApiError
 
 
 @pytest.mark.parametrize(
-    "fault", [host_faults.USUAL, "nan:where=model,step=7", "exit:step=5", "preflight:device=2"]
+    "fault",
+    [host_faults.USUAL_HOST_FAULT, "nan:where=model,step=7", "exit:step=5", "preflight:device=2"],
 )
 def test_a_fault_that_programs_understand(fault: str) -> None:
     host_faults.check(fault)

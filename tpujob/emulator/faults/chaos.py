@@ -1,6 +1,6 @@
-"""Faults at random: which kind comes when is a function of a seed alone; what it hits, of what is there when it comes.
+"""Faults at random: a seed alone decides which kind comes when; what it hits depends on what exists then.
 
-Pure. `script.py` carries it out.
+Pure; `script.py` runs it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-#: What may come, and how often in an hour at the rate 1.
+#: How often each kind comes in an hour at rate 1.
 PER_HOUR: Mapping[str, float] = {
     "preempt": 6.0,
     "maintain": 1.0,
@@ -35,7 +35,7 @@ _STATUSES = (503, 503, 429)
 class Planned:
     at: float  #: seconds from the beginning
     kind: str
-    pick: int  #: a random number; what is hit is chosen with it
+    pick: int  #: a random number that chooses what is hit
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class ReadySlice:
 
 
 def plan(seed: int, rate: float, only: Collection[str] = ()) -> Iterator[Planned]:
-    """All faults of a seed, without end, in the order of time. Each kind has its own generator, so that leaving one out
-    moves no other. `rate` makes everything come so many times as often."""
+    """The endless faults of a seed, in the order of time. Each kind has its own generator, so leaving one out does not
+    change the others. `rate` multiplies how often everything comes."""
     kinds = [kind for kind in PER_HOUR if not only or kind in only]
     return heapq.merge(*(_of_kind(seed, kind, rate) for kind in kinds), key=lambda p: p.at)
 
 
 def _of_kind(seed: int, kind: str, rate: float) -> Iterator[Planned]:
-    random, at = Random(f"{seed}/{kind}"), 0.0  # noqa: S311, a drill, not a secret
+    random, at = Random(f"{seed}/{kind}"), 0.0  # noqa: S311, not a secret
     while True:
         at += random.expovariate(PER_HOUR[kind] * rate / 3600)
         yield Planned(round(at, 3), kind, random.randrange(_PICKS))
@@ -68,8 +68,8 @@ def until(planned: Iterator[Planned], end: float | None) -> Iterator[Planned]:
 def aim(
     fault: Planned, slices: Sequence[ReadySlice], zones: Sequence[str]
 ) -> dict[str, Any] | None:
-    """The parameters of the command `fault.kind` for what is there; None: there is nothing to hit. The zones are those
-    that are in use."""
+    """The parameters of the command `fault.kind` for what exists; None: there is nothing to hit. `zones`: those in
+    use."""
     random = Random(fault.pick)  # noqa: S311
     match fault.kind:
         case "stockout":

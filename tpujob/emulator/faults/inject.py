@@ -1,5 +1,5 @@
-"""Faults by command: what `tpujob emulator preempt`, `stockout` and the others do to slices and zones. What is done to
-single hosts is in `inject_hosts.py`."""
+"""Faults by command on slices, zones and APIs: `tpujob emulator preempt`, `stockout` and others. Faults of single hosts
+are in `inject_hosts.py`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tpujob.emulator.tpu.world import World
 
 JOB_LABEL = "tpujob-job"
 
-#: The gRPC statuses that a call can be made to fail with.
+#: The gRPC statuses that a fault can inject.
 CODES = tuple(code.name for code in grpc.StatusCode)
 
 
 def target(world: World, wanted: str) -> Node:
-    """The slice of that name, or of the job with that id; with no name the only ready one. Of several that were asked
-    for as one, any; each has a name of its own, too. Raises ApiError."""
+    """The slice of that name, or of the job with that id; with no name the only ready one. For a request with several
+    nodes any of them, unless named by its own name. Raises ApiError."""
     ready = [node for node in world.nodes.values() if node.state is NodeState.READY]
     if not wanted:
         if len({node.queued or node.name for node in ready}) == 1:
@@ -50,8 +50,8 @@ def preempt(world: World, wanted: str, notice: float) -> Node:
 def maintain(
     world: World, wanted: str, window: float, *, restart: bool = False, notice: float = 0.0
 ) -> Node:
-    """Announce maintenance on every host, for that long; with `restart` it comes after the notice and they are off for
-    the window."""
+    """Announce maintenance on every host for `window` seconds; with `restart` the hosts are off for the window, which
+    begins after the notice."""
     node = target(world, wanted)
     if restart:
         interruptions.restart(world, node, notice, window)
@@ -61,7 +61,7 @@ def maintain(
 
 
 def delete(world: World, wanted: str) -> Node | Queued:
-    """Somebody deletes the slice: the node, and the queued resource that it belongs to."""
+    """Delete the node and its queued resource, as a person in the console would."""
     try:
         found = target(world, wanted)
     except ApiError:
@@ -76,12 +76,12 @@ def delete(world: World, wanted: str) -> Node | Queued:
         queue.delete(world, queued, force=True, api="v2")
     else:
         nodes.delete(world, found.name, api="v2")
-    world.tell(f"{found.id}: deleted by somebody")
+    world.tell(f"{found.id}: deleted by command")
     return found
 
 
 def suspend(world: World, wanted: str) -> Node:
-    """Somebody deletes the node alone: its queued resource becomes SUSPENDED, initiated by the user."""
+    """Delete the node alone: its queued resource becomes SUSPENDED, initiated by the user."""
     node = target(world, wanted)
     if node.queued not in world.queued:
         raise ApiError("FAILED_PRECONDITION", f"{node.id} belongs to no queued resource")
@@ -92,7 +92,7 @@ def suspend(world: World, wanted: str) -> Node:
 def stockout(
     world: World, zone: str, type: str, *, lasts: float | None, off: bool, fail: bool
 ) -> None:
-    """No more capacity in a zone, for one generation or all; with `off` there is again."""
+    """No more capacity in a zone for one generation or all; `off` ends it."""
     rules.check_zone(world, zone)
     generation = generation_of(type) if type else ""
     faults = world.faults
@@ -114,7 +114,7 @@ def stockout(
 def quota(
     world: World, zone: str, type: str, limit: int | None, pricings: Sequence[Pricing]
 ) -> None:
-    """Limit what a project may hold of a generation in a zone; None takes the limit away."""
+    """Limit what a project may hold of a generation in a zone; None removes the limit."""
     rules.check_zone(world, zone)
     generation = generation_of(type)
     if zone not in accelerators.zones(generation):
@@ -130,7 +130,7 @@ def quota(
 
 
 def fail_calls(world: World, fault: CallFault) -> None:
-    """The next calls of one method fail; a count of 0 takes its faults back."""
+    """The next calls of one method fail; a count of 0 removes its faults."""
     if fault.code not in CODES:
         raise ApiError("INVALID_ARGUMENT", f"{fault.code!r} is none of {', '.join(CODES)}")
     calls = world.faults.calls
@@ -142,7 +142,7 @@ def fail_calls(world: World, fault: CallFault) -> None:
 
 
 def fail_storage(world: World, fault: StorageFault) -> None:
-    """The next requests of Cloud Storage fail, or hang."""
+    """The next requests of Cloud Storage fail or hang."""
     if fault.method not in (*METHODS, "*"):
         raise ApiError("INVALID_ARGUMENT", f"{fault.method!r} is none of {', '.join(METHODS)}, *")
     if fault.status not in STATUSES:
@@ -157,10 +157,10 @@ def fail_storage(world: World, fault: StorageFault) -> None:
 
 def mend_storage(world: World) -> None:
     world.faults.storage.clear()
-    world.tell("Cloud Storage: mended")
+    world.tell("Cloud Storage: no more faults")
 
 
 def _is_meant(id: str, spec: NodeSpec, wanted: str) -> bool:
-    """By its name, or by the id of its job."""
+    """Whether `wanted` is its name or the id of its job."""
     job = wanted.zfill(6) if wanted.isdigit() else wanted
     return id == wanted or spec.labels.get(JOB_LABEL) == job

@@ -1,11 +1,10 @@
-"""Faults by command that are done to hosts: of a slice, or physical ones."""
+"""Faults by command on the hosts of a slice and on physical hosts."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from tpujob.emulator.faults import inject
-from tpujob.emulator.tpu import host_faults
+from tpujob.emulator.faults import host_faults, inject
 from tpujob.emulator.tpu.records import ApiError, Disturb, Node, NodeState
 from tpujob.emulator.tpu.world import World
 from workloads.contract.faults import VARIABLE
@@ -14,7 +13,7 @@ from workloads.contract.faults import VARIABLE
 def slow(
     world: World, wanted: str, host: int, factor: float, *, lasts: float | None = None
 ) -> Node:
-    """Give one host's processes 1/factor of their time, for `lasts` seconds or until it is taken back; 1 ends it."""
+    """Give one host's processes 1/factor of their time, for `lasts` seconds or until a factor of 1 ends it."""
     node, host = _host_of(world, wanted, host)
     if factor < 1:
         raise ApiError("INVALID_ARGUMENT", "the factor must be 1 or more")
@@ -23,12 +22,12 @@ def slow(
         del node.slowed[host]
     world.tell(f"{node.id}: host {host} is {factor:g} times slower")
     if lasts is not None:
-        world.after(lasts, lambda: _as_fast_as_before(world, node, host, factor))
+        world.after(lasts, lambda: _end_slow(world, node, host, factor))
     return _disturb(world, node, "slow", host=host, factor=factor)
 
 
 def silence(world: World, wanted: str, host: int | None) -> Node:
-    """One host or all die without a word: no process, no SSH, no metadata server; the API goes on to say READY."""
+    """One host or all die without notice: no process, no SSH, no metadata server; the API still says READY."""
     node, host = _with_host(world, wanted, host)
     node.silent |= set(range(len(node.physical))) if host is None else {host}
     world.tell(f"{node.id}: {_which(host)} fell silent")
@@ -36,7 +35,7 @@ def silence(world: World, wanted: str, host: int | None) -> Node:
 
 
 def hang(world: World, wanted: str, host: int | None, *, off: bool) -> Node:
-    """Stop the processes of the program that runs there now, not its agent; `off` lets them go on."""
+    """Stop the processes of the running program, not its agent; `off` lets them continue."""
     node, host = _with_host(world, wanted, host)
     world.tell(f"{node.id}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
     if host is None:
@@ -54,8 +53,8 @@ def oom(world: World, wanted: str, host: int) -> Node:
 
 
 def break_host(world: World, physical: str, fault: str) -> None:
-    """Programs that start there from now on get the fault, on a slice that is there already too; an empty one mends
-    the host. Raises ApiError for a host that there is not, and for a fault that is none."""
+    """Programs that start there from now on get the fault, also on an existing slice; an empty fault mends the host.
+    Raises ApiError for an unknown host or fault."""
     host = world.stock.find(physical)
     if host is None:
         raise ApiError("NOT_FOUND", f"there is no physical host {physical!r}")
@@ -69,8 +68,8 @@ def break_host(world: World, physical: str, fault: str) -> None:
         _disturb(world, node, "env", host=number, set={VARIABLE: fault})
 
 
-def _as_fast_as_before(world: World, node: Node, host: int, factor: float) -> None:
-    """Unless something else has become of it since."""
+def _end_slow(world: World, node: Node, host: int, factor: float) -> None:
+    """Unless its speed has been changed since."""
     if node.slowed.get(host) == factor and node.state is NodeState.READY:
         del node.slowed[host]
         world.tell(f"{node.id}: host {host} is as fast as before")
@@ -82,8 +81,8 @@ def _with_host(world: World, wanted: str, host: int | None) -> tuple[Node, int |
 
 
 def _host_of(world: World, wanted: str, host: int) -> tuple[Node, int]:
-    """The node that a host is on, and its number there. Where several were asked for as one and none of them is named,
-    hosts are numbered through, as their job numbers them."""
+    """The node of a host, and the host's number in it. In a request for several nodes, hosts are numbered across all of
+    them, as their job numbers them, unless one node is named."""
     node = _ready(world, wanted)
     whole = [n for n in world.nodes.values() if n.queued and n.queued == node.queued]
     nodes = [node] if node.id == wanted or not whole else whole

@@ -1,9 +1,9 @@
-"""A list of drills with their times, as a person writes it:
+"""A list of faults with their times, as a person writes it:
 
     - {at: 30s, do: preempt, target: 42, notice: 5s}
     - {at: 2m, do: stockout, zone: us-central2-b, for: 10m}
 
-The words are those of the command line. Pure; `script.py` carries it out.
+The words are those of the command line. Pure; `script.py` runs it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tpujob.emulator.tpu import host_faults
+from tpujob.emulator.faults import host_faults
 from tpujob.emulator.tpu.records import ApiError
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -28,7 +28,7 @@ class Step:
 
 
 def parse(items: Any) -> list[Step]:
-    """In the order of time. Raises ApiError, naming the step."""
+    """The steps in the order of time. Raises ApiError, naming the step."""
     if not isinstance(items, list) or not items:
         raise _wrong("a schedule is a list of steps such as {at: 30s, do: preempt}")
     steps = cast(list[Any], items)
@@ -37,7 +37,7 @@ def parse(items: Any) -> list[Step]:
     return sorted((_step(n, item) for n, item in enumerate(steps, 1)), key=lambda step: step.at)
 
 
-# What a value may be; a file of YAML gives texts, JSON the real thing ------------------------------------------------
+# Readers of values: a YAML file gives texts, JSON typed values -------------------------------------------------------
 
 
 def _text(value: Any) -> str:
@@ -71,7 +71,7 @@ def _after(value: Any) -> str:
     return "post" if _flag(value) else "pre"
 
 
-_Word = tuple[str, Callable[[Any], Any]]  #: the command's name for it, and what its value may be
+_Word = tuple[str, Callable[[Any], Any]]  #: the command's name for it, and its reader
 _TARGET: Mapping[str, _Word] = {"target": ("target", _text)}
 _HOST: Mapping[str, _Word] = {**_TARGET, "host": ("host", _number)}
 _CALLS: Mapping[str, _Word] = {
@@ -117,7 +117,7 @@ _TAKES: Mapping[str, Mapping[str, _Word]] = {
     "break-host": {
         "physical": ("physical", _text),
         "fault": ("fault", _text),
-        "mend": ("fault", lambda value: "" if _flag(value) else host_faults.USUAL),
+        "mend": ("fault", lambda value: "" if _flag(value) else host_faults.USUAL_HOST_FAULT),
     },
 }
 _NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -140,7 +140,7 @@ def _step(number: int, item: Any) -> Step:
     missing = [word for word in ("at", *_NEEDED.get(do, ())) if word not in given]
     if missing:
         raise _wrong(f"step {number}: {do} needs {', '.join(missing)}")
-    how: dict[str, Any] = {"fault": host_faults.USUAL} if do == "break-host" else {}
+    how: dict[str, Any] = {"fault": host_faults.USUAL_HOST_FAULT} if do == "break-host" else {}
     for word, value in given.items():
         if word not in words:
             raise _wrong(f"step {number}: {do} takes {', '.join(words)}, not {word!r}")

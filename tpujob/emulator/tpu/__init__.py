@@ -1,4 +1,5 @@
-"""The Cloud TPU API on a laptop: its records, its rules, its gRPC services.
+"""The Cloud TPU API on a laptop: its records, its rules, what the cloud does by itself, its gRPC services.
 
-Faults that a person asks for are in `faults/`; the hosts below the slices, in `farm/`.
+Faults by command are in `faults/`, hosts in `farm/`. Callers import the modules: only `server` and what it stands on
+import gRPC.
 """

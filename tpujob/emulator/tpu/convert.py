@@ -27,15 +27,15 @@ from tpujob.emulator.tpu.records import (
 
 TPU_PORT = 8470
 
-Message = Any  #: a protobuf message; the classes are made at run time
+Message = Any  #: a protobuf message; its classes are generated at run time
 
 
-#: what one version of the API calls by another name than the other
+#: fields that the two versions name differently
 _OTHER_WORD = {"multislice_params": "multi_node_params", "multi_node_params": "multislice_params"}
 
 
 def by_name(message: Message, target: type[Message]) -> Message:
-    """The same content in another version of the API, whose field numbers differ; what it lacks is left out."""
+    """The same content in the other version of the API, whose field numbers differ; unknown fields are dropped."""
     fields = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return json_format.ParseDict(_renamed(fields), target(), ignore_unknown_fields=True)
 
@@ -47,7 +47,7 @@ def _renamed(value: Any) -> Any:
 
 
 def node_spec(node: Message, tier: Pricing | None = None) -> NodeSpec:
-    """What a node is asked to be; `tier` is the queued resource's and goes before the node's own."""
+    """What was asked for; `tier`, the queued resource's, overrides the node's own."""
     return NodeSpec(
         type=_type(node),
         runtime_version=node.runtime_version,
@@ -67,7 +67,7 @@ def node_tier(node: Message) -> Pricing:
 
 
 def queued_tier(queued: Message, node: Message) -> Pricing:
-    """Raises ApiError when the two contradict each other."""
+    """Raises ApiError when queued resource and node contradict each other."""
     inner = node_tier(node)
     if queued.WhichOneof("tier") == "spot":
         if node.HasField("scheduling_config"):
@@ -129,7 +129,7 @@ def queued_message(queued: Queued) -> Message:
 
 
 def operation_message(operation: Operation) -> Message:
-    """With metadata and response in the types of the version that started it."""
+    """Metadata and response have the types of the API version that started it."""
     metadata = v2.OperationMetadata.pb()(
         target=operation.target,
         verb=operation.verb,
@@ -156,7 +156,7 @@ def _response(operation: Operation, now: float) -> Message:
         case Queued() as queued:
             return _in_version(queued_message(queued), operation.api)
         case _ if operation.api == "v2alpha1" and "/queuedResources/" in operation.target:
-            # There the deletion of a queued resource answers with its last state, in v2 with nothing.
+            # Deleting a queued resource answers with its last state in v2alpha1, with nothing in v2.
             return v2alpha1.QueuedResource.pb()(name=operation.target)
         case _:
             return empty_pb2.Empty()
@@ -173,7 +173,7 @@ def code_number(name: str) -> int:
 
 
 def _type(node: Message) -> str:
-    """The type string; a node may be asked for by generation and topology instead."""
+    """The type string; a request may give generation and topology instead."""
     if node.accelerator_type or not node.HasField("accelerator_config"):
         return node.accelerator_type
     wanted = v2.AcceleratorConfig.Type(node.accelerator_config.type_).name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpujob.emulator.tpu import nodes
-from tpujob.emulator.tpu.records import Change, Disturb, Node, NodeState, SwitchOn
+from tpujob.emulator.tpu.records import Disturb, Node, NodeChange, NodeState, SwitchOn
 from tpujob.emulator.tpu.world import World
 
 _RETRY_S = 1.0
@@ -75,7 +75,7 @@ def _lose(world: World, node: Node, state: NodeState) -> None:
     node.state, node.preempted_at = state, None
     world.stock.give_back(node.name)
     world.tell(f"{node.id}: {state}")
-    nodes.tell(node, Change.LOST)
+    nodes.tell(node, NodeChange.LOST)
     world.room_changed()
 
 

@@ -29,7 +29,7 @@ def page(
     items: Sequence[tuple[str, _Item]], *, size: int, most: int, token: str
 ) -> tuple[list[_Item], str]:
     """The items after `token`, and the token of the next page. `items` are (key, item), sorted by key; a token is a
-    key, so that what comes and goes between two pages moves nothing else."""
+    key, so items added or removed between two pages shift no others."""
     rest = [(key, item) for key, item in items if not token or key > token]
     size = min(size or most, most)
     more = rest[size - 1][0] if len(rest) > size else ""

@@ -1,4 +1,4 @@
-"""What becomes of a node: create, delete, stop, start, and the answers of its hosts."""
+"""The life of a node: create, delete, stop, start, and the answers of its hosts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tpujob.emulator.tpu import rules
 from tpujob.emulator.tpu.records import (
     ApiError,
     BringUp,
-    Change,
     HostWanted,
     Node,
+    NodeChange,
     NodeSpec,
     NodeState,
     Operation,
@@ -35,7 +35,7 @@ def create(
     api: str,
     request_id: str = "",
 ) -> Operation:
-    """A node without a queued resource: there is room at once, or the operation ends in a stockout."""
+    """A node without a queued resource: it gets room at once, or the operation ends in a stockout."""
     if repeated := world.repeated(request_id):
         return repeated
     rules.check_zone(world, zone)
@@ -59,13 +59,13 @@ def create(
 
 
 def build(world: World, node: Node) -> None:
-    """Bring up the hosts of a node that has its place in the stock."""
+    """Bring up the hosts of a node that has its physical hosts."""
     world.tell(f"{node.id}: {node.spec.type} in {node.zone} on {', '.join(node.physical)}")
     world.after(world.latencies.create, lambda: _bring_up(world, node))
 
 
 def delete(world: World, name: str, *, api: str) -> Operation:
-    """A second call gets the operation of the first."""
+    """A second call returns the operation of the first."""
     node = world.get_node(name)
     if node.state is NodeState.DELETING and node.operation in world.operations:
         return world.operations[node.operation]
@@ -76,7 +76,7 @@ def delete(world: World, name: str, *, api: str) -> Operation:
 
 
 def begin_delete(world: World, node: Node) -> None:
-    """From now on it is DELETING; it is gone when its hosts are."""
+    """DELETING from now on; removed once its hosts are gone."""
     if node.state is NodeState.DELETING:
         return
     if node.operation:
@@ -85,7 +85,7 @@ def begin_delete(world: World, node: Node) -> None:
     node.state = NodeState.DELETING
     node.preempted_at = None
     world.tell(f"{node.id}: being deleted")
-    tell(node, Change.LEAVING)
+    tell(node, NodeChange.LEAVING)
     world.after(world.latencies.delete, lambda: _take_down(world, node))
 
 
@@ -116,7 +116,7 @@ def start(world: World, name: str, *, api: str) -> Operation:
 
 
 def cancel_operation(world: World, name: str) -> None:
-    """Best effort, as in the cloud: only the creation of a node can be stopped half-way."""
+    """Best effort, as in the cloud: only the creation of a node can be cancelled."""
     operation = world.get_operation(name)
     operation.cancel_requested = True
     node = world.nodes.get(operation.target)
@@ -134,7 +134,7 @@ def hosts_up(
     addresses: tuple[str, ...],
     guests: tuple[Mapping[str, str], ...] = (),
 ) -> None:
-    """`guests`: what the hosts have published of themselves."""
+    """`guests`: the hosts' guest attributes."""
     node = same(world, name, number)
     if node is None:
         return
@@ -145,12 +145,12 @@ def hosts_up(
     elif node.state in (NodeState.CREATING, NodeState.STARTING):
         node.state = NodeState.READY
         world.tell(f"{node.id}: ready")
-        tell(node, Change.READY)
+        tell(node, NodeChange.READY)
         world.finish(node.operation, response=node)
 
 
 def hosts_not_up(world: World, name: str, number: int, reason: str) -> None:
-    """Try again for a while: the farm may be starting."""
+    """Try again for a while: the farm may still be starting."""
     node = same(world, name, number)
     if node is None:
         return
@@ -183,7 +183,7 @@ def hosts_not_down(world: World, name: str, number: int) -> None:
 
 
 def farm_name(world: World, node: Node) -> str:
-    """The id alone, unless a node of the same id stands elsewhere."""
+    """The id, unless another zone has a node of the same id."""
     twins = sum(other.id == node.id for other in world.nodes.values())
     return node.id if twins <= 1 else f"twin{node.number}-{node.id[:40]}".rstrip("-")
 
@@ -229,12 +229,12 @@ def _take_down(world: World, node: Node) -> None:
 
 
 def _fail(world: World, node: Node, error: ApiError) -> None:
-    """A node that could not be made is not left behind."""
+    """Delete a node that could not be made."""
     if node.state is not NodeState.CREATING:
         return
     world.tell(f"{node.id}: failed, {error.message}")
     world.finish(node.operation, error=error)
-    tell(node, Change.FAILED, error)
+    tell(node, NodeChange.FAILED, error)
     begin_delete(world, node)
 
 
@@ -243,18 +243,18 @@ def _remove(world: World, node: Node) -> None:
     world.remove(node)
     world.tell(f"{node.id}: gone")
     world.finish(node.operation)
-    tell(node, Change.GONE)
+    tell(node, NodeChange.GONE)
     world.room_changed()
 
 
 def same(world: World, name: str, number: int) -> Node | None:
-    """The node that an answer is for; None: it is gone, and another one may have its name."""
+    """The node that an answer is for; None: it is gone, though another node may have its name."""
     node = world.nodes.get(name)
     return node if node and node.number == number else None
 
 
-def tell(node: Node, change: Change, error: ApiError | None = None) -> None:
-    """Let its queued resource know, if it has one."""
+def tell(node: Node, change: NodeChange, error: ApiError | None = None) -> None:
+    """Notify its queued resource, if it has one."""
     if node.tell is not None:
         node.tell(change, error)
 

@@ -1,4 +1,4 @@
-"""What becomes of a queued resource: create, grant, delete, reset, and what its nodes tell it."""
+"""The life of a queued resource: create, grant, delete, reset, and how it follows its nodes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu import nodes, rules
 from tpujob.emulator.tpu.records import (
     ApiError,
-    Change,
     Node,
+    NodeChange,
     NodeSpec,
     NodeState,
     Operation,
@@ -35,7 +35,7 @@ def create(
     valid_for: float | None = None,
 ) -> Operation:
     """The operation is done when the request is in the queue, long before there is a slice.
-    `valid_for`: seconds that it may wait for one."""
+    `valid_for`: how many seconds it may wait for a slice."""
     if repeated := world.repeated(request_id):
         return repeated
     rules.check_zone(world, zone)
@@ -61,7 +61,7 @@ def create(
 
 
 def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
-    """A second call gets the operation of the first. `force` deletes its nodes with it."""
+    """A second call returns the operation of the first. `force` deletes its nodes, too."""
     queued = world.get_queued(name)
     if queued.state is _Q.DELETING and queued.operation in world.operations:
         return world.operations[queued.operation]
@@ -82,7 +82,7 @@ def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
 
 
 def reset(world: World, name: str, *, api: str) -> Operation:
-    """A suspended or failed one goes back into the queue."""
+    """Put a suspended or failed one back into the queue."""
     queued = world.get_queued(name)
     if queued.state not in (_Q.SUSPENDED, _Q.FAILED):
         raise ApiError(
@@ -111,7 +111,7 @@ def _accept(world: World, queued: Queued) -> None:
 
 
 def _grant(world: World, queued: Queued) -> None:
-    """Give it its nodes, if there is room for all of them; else it waits in the queue."""
+    """Make its nodes if there is room for all of them; else it waits in the queue."""
     if queued.state not in (_Q.ACCEPTED, _Q.WAITING_FOR_RESOURCES):
         return
     types = [spec.type for _, spec in queued.specs]
@@ -121,7 +121,7 @@ def _grant(world: World, queued: Queued) -> None:
         _fail(world, queued, ApiError("RESOURCE_EXHAUSTED", no_capacity(queued.zone)))
         return
     names = [_node_name(queued, node_id) for node_id, _ in queued.specs]
-    taken = any(name in world.nodes for name in names)  # by its own former nodes, after a reset
+    taken = any(name in world.nodes for name in names)  # by its own earlier nodes, after a reset
     if stockout or taken or not world.stock.room_for(queued.zone, types):
         if queued.state is not _Q.WAITING_FOR_RESOURCES:
             world.tell(f"{queued.id}: waiting for {', '.join(types)} in {queued.zone}")
@@ -142,19 +142,19 @@ def _add_node(world: World, queued: Queued, node_id: str, spec: NodeSpec) -> Non
     nodes.build(world, node)
 
 
-def _hear(world: World, queued: Queued, change: Change, error: ApiError | None) -> None:
+def _hear(world: World, queued: Queued, change: NodeChange, error: ApiError | None) -> None:
     match change:
-        case Change.READY:
+        case NodeChange.READY:
             if queued.state is _Q.PROVISIONING and _all_ready(world, queued):
                 queued.state = _Q.ACTIVE
-        case Change.FAILED:
+        case NodeChange.FAILED:
             if queued.state is _Q.PROVISIONING and error is not None:
                 _fail(world, queued, error)
-        case Change.LOST:
+        case NodeChange.LOST:
             _suspend(world, queued, "SERVICE")
-        case Change.LEAVING:
+        case NodeChange.LEAVING:
             _suspend(world, queued, "USER")
-        case Change.GONE:
+        case NodeChange.GONE:
             if queued.state is _Q.DELETING:
                 _remove_if_empty(world, queued)
 
@@ -164,7 +164,7 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
         return
     queued.state = _Q.SUSPENDING
     queued.initiator = "USER" if initiator == "USER" else "SERVICE"
-    # Documented: what is suspended is deleted. That one lost node suspends a request for several is inferred.
+    # Documented: suspending deletes the nodes. Inferred: one lost node suspends a request for several.
     for node in _nodes(world, queued):
         if node.state not in (NodeState.PREEMPTED, NodeState.TERMINATED):
             nodes.begin_delete(world, node)

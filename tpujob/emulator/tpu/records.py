@@ -1,7 +1,7 @@
-"""What the emulated Cloud TPU holds: nodes, queued resources, operations, and what it asks of its hosts. Data only.
+"""The records of the emulated Cloud TPU: nodes, queued resources, operations, and orders to the hosts. Data only.
 
-The words are the API's own (`CREATING`, `SUSPENDED`), as these records are what the API shows. Requests arrive here as
-plain values, with the original message kept unread in `body`, so nothing below the gRPC services knows protobuf.
+States are spelled as in the API (`CREATING`, `SUSPENDED`). Requests arrive as plain values; `body` keeps the original
+message as bytes, so nothing below the gRPC services knows protobuf.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Pricing = Literal["spot", "on-demand", "reserved"]
 
 
 class ApiError(Exception):
-    """What a call is refused with. `code` is the name of a gRPC status."""
+    """The error that a call gets. `code` is the name of a gRPC status."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -47,8 +47,8 @@ class QueuedState(StrEnum):
     DELETING = "DELETING"
 
 
-class Change(StrEnum):
-    """What a queued resource is told of its nodes."""
+class NodeChange(StrEnum):
+    """What happened to a node, for its queued resource."""
 
     READY = "ready"
     FAILED = "failed"
@@ -68,8 +68,8 @@ class NodeSpec:
     metadata: Mapping[str, str]
     external_ips: bool
     body: bytes  #: the node as the caller sent it
-    autocheckpoint: bool = False  #: only v2alpha1 has a word for it
-    multislice: bool = False  #: one of several nodes that were asked for as one
+    autocheckpoint: bool = False  #: only v2alpha1 has this field
+    multislice: bool = False  #: one of several nodes of one request
 
 
 @dataclass(slots=True)
@@ -80,27 +80,29 @@ class Node:
     spec: NodeSpec
     created_at: float
     number: int  #: unique and never reused
-    queued: str = ""  #: full name of the queued resource that it belongs to
-    tell: Callable[[Change, ApiError | None], None] | None = None  #: how that one learns of it
+    queued: str = ""  #: full name of its queued resource
+    tell: Callable[[NodeChange, ApiError | None], None] | None = (
+        None  #: called with what happens to the node
+    )
     state: NodeState = NodeState.CREATING
-    physical: tuple[str, ...] = ()  #: the hosts of the stock that it occupies, by host number
+    physical: tuple[str, ...] = ()  #: its physical hosts, by host number
     addresses: tuple[str, ...] = ()
     guests: tuple[
         Mapping[str, str], ...
     ] = ()  #: guest attributes by host, `namespace/key` to value
-    hosts_exist: bool = False  #: the host farm was asked for them and not yet told to remove them
+    hosts_exist: bool = False  #: the host farm was asked to make them, and has not removed them
     hosts_coming: bool = False  #: the host farm has not answered yet
-    attempts: int = 0  #: times that the host farm failed to bring the hosts up
-    farm_name: str = ""  #: what the host farm knows it by, once it was asked
-    operation: str = ""  #: the one that the present state's end completes
-    preempted_at: float | None = None  #: when a notice that is running ends
+    attempts: int = 0  #: how often the host farm failed to bring the hosts up
+    farm_name: str = ""  #: its name in the host farm, once it was asked
+    operation: str = ""  #: done when the present state ends
+    preempted_at: float | None = None  #: when the running notice ends
     maintenance_until: float = 0.0
     slowed: dict[int, float] = field(default_factory=dict[int, float])
     silent: set[int] = field(
         default_factory=set[int]
-    )  #: hosts that are dead, of which the API knows nothing
+    )  #: hosts that are dead while the API says READY
     unreachable: bool = False  #: the host farm does not answer
-    removed_at: float | None = None  #: kept for lists that lag
+    removed_at: float | None = None  #: for lists that lag
 
     @property
     def name(self) -> str:
@@ -112,7 +114,7 @@ class Queued:
     project: str
     zone: str
     id: str
-    specs: tuple[tuple[str, NodeSpec], ...]  #: node ids and what each is to be
+    specs: tuple[tuple[str, NodeSpec], ...]  #: node ids, and what was asked for each
     pricing: Pricing
     created_at: float
     body: bytes  #: the queued resource as the caller sent it
@@ -146,17 +148,17 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Seconds that things take. A test makes them short; a drill makes one of them endless."""
+    """Seconds that things take; `tpujob emulator settings` changes them."""
 
-    accept: float = 0.2  #: until a queued resource is accepted, and again until it is granted
+    accept: float = 0.2  #: until a queued resource is accepted, then again until it is granted
     create: float = 2.0
     delete: float = 1.0
     suspend: float = 0.5
     stop: float = 1.0
-    list_lag: float = 0.0  #: how long lists go on to show the past
+    list_lag: float = 0.0  #: how old the answers of list calls are
 
 
-# What is asked of the hosts ------------------------------------------------------------------------------------------
+# Orders to the hosts ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +172,13 @@ class HostWanted:
 @dataclass(frozen=True, slots=True)
 class BringUp:
     node: str  #: full name of the node
-    number: int  #: of the node, so that an answer to an earlier one of that name is recognised
-    slice: str  #: the name that the host farm knows it by
+    number: int  #: of the node, to recognise answers for an earlier node of that name
+    slice: str  #: its name in the host farm
     zone: str
     type: str
     metadata: Mapping[str, str]
     hosts: tuple[HostWanted, ...]
-    env: Mapping[str, str]  #: what every host's environment has
+    env: Mapping[str, str]  #: variables of every host
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ class TakeDown:
 
 @dataclass(frozen=True, slots=True)
 class Disturb:
-    """Something happens to the hosts; `what` is the host farm's word for it."""
+    """`what` is the host farm's name for the disturbance."""
 
     slice: str
     what: Literal["preempt", "maintain", "slow", "off", "hang", "oom", "env"]
@@ -197,7 +199,7 @@ class Disturb:
 
 @dataclass(frozen=True, slots=True)
 class SwitchOn:
-    """Hosts that were switched off are to answer again."""
+    """Switch hosts on again."""
 
     node: str
     number: int

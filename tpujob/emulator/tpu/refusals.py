@@ -1,4 +1,4 @@
-"""What has been set to go wrong: stockouts, quotas and errors of calls. Plain state, no clock of its own."""
+"""The faults in force: stockouts, quotas, failing calls. Plain state, no clock of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _QUOTA_FAMILY = {
 class Stockout:
     zone: str
     generation: str  #: empty: all of them
-    until: float | None  #: None: until it is taken back
+    until: float | None  #: None: until somebody ends it
     fail: bool  #: a queued resource fails at once, instead of waiting in the queue
 
 
@@ -33,7 +33,7 @@ class Quota:
     zone: str
     generation: str
     pricing: Pricing
-    limit: int  #: in the unit that the type's number counts: cores, or chips for v5e and v6e
+    limit: int  #: in the unit of the type's name: cores, or chips for v5e and v6e
 
     @property
     def metric(self) -> str:
@@ -48,13 +48,13 @@ class Quota:
 
 @dataclass(slots=True)
 class CallFault:
-    """The next `count` calls of a method go wrong, before or after they took effect."""
+    """The next `count` calls of a method fail, before or after they took effect."""
 
     method: str  #: `CreateNode`; `*`: any
     code: str  #: name of a gRPC status; `OK`: only the delay
     count: int
     when: Literal["pre", "post"] = "pre"
-    delay: float = 0.0  #: seconds that the call hangs first
+    delay: float = 0.0  #: seconds that the call hangs before
     message: str = ""
 
 
@@ -68,7 +68,7 @@ class Faults:
     storage: StorageFaults = field(default_factory=StorageFaults)
 
     def stockout(self, zone: str, generation: str, now: float) -> Stockout | None:
-        """The one in force there, if any."""
+        """The stockout in force there, if any."""
         self.stockouts = [s for s in self.stockouts if s.until is None or s.until > now]
         for one in self.stockouts:
             if one.zone == zone and one.generation in ("", generation):
@@ -79,7 +79,7 @@ class Faults:
         return self.quotas.get((zone, generation, pricing))
 
     def next_call(self, method: str) -> CallFault | None:
-        """The fault that this call meets, used up by one."""
+        """The fault for this call, if any; counts it down."""
         for fault in self.calls:
             if fault.method in ("*", method):
                 fault.count -= 1
@@ -90,7 +90,7 @@ class Faults:
 
 
 def generation_of(type: str) -> str:
-    """`v4` of `v4`, `v4-16`; `v5e` of `v5litepod`. Raises BadSpec if there is none."""
+    """`v4` for `v4` and `v4-16`, `v5e` for `v5litepod`. Raises BadSpec for an unknown type."""
     for generation in accelerators.GENERATIONS.values():
         if type in (generation.name, generation.prefix):
             return generation.name
@@ -98,7 +98,7 @@ def generation_of(type: str) -> str:
 
 
 def units(type: str) -> int:
-    """What one slice of that type takes from its quota."""
+    """How much quota one slice of that type uses."""
     return int(accelerators.find(type).type.rpartition("-")[2])
 
 

@@ -1,4 +1,4 @@
-"""What the API checks of a request before it does anything, with the error texts of the real one."""
+"""What the API checks before it acts on a request, with the error texts of the real API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_id(id: str) -> None:
 
 
 def check_spec(zone: str, spec: NodeSpec) -> None:
-    """That the zone offers the type and the runtime version."""
+    """The zone must offer the type and the runtime version."""
     type = accelerators.ALL.get(spec.type)
     if type is None or zone not in accelerators.zones(type.type):
         raise ApiError(
@@ -51,7 +51,7 @@ def check_spec(zone: str, spec: NodeSpec) -> None:
 
 
 def check_quota(world: World, zone: str, specs: Sequence[NodeSpec]) -> None:
-    """That what exists, in any state, and what is asked for stay within the limit."""
+    """What exists, in any state, plus the request must stay within the limit."""
     generation, pricing = accelerators.find(specs[0].type).generation, specs[0].pricing
     quota = world.faults.quota(zone, generation, pricing)
     if quota is None:
@@ -62,7 +62,7 @@ def check_quota(world: World, zone: str, specs: Sequence[NodeSpec]) -> None:
 
 
 def quota_used(world: World, zone: str, generation: str, pricing: Pricing) -> int:
-    """Suspended and failed queued resources count too, and so do preempted nodes: they must be deleted."""
+    """Suspended and failed queued resources and preempted nodes count, too, until they are deleted."""
     specs = [s for q in world.queued.values() if q.zone == zone for _, s in q.specs]
     specs += [n.spec for n in world.nodes.values() if n.zone == zone and not n.queued]
     return sum(

@@ -48,7 +48,7 @@ class TpuServer:
         self._server.start()
 
     def stop(self) -> None:
-        """Ends at once: calls under way are cut, as when a server dies."""
+        """Ends at once and cuts running calls, as when a server dies."""
         self._server.stop(None).wait()
 
 
@@ -62,7 +62,7 @@ def services(world: World) -> dict[str, Methods]:
 
 
 def method_name(world: World, given: str) -> str:
-    """`CreateNode` for `create_node`; `*` stays. Raises ApiError for a call that there is none of."""
+    """`CreateNode` for `create_node`; `*` stays. Raises ApiError for an unknown call."""
     known = {name for methods in services(world).values() for name in methods}
     name = "".join(part[:1].upper() + part[1:] for part in given.split("_"))
     if name not in known | {"*"}:
@@ -111,7 +111,7 @@ def _after(fault: CallFault | None, context: grpc.ServicerContext) -> None:
 
 def _abort(fault: CallFault, context: grpc.ServicerContext) -> None:
     if fault.code != "OK":
-        said = fault.message or f"this is a drill: {fault.code}"
+        said = fault.message or f"injected fault: {fault.code}"
         context.abort(grpc.StatusCode[fault.code], said)
 
 

@@ -14,20 +14,20 @@ class PhysicalHost:
     name: str
     generation: str
     used_by: str = ""  #: full name of a node
-    fault: str = ""  #: what a program that lands here is given as TPUJOB_FAULT
+    fault: str = ""  #: the TPUJOB_FAULT of programs that start here
 
 
 @dataclass(slots=True)
-class Stock:
-    """Which hosts there are, who is on them, and which are bad."""
+class HostStock:
+    """The hosts, the nodes that occupy them, and the faults of bad ones."""
 
     hosts: dict[str, dict[str, PhysicalHost]] = field(
         default_factory=dict[str, dict[str, PhysicalHost]]
     )  #: by zone, then by name
 
     @staticmethod
-    def of_all_zones(per_generation: int = HOSTS_PER_GENERATION) -> Stock:
-        stock = Stock()
+    def of_all_zones(per_generation: int = HOSTS_PER_GENERATION) -> HostStock:
+        stock = HostStock()
         for generation in accelerators.GENERATIONS:
             for zone in accelerators.zones(generation):
                 there = stock.hosts.setdefault(zone, {})
@@ -40,9 +40,9 @@ class Stock:
         return self.hosts.get(name.rpartition("-h")[0], {}).get(name)
 
     def take(self, zone: str, type: str, node: str) -> tuple[str, ...]:
-        """Occupy the free hosts with the lowest numbers; nothing if there are too few. It knows nothing of faults: a
-        bad host that is given back is the next one to be handed out, if its number is low, so whoever wants other
-        hardware has to ask before giving it back."""
+        """Occupy the free hosts with the lowest numbers; nothing if there are too few. Faults play no role: a bad host
+        with a low number is the first to be handed out again, so a caller who wants other hardware must ask before
+        giving it back."""
         wanted = accelerators.find(type)
         free = [
             host

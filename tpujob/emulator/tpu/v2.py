@@ -1,4 +1,4 @@
-"""The gRPC service google.cloud.tpu.v2.Tpu: requests in, the world asked, messages out. Rules are in the world."""
+"""The gRPC service google.cloud.tpu.v2.Tpu: translates messages to calls of the world and back. No rules here."""
 
 # The generated message classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -28,7 +28,7 @@ Handler = Callable[[Message], Message]
 
 
 class TpuV2:
-    """One method for each call; `api` says which version the caller speaks, for its operations."""
+    """One method for each call; `api` is the version that the caller speaks, for its operations."""
 
     def __init__(self, world: World, api: str = "v2") -> None:
         self._world = world
@@ -69,7 +69,7 @@ class TpuV2:
         return node_message(self._world.get_node(request.name), self._world.clock())
 
     def get_guests(self, request: Message) -> Message:
-        """One answer for each worker that is asked for, in order; empty where it has published nothing."""
+        """One answer for each requested worker, in order; empty where the worker has published nothing."""
         self._zone_of(request.name)
         node = self._world.get_node(request.name)
         asked = [id for id in request.worker_ids if id]
@@ -87,7 +87,7 @@ class TpuV2:
         return response
 
     def create_node(self, request: Message, *, request_id: str = "") -> Message:
-        """`request_id`: only v2alpha1 has one here."""
+        """`request_id`: only in v2alpha1."""
         project, zone = zone_of(request.parent)
         started = nodes.create(
             self._world,
@@ -190,7 +190,7 @@ class TpuV2:
 
 
 def _specs(queued: Message, parent: str, id: str) -> list[tuple[str, NodeSpec]]:
-    """The nodes that a queued resource asks for: one by its id, or several that share a prefix."""
+    """The nodes that a queued resource asks for: one with its id, or several that share a prefix."""
     specs: list[tuple[str, NodeSpec]] = []
     for wanted in queued.tpu.node_spec:
         if wanted.parent.rpartition("/")[2] != parent.rpartition("/")[2]:

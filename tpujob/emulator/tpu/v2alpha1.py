@@ -54,7 +54,7 @@ class TpuV2Alpha1:
         return self._v2.create_node(translated, request_id=request.request_id)
 
     def create_queued(self, request: Message) -> Message:
-        """`best_effort` is the old word for spot, `guaranteed.reserved` says what v2 says in the node."""
+        """`best_effort` is v2's spot; `guaranteed.reserved` is a field of the node in v2."""
         asked = request.queued_resource
         translated = by_name(request, v2.CreateQueuedResourceRequest.pb())
         queued = translated.queued_resource

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from tpujob.emulator.tpu.records import ApiError, Effect, Latencies, Node, Operation, Queued
 from tpujob.emulator.tpu.refusals import Faults
-from tpujob.emulator.tpu.stock import HOSTS_PER_GENERATION, Stock
+from tpujob.emulator.tpu.stock import HOSTS_PER_GENERATION, HostStock
 
 _KEPT_OPERATIONS = 1000
 _Record = TypeVar("_Record", Node, Queued)
@@ -37,11 +37,11 @@ class World:
         self.lock = threading.Condition()  #: notified when a timer or an effect is added
         self.clock = clock
         self.latencies = latencies or Latencies()
-        self.page_size = page_size  #: the most that one page of a list holds
-        self.host_env = dict(host_env or {})  #: what every host's environment has
-        self.stock = Stock.of_all_zones(hosts_per_generation)
+        self.page_size = page_size  #: maximal length of one page of a list
+        self.host_env = dict(host_env or {})  #: variables of every host
+        self.stock = HostStock.of_all_zones(hosts_per_generation)
         self.faults = faults or Faults()
-        self.nodes: dict[str, Node] = {}  #: by full name, as are the next two
+        self.nodes: dict[str, Node] = {}  #: by full name, like the next two
         self.queued: dict[str, Queued] = {}
         self.operations: dict[str, Operation] = {}
         self.requests: dict[str, str] = {}  #: operation by request id
@@ -114,7 +114,7 @@ class World:
             self._removed.append(record)
 
     def list_nodes(self, project: str, zone: str) -> list[Node]:
-        """As a list call sees them: `list_lag` seconds late. Zone `-` is all zones."""
+        """As a list call sees them, `list_lag` seconds late. Zone `-` means all zones."""
         return self._listed(self.nodes.values(), Node, project, zone)
 
     def list_queued(self, project: str, zone: str) -> list[Queued]:

@@ -9,7 +9,7 @@ import typer
 
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.output import say
-from tpujob.emulator.faults.chaos import PER_HOUR, PRESETS
+from tpujob.emulator.faults import PER_HOUR, PRESETS
 
 _OFF = Annotated[
     bool, typer.Option("--off", help="Nothing comes by itself any more; what came stays.")

@@ -9,7 +9,7 @@ import typer
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import AnyHost, OneHost, Target, lasting
 from tpujob.cli.output import say
-from tpujob.emulator.tpu import host_faults
+from tpujob.emulator.faults import USUAL_HOST_FAULT
 
 
 def preempt(
@@ -124,7 +124,7 @@ def break_host(
             help="What a program that starts there gets as TPUJOB_FAULT: nan:step=20 (with device=0, transient=1, "
             "where=device|data|model), hang:step=20, oom:step=20, exit:step=20,code=1 or preflight:device=0.",
         ),
-    ] = host_faults.USUAL,
+    ] = USUAL_HOST_FAULT,
     mend: Annotated[bool, typer.Option("--mend", help="Make it good again.")] = False,
 ) -> None:
     """Make a physical host bad.
