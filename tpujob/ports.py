@@ -240,6 +240,21 @@ class Blob:
     metadata: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class BucketFacts:
+    """How a bucket is set up, as far as it matters to jobs."""
+
+    name: str
+    location: str  #: a region, or a continent such as `us`; small letters
+    location_type: str  #: `region`, `dual-region` or `multi-region`
+    uniform_access: bool  #: IAM alone says who may read it
+    public_access: str  #: `enforced`: nobody can make it public
+    soft_delete_s: int  #: seconds for which deleted objects are kept, and billed
+    versioning: bool  #: overwritten objects are kept, and billed
+    log_days: int | None  #: logs of jobs are removed after that many; None: never
+    ours: bool  #: tpujob made it, or was told to look after it
+
+
 class Blobs(Protocol):
     """Objects by `gs://` path."""
 

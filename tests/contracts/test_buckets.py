@@ -12,15 +12,16 @@ from google.cloud import storage
 
 from tests.contracts.storage_network import T, gcs
 from tpujob.adapters.gcs.blobs import GcsBlobs
-from tpujob.adapters.gcs.bucket import BucketFacts
 from tpujob.emulator.storage import StorageServer
 from tpujob.errors import NotFound, Refused
+from tpujob.ports import BucketFacts
 from tpujob.protocol.paths import log_path
 
 BUCKET, REGION = "gs://my-lab-eu", "europe-west4"
 MADE = BucketFacts(
     name="my-lab-eu",
     location=REGION,
+    location_type="region",
     uniform_access=True,
     public_access="enforced",
     soft_delete_s=0,

@@ -17,7 +17,8 @@ from tpujob.doctor.access import Database, Project
 from tpujob.doctor.cloud import Seen, examine
 from tpujob.doctor.findings import Finding, NotSeen, Verdict, Wants
 from tpujob.doctor.network import Network, Subnetwork
-from tpujob.doctor.places import Addresses, Bucket
+from tpujob.doctor.places import Addresses
+from tpujob.ports import BucketFacts
 
 
 @pytest.fixture(scope="module", name="cloud")
@@ -50,7 +51,11 @@ def test_a_healthy_project_has_nothing_wrong(look: Any) -> None:
     assert seen.network == Network(auto=True)
     assert seen.addresses == {g.REGION: Addresses(16, 3)}
     assert seen.subnetworks == {g.REGION: Subnetwork(True, nat=False)}, "NAT is not asked for"
-    assert seen.buckets == {f"gs://{g.BUCKET}": Bucket("us-central2", "region", True, 0, True)}
+    assert seen.buckets == {
+        f"gs://{g.BUCKET}": BucketFacts(
+            g.BUCKET, "us-central2", "region", True, "enforced", 0, False, None, ours=False
+        )
+    }
     assert seen.database == Database(True, "FIRESTORE_NATIVE", "nam5")
     assert isinstance(seen.ahead_s, float)
     assert "v4-16" in seen.types[g.ZONE]

@@ -23,10 +23,11 @@ from tpujob.doctor.findings import (
 )
 from tpujob.doctor.machine import Laptop, Software
 from tpujob.doctor.network import Network, Rule, Subnetwork
-from tpujob.doctor.places import Addresses, Bucket
+from tpujob.doctor.places import Addresses
 from tpujob.doctor.quota import Kind, Limit
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import BackendGone, Refused, Transient, Unauthorized
+from tpujob.ports import BucketFacts
 
 ZONE, REGION = "us-central2-b", "us-central2"
 LAB = Wants(
@@ -39,7 +40,7 @@ IAP = replace(LAB, ssh="iap", external_ips=False)
 UNSEEN = NotSeen("it did not answer", "look again")
 ALL = frozenset((*access.TPU_PERMISSIONS, *access.FIRESTORE_PERMISSIONS, access.IAP_PERMISSION))
 V4 = Kind("v4", "spot")
-GOOD = Bucket(REGION, "region", uniform=True, soft_delete_s=0, public_refused=True)
+GOOD = BucketFacts("lab", REGION, "region", True, "enforced", 0, False, None, ours=True)
 
 
 def limit(scope: Any, amount: int | None, place: str = "", kind: Kind = V4) -> Limit:
@@ -378,8 +379,8 @@ BUCKETS = [
     (replace(GOOD, location="us-east1"), FAIL, "lies in us-east1, the zones in us-central2"),
     (replace(GOOD, location="us", location_type="multi-region"), WARN, "lies in us"),
     (replace(GOOD, soft_delete_s=604800), WARN, "kept 7 days, and billed"),
-    (replace(GOOD, uniform=False), WARN, "rights of its own"),
-    (replace(GOOD, public_refused=False), WARN, "can be made public"),
+    (replace(GOOD, uniform_access=False), WARN, "rights of its own"),
+    (replace(GOOD, public_access="inherited"), WARN, "can be made public"),
     (UNSEEN, Verdict.UNKNOWN, "it did not answer"),
 ]
 

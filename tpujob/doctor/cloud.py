@@ -9,9 +9,10 @@ from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import Finding, NotSeen, Wants
 from tpujob.doctor.network import Network, Rule, Subnetwork
-from tpujob.doctor.places import Addresses, Bucket
+from tpujob.doctor.places import Addresses
 from tpujob.doctor.quota import Limit
 from tpujob.errors import LOGIN
+from tpujob.ports import BucketFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Seen:
     types: Mapping[str, frozenset[str] | NotSeen]
     addresses: Mapping[str, Addresses | NotSeen]
     subnetworks: Mapping[str, Subnetwork | NotSeen | None]
-    buckets: Mapping[str, Bucket | NotSeen | None]
+    buckets: Mapping[str, BucketFacts | NotSeen | None]
     objects: Mapping[str, frozenset[str] | NotSeen]  #: permissions on a bucket's objects
     database: Database | NotSeen | None
 

@@ -9,20 +9,10 @@ from tpujob.doctor.findings import Finding, Grant, NotSeen, Wants, fail, listed,
 from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, allowances, per_chip
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.ports import BucketFacts
 
 #: where a person asks for more
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """As Cloud Storage describes it."""
-
-    location: str  #: `us-central2`, `us`; small letters
-    location_type: str  #: `region`, `dual-region` or `multi-region`
-    uniform: bool  #: who may read is settled for the whole bucket
-    soft_delete_s: int  #: how long deleted objects are kept, and billed
-    public_refused: bool  #: no object can be made public
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +84,7 @@ def check_addresses(wants: Wants, region: str, seen: Addresses | NotSeen) -> Fin
     return ok(name, said)
 
 
-def check_buckets(wants: Wants, seen: Mapping[str, Bucket | NotSeen | None]) -> list[Finding]:
+def check_buckets(wants: Wants, seen: Mapping[str, BucketFacts | NotSeen | None]) -> list[Finding]:
     """One for each region of the zones. `seen`: by the bucket's URL; None: there is no such bucket."""
     found: list[Finding] = []
     for region in wants.regions:
@@ -107,7 +97,7 @@ def check_buckets(wants: Wants, seen: Mapping[str, Bucket | NotSeen | None]) -> 
     return found
 
 
-def _bucket(region: str, url: str, seen: Bucket | NotSeen | None) -> Finding:
+def _bucket(region: str, url: str, seen: BucketFacts | NotSeen | None) -> Finding:
     name = f"bucket {region}"
     if isinstance(seen, NotSeen):
         return unknown(name, seen)
@@ -120,8 +110,8 @@ def _bucket(region: str, url: str, seen: Bucket | NotSeen | None) -> Finding:
         return (fail if seen.location_type == "region" else warn)(name, what, cure)
     for wrong, what in (
         (seen.soft_delete_s > 0, f"deleted checkpoints are kept {_days(seen)} days, and billed"),
-        (not seen.uniform, "every object can have rights of its own, which nobody sees"),
-        (not seen.public_refused, "objects can be made public"),
+        (not seen.uniform_access, "every object can have rights of its own, which nobody sees"),
+        (seen.public_access != "enforced", "objects can be made public"),
     ):
         if wrong:
             return warn(name, f"{url}: {what}", f"{_make(region)} --adopt")
@@ -133,7 +123,7 @@ def _make(region: str) -> str:
     return f"tpujob bucket create --region {region}"
 
 
-def _days(seen: Bucket) -> str:
+def _days(seen: BucketFacts) -> str:
     return f"{seen.soft_delete_s / 86400:g}"
 
 

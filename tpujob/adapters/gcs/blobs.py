@@ -14,10 +14,9 @@ from typing import Any
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.bucket import BucketFacts
 from tpujob.adapters.gcs.calls import Calls, Until
 from tpujob.errors import BadRequest, NotFound, Transient
-from tpujob.ports import Blob
+from tpujob.ports import Blob, BucketFacts
 
 _FIELDS = "items(name,size,generation,updated,metadata),nextPageToken"
 #: Metadata key by which a conditional write finds out whether it was its own first try that won. Not shown to callers.

@@ -4,28 +4,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from tpujob.domain.model import Cause
 from tpujob.errors import Refused
+from tpujob.ports import BucketFacts
 from tpujob.protocol.paths import LOG_SUFFIX
 
 _LABEL = "tpujob"
-
-
-@dataclass(frozen=True, slots=True)
-class BucketFacts:
-    """What matters of a bucket to jobs."""
-
-    name: str
-    location: str  #: a region, or a continent such as `us`; small letters
-    uniform_access: bool  #: IAM alone says who may read it
-    public_access: str  #: `enforced`: nobody can make it public
-    soft_delete_s: int  #: seconds for which deleted objects are kept, and billed
-    versioning: bool  #: overwritten objects are kept, and billed
-    log_days: int | None  #: logs of jobs are removed after that many; None: never
-    ours: bool  #: tpujob made it, or was told to look after it
 
 
 def dress(bucket: Any, *, log_days: int | None) -> bool:
@@ -44,16 +31,24 @@ def dress(bucket: Any, *, log_days: int | None) -> bool:
 
 
 def facts(bucket: Any) -> BucketFacts:
-    ours = [rule for rule in bucket.lifecycle_rules if _is_ours(rule)]
+    """Of the library's bucket object."""
+    return facts_of({"name": bucket.name, **bucket._properties})
+
+
+def facts_of(resource: Mapping[str, Any]) -> BucketFacts:
+    """Of a bucket as the JSON API describes it, which leaves out what is off."""
+    access = resource.get("iamConfiguration", {})
+    ours = [rule for rule in resource.get("lifecycle", {}).get("rule", ()) if _is_ours(rule)]
     return BucketFacts(
-        name=str(bucket.name),
-        location=str(bucket.location or "").lower(),
-        uniform_access=bool(bucket.iam_configuration.uniform_bucket_level_access_enabled),
-        public_access=str(bucket.iam_configuration.public_access_prevention or "inherited"),
-        soft_delete_s=int(bucket.soft_delete_policy.retention_duration_seconds or 0),
-        versioning=bool(bucket.versioning_enabled),
+        name=str(resource["name"]),
+        location=str(resource.get("location", "")).lower(),
+        location_type=str(resource.get("locationType", "")),
+        uniform_access=bool(access.get("uniformBucketLevelAccess", {}).get("enabled")),
+        public_access=str(access.get("publicAccessPrevention") or "inherited"),
+        soft_delete_s=int(resource.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)),
+        versioning=bool(resource.get("versioning", {}).get("enabled")),
         log_days=int(ours[0]["condition"]["age"]) if ours else None,
-        ours=bucket.labels.get(_LABEL) == "1",
+        ours=resource.get("labels", {}).get(_LABEL) == "1",
     )
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.adapters.calling import Missing
 from tpujob.adapters.cloud_tpu import Api, Catalog
+from tpujob.adapters.gcs.bucket import facts_of
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google import quota as google_quota
-from tpujob.adapters.google.rest import GoogleRest, part, parts, text
+from tpujob.adapters.google.rest import GoogleRest, parts, text
 from tpujob.doctor.access import (
     ACT_AS,
     BUCKET_PERMISSIONS,
@@ -27,8 +28,9 @@ from tpujob.doctor.access import (
 from tpujob.doctor.cloud import Seen
 from tpujob.doctor.findings import Grant, NotSeen, Wants
 from tpujob.doctor.network import Network, Rule, Subnetwork, last_part, network_name
-from tpujob.doctor.places import Addresses, Bucket
+from tpujob.doctor.places import Addresses
 from tpujob.errors import TpujobError
+from tpujob.ports import BucketFacts
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context
@@ -204,16 +206,8 @@ class _Looks:
         quota = next(q for q in found["quotas"] if q["metric"] == "IN_USE_ADDRESSES")
         return Addresses(int(quota["limit"]), int(quota.get("usage", 0)))
 
-    def _bucket(self, url: str) -> Bucket:
-        found = self._google.get(_STORAGE, f"storage/v1/b/{_bucket_name(url)}")
-        access = part(found, "iamConfiguration")
-        return Bucket(
-            location=text(found, "location").lower(),
-            location_type=str(found.get("locationType", "")),
-            uniform=bool(part(access, "uniformBucketLevelAccess").get("enabled")),
-            soft_delete_s=int(part(found, "softDeletePolicy").get("retentionDurationSeconds", 0)),
-            public_refused=access.get("publicAccessPrevention") == "enforced",
-        )
+    def _bucket(self, url: str) -> BucketFacts:
+        return facts_of(self._google.get(_STORAGE, f"storage/v1/b/{_bucket_name(url)}"))
 
     def _objects(self, url: str) -> frozenset[str]:
         of = f"storage/v1/b/{_bucket_name(url)}/iam/testPermissions"

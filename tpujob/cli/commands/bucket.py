@@ -11,9 +11,9 @@ from tpujob.cli.output import say, say_json
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.adapters.gcs.bucket import BucketFacts
     from tpujob.config.context import Context
     from tpujob.config.settings import Settings
+    from tpujob.ports import BucketFacts
 
 app = typer.Typer(no_args_is_help=True, help="Make and show the buckets of the context.")
 
