@@ -45,7 +45,7 @@ class Rig:
         self.farm = farm
         self.cloud = Cloud(FarmClient(farm.state.parent / "farm.ready"))
         self.client = self.cloud.client()
-        self.drill = EmulatorClient(self.cloud.control().url, self.cloud.control().token)
+        self.emulator = EmulatorClient(self.cloud.control().url, self.cloud.control().token)
 
     def up(self, id: str) -> list[str]:
         keys = {"ssh-keys": f"tpujob:{self.farm.public_key}"}
@@ -95,13 +95,13 @@ def state_of(pid: int) -> str:
 
 
 def test_a_bad_machine_is_known_by_its_name_and_is_handed_out_again(rig: Rig) -> None:
-    rig.drill.break_host(f"{ZONE}-h001", "nan:step=3,device=1")
+    rig.emulator.break_host(f"{ZONE}-h001", "nan:step=3,device=1")
     good, bad = rig.up("one")
     assert rig.farm.run(bad, "echo $TPUJOB_FAULT")[1] == b"nan:step=3,device=1\n"
     assert rig.farm.run(good, "echo $TPUJOB_FAULT")[1] == b"\n", "the other host got it too"
     said = [rig.farm.run(a, ASK + "attributes/physical-host")[1].decode() for a in (good, bad)]
     assert said == [f"{ZONE}-h000\n", f"{ZONE}-h001\n"]
-    shown = rig.drill.status()["slices"][0]["hosts"]
+    shown = rig.emulator.status()["slices"][0]["hosts"]
     assert [(h["physical"], h["fault"]) for h in shown] == [
         (f"{ZONE}-h000", ""),
         (f"{ZONE}-h001", "nan:step=3,device=1"),
@@ -122,22 +122,22 @@ def test_a_machine_goes_bad_and_good_under_a_slice(rig: Rig) -> None:
         return rig.farm.run(first, "echo $TPUJOB_FAULT")[1].decode().strip()
 
     assert fault() == ""
-    rig.drill.break_host(f"{ZONE}-h000", "exit:step=9,code=70")
+    rig.emulator.break_host(f"{ZONE}-h000", "exit:step=9,code=70")
     until(lambda: fault() == "exit:step=9,code=70", "the fault")
-    rig.drill.break_host(f"{ZONE}-h000", "")
+    rig.emulator.break_host(f"{ZONE}-h000", "")
     until(lambda: fault() == "", "mended")
 
 
 def test_a_silent_host_is_dead_and_still_ready(rig: Rig, tmp_path: Path) -> None:
     lives, dies = rig.up("one")
     pid = rig.program(dies, tmp_path, "program", "sleep 1000")
-    rig.drill.silence(host=1)
+    rig.emulator.silence(host=1)
     until(lambda: rig.refuses(dies) and not alive(pid), "silence")
     assert rig.farm.run(lives, "true")[0] == 0, "the other host was hit too"
     assert (node_state(rig.client, "one"), rig.health("one")) == ("READY", "HEALTHY")
     assert queued_state(rig.client, "one") == "ACTIVE"
-    assert [h["silent"] for h in rig.drill.status()["slices"][0]["hosts"]] == [False, True]
-    rig.drill.silence()
+    assert [h["silent"] for h in rig.emulator.status()["slices"][0]["hosts"]] == [False, True]
+    rig.emulator.silence()
     until(lambda: rig.refuses(lives), "all of it is silent")
     assert node_state(rig.client, "one") == "READY"
 
@@ -146,14 +146,16 @@ def test_a_program_hangs_and_its_agent_does_not(rig: Rig, tmp_path: Path) -> Non
     _, address = rig.up("one")
     program = rig.program(address, tmp_path, "program", "sleep 1000")
     agent = rig.program(address, tmp_path, "agent", "sleep 1000", agent="yes")
-    rig.drill.hang(host=1)
+    rig.emulator.hang(host=1)
     until(lambda: state_of(program) == "T", "the program is stopped")
     assert state_of(agent) == "S"
     assert rig.farm.run(address, "true")[0] == 0, "the host itself must answer"
-    rig.drill.hang(host=1, off=True)
+    rig.emulator.hang(host=1, off=True)
     until(lambda: state_of(program) == "S", "it goes on")
-    rig.drill.hang(host=0)
-    until(lambda: "no program runs" in str(rig.drill.status()["recent"]), "it says that none runs")
+    rig.emulator.hang(host=0)
+    until(
+        lambda: "no program runs" in str(rig.emulator.status()["recent"]), "it says that none runs"
+    )
 
 
 def test_the_biggest_process_is_killed_for_want_of_memory(rig: Rig, tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_the_biggest_process_is_killed_for_want_of_memory(rig: Rig, tmp_path: Pa
     agent = rig.program(address, tmp_path, "agent", hog, agent="yes")
     count = "cat $TPUJOB_VMSTAT"  # where the agent there looks for what the kernel has killed
     assert rig.farm.run(address, count)[1] == b"oom_kill 0\n"
-    rig.drill.oom(host=0)
+    rig.emulator.oom(host=0)
     until(lambda: not alive(big), "killed")
     assert alive(small)
     assert alive(agent), "only the program's processes are meant"
@@ -178,7 +180,7 @@ def test_hosts_restart_under_maintenance(rig: Rig, tmp_path: Path) -> None:
     pid = rig.program(address, tmp_path, "program", "sleep 1000")
     rig.farm.run(address, "echo kept > ~/note")
     key = _host_key(rig.farm, address)
-    rig.drill.maintain(restart=True, window_s=0.3, notice_s=0.1)
+    rig.emulator.maintain(restart=True, window_s=0.3, notice_s=0.1)
     assert rig.health("one") == "UNHEALTHY_MAINTENANCE"
     until(lambda: node_state(rig.client, "one") == "REPAIRING", "REPAIRING")
     assert queued_state(rig.client, "one") == "ACTIVE", "nobody took the slice away"
@@ -199,19 +201,19 @@ def _host_key(farm: FarmProcess, address: str) -> bytes:
 
 def test_somebody_deletes_the_slice(rig: Rig) -> None:
     rig.up("one")
-    rig.drill.delete("one")
+    rig.emulator.delete("one")
     until(lambda: not queued_state(rig.client, "one") and not node_state(rig.client, "one"), "gone")
     assert rig.farm.hosts("one") == []
-    rig.drill.stockout(ZONE)
+    rig.emulator.stockout(ZONE)
     rig.client.create_queued_resource(queued("waits"))
     until(lambda: queued_state(rig.client, "waits") == "WAITING_FOR_RESOURCES", "it waits")
-    rig.drill.delete("waits")
+    rig.emulator.delete("waits")
     until(lambda: not queued_state(rig.client, "waits"), "one without a node goes too")
 
 
 def test_the_user_suspends_the_slice(rig: Rig) -> None:
     rig.up("one")
-    rig.drill.suspend("one")
+    rig.emulator.suspend("one")
     until(lambda: queued_state(rig.client, "one") == "SUSPENDED", "SUSPENDED")
     state = rig.client.get_queued_resource(name=queued_name("one")).state
     assert state.state_initiator.name == "USER"
@@ -228,8 +230,8 @@ def test_a_farm_that_has_died_took_its_slices_with_it(tmp_path: Path) -> None:
     until(lambda: queued_state(rig.client, "one") == "SUSPENDED", "SUSPENDED")
     again = FarmProcess(tmp_path)
     rig.gone("one")
-    assert rig.drill.status()["slices"] == []
+    assert rig.emulator.status()["slices"] == []
     rig.up("two")
-    until(lambda: json.dumps(rig.drill.status()).count("READY"), "a new farm has room")
+    until(lambda: json.dumps(rig.emulator.status()).count("READY"), "a new farm has room")
     again.stop()
     rig.cloud.stop()

@@ -58,7 +58,7 @@ def test_as_much_comes_as_was_asked_for(rate: float) -> None:
 
 
 def test_what_is_hit_follows_from_the_pick_and_what_is_there() -> None:
-    """Every drill that chaos aims is one that the emulator takes."""
+    """Every command that chaos plans is one that the emulator takes."""
     slices = [chaos.ReadySlice("tj-000001-1", 4), chaos.ReadySlice("tj-000002-1", 1)]
     for fault in itertools.islice(chaos.plan(5, 1.0), 400):
         how = chaos.aim(fault, slices, [ZONE])
@@ -219,7 +219,7 @@ def cloud() -> Iterator[Cloud]:
 
 
 @pytest.fixture
-def drill(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatorClient]:
+def emulator(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatorClient]:
     client = EmulatorClient(cloud.control().url, cloud.control().token)
     monkeypatch.setattr(options, "client", lambda: client)
     yield client
@@ -232,26 +232,26 @@ def run(*arguments: str, code: int = 0) -> str:
     return done.output
 
 
-def test_chaos_says_what_comes_next(drill: EmulatorClient) -> None:
+def test_chaos_says_what_comes_next(emulator: EmulatorClient) -> None:
     said = run("chaos", "--seed", "7", "--rate", "calm", "--only", "oom, hang", "--for", "1000h")
     assert said.startswith("chaos 7: 0 done, next:")
     assert said.count("oom") + said.count("hang") == 5
     assert "chaos 7" in run("status")
-    shown = drill.status()["script"]["next"]
+    shown = emulator.status()["script"]["next"]
     wanted = itertools.islice(chaos.plan(7, chaos.PRESETS["calm"], ["oom", "hang"]), 5)
     assert [(n["do"], n["what"]) for n in shown] == [(p.kind, f"pick {p.pick}") for p in wanted]
     assert "Nothing comes by itself" in run("chaos", "--off")
-    assert drill.status()["script"] is None
+    assert emulator.status()["script"] is None
     assert "--seed" in run("chaos", code=2)
     assert "calm, normal, storm" in run("chaos", "--seed", "1", "--rate", "much", code=2)
     with pytest.raises(BadRequest, match="'tea' is none of preempt"):
-        drill.chaos(1, only=["tea"])
+        emulator.chaos(1, only=["tea"])
     with pytest.raises(BadRequest, match="rate"):
-        drill.chaos(1, rate=0)
+        emulator.chaos(1, rate=0)
 
 
 def test_a_file_of_steps_is_run(
-    drill: EmulatorClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    emulator: EmulatorClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "drill.yaml"
@@ -264,7 +264,7 @@ def test_a_file_of_steps_is_run(
     assert "silence host=1.0" in said
     file.write_text(json.dumps([{"at": 60, "do": "oom", "target": "tj-000042-1", "host": 1}]))
     assert "oom" in run("schedule", str(file))
-    assert len(drill.status()["script"]["next"]) == 1, "the first schedule goes on beside it"
+    assert len(emulator.status()["script"]["next"]) == 1, "the first schedule goes on beside it"
     assert "Nothing comes by itself" in run("schedule", "--off")
     assert "FILE" in run("schedule", code=2)
     assert "none.yaml" in run("schedule", "none.yaml", code=2)

@@ -378,6 +378,6 @@ def test_calls_fail_before_or_after_they_take_effect(
     for when, exists in (("pre", False), ("post", True)):
         with cloud.world.lock:
             inject.fail_calls(cloud.world, CallFault("CreateQueuedResource", "INTERNAL", 1, when))
-        with pytest.raises(google.InternalServerError, match="drill"):
+        with pytest.raises(google.InternalServerError, match="injected fault"):
             client.create_queued_resource(queued(when))
         assert bool(queued_state(client, when)) is exists, when

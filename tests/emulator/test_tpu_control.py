@@ -81,7 +81,7 @@ def test_a_command_that_makes_no_sense_is_refused(control: EmulatorClient) -> No
         control.break_host("nowhere-h001", "nan:step=3")
     with pytest.raises(NotFound, match="hosts 0 to 1, not 9"):
         control.slow("7", host=9, factor=2)
-    with pytest.raises(BadRequest, match="nan needs step"):
+    with pytest.raises(BadRequest, match="from which step on"):
         control.break_host(f"{ZONE}-h003", "nan")
     with pytest.raises(BadRequest, match="418 is none of 200, 403"):
         control.storage_error(418)

@@ -141,13 +141,13 @@ def test_an_answer_for_an_earlier_node_of_the_name_is_ignored() -> None:
     ("wanted", "said"),
     [("", "no slice is ready"), ("nobody", "no slice or job 'nobody'")],
 )
-def test_a_drill_needs_a_slice(wanted: str, said: str) -> None:
+def test_an_injected_fault_needs_a_slice(wanted: str, said: str) -> None:
     model = Model()
     with model.world.lock, pytest.raises(ApiError, match=said):
         inject.preempt(model.world, wanted, notice=1)
 
 
-def test_a_drill_without_a_name_needs_exactly_one() -> None:
+def test_an_injected_fault_without_a_target_needs_exactly_one_slice() -> None:
     model = Model()
     model.ask("a")
     model.ask("b")
@@ -204,7 +204,7 @@ def test_one_preempted_slice_takes_the_others_with_it() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["", "many", "7"])
-def test_a_drill_may_aim_at_several_slices_as_one(wanted: str) -> None:
+def test_an_injected_fault_may_hit_several_slices_as_one(wanted: str) -> None:
     model = Model()
     look = several(model)
     model.go(20)

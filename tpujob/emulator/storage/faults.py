@@ -90,7 +90,7 @@ def failing(
             return await handler(request)
         await asyncio.sleep(fault.hang)
         error = StorageError(
-            fault.status, STATUSES[fault.status], f"this is a drill: {fault.status}"
+            fault.status, STATUSES[fault.status], f"injected fault: {fault.status}"
         )
         if fault.status != 200 and fault.when == "pre":
             return refuse(error)
