@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -119,35 +116,10 @@ def test_a_tab_inside_a_block_of_text_is_the_users_own() -> None:
     assert yaml.load(text, "job.yaml").data["a"] == "cat <<-EOF\n\tindented\nEOF\n"
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    latin = tmp_path / "latin.yaml"
-    latin.write_bytes(b"name: a\n# caf\xe9\n")
-    utf16 = tmp_path / "utf16.yaml"
-    utf16.write_text("name: a\n", encoding="utf-16")
-    huge = tmp_path / "huge.yaml"
-    huge.write_bytes(b"a: b\n" * 2_000_000)
-    for path, says in [
-        (tmp_path / "none.yaml", f"{tmp_path}/none.yaml: there is no such file"),
-        (tmp_path, "is a folder; name the job file in it"),
-        (latin, "latin.yaml:2: is not UTF-8 text"),
-        (utf16, "utf16.yaml:1: is not UTF-8 text"),
-        (huge, "huge.yaml: is longer than 256 KiB"),
-        (latin / "below-a-file.yaml", "cannot be read: "),
-    ]:
-        with pytest.raises(BadSpec) as error:
-            jobspec.read(path)
-        assert says in error.value.message
-    if os.geteuid() != 0:  # root reads everything
-        latin.chmod(0)
-        with pytest.raises(BadSpec, match="cannot be read: Permission denied"):
-            jobspec.read(latin)
-
-
-def test_a_byte_order_mark_and_windows_line_ends_are_tolerated(tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_bytes(b"\xef\xbb\xbfname: a\r\ntpu: {type: v4-8}\r\nrun: {command: x}\r\n")
-    assert jobspec.read(path).name == "a"
-    assert jobspec.load("\ufeffname: a\ntpu: {type: v4-8}\nrun: {command: x}\n", "x").name == "a"
+def test_a_byte_order_mark_and_windows_line_ends_are_tolerated() -> None:
+    for end in ("\n", "\r\n"):
+        text = f"\ufeffname: a{end}tpu: {{type: v4-8}}{end}run: {{command: x}}{end}"
+        assert jobspec.load(text, "x").name == "a"
 
 
 @settings(deadline=None, derandomize=True)

@@ -1,7 +1,7 @@
 """Where jobs run: the stack on this machine, a cloud project, or a backend that somebody deployed.
 
 One YAML file each, `<state>/contexts/NAME.yaml`, made by `tpujob init` and free to be edited; which one is current is
-`config/settings.py`'s affair. What a context's adapters are is `wiring/backend.py`'s.
+said in `config/settings.py`; a context's adapters are made in `wiring/backend.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, drawn, prepare, put
+from tpujob.config import files
+from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.placement import Site
-from tpujob.domain.spec import Allowed, bad_spec, problems
+from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec import yaml as yamlfile
 from tpujob.errors import BadRequest, BadSpec, NotFound
 
 #: characters of the word by which a backend knows its own; a slice's name has 63 in all
@@ -168,7 +168,7 @@ def owner(settings: Settings, context: Context) -> str:
         return f"{word}-fs"
     user = re.sub(r"[^a-z0-9]+", "-", settings.user).strip("-")
     user = user if user[:1].isalpha() else f"u-{user}"
-    return drawn(settings.home / "owner", lambda: f"{user[:20]}-{_letters(6)}")
+    return files.drawn(settings.home / "owner", lambda: f"{user[:20]}-{_letters(6)}")
 
 
 def _letters(count: int) -> str:
@@ -201,7 +201,7 @@ def read(settings: Settings, name: str) -> Context:
             f"there is no context {name!r}: {path} is not there",
             hint="`tpujob use` lists the contexts; `tpujob init` makes one",
         )
-    found = parse(yamlfile.read(path), str(path))
+    found = parse(files.read(path), str(path))
     if found.name != name:
         raise BadSpec(f"{path}: name: is {found.name!r}, so the file must be {found.name}.yaml")
     return found
@@ -246,7 +246,7 @@ def write(settings: Settings, context: Context) -> Path:
     """Afterwards the file says this, whole, and only its owner can read it. Writes over what was there."""
     path = path_of(settings, context.name)
     prepare(settings)
-    put(path, text(context))
+    files.put(path, text(context))
     return path
 
 
@@ -259,12 +259,12 @@ def save_bucket(settings: Settings, context: Context, region: str, bucket: str) 
     """Afterwards the context's file names the bucket. What a person wrote around it, comments too, stays if it can."""
     changed = with_bucket(context, region, bucket)
     path = path_of(settings, context.name)
-    kept = _with_line(yamlfile.read(path), region, bucket)
+    kept = _with_line(files.read(path), region, bucket)
     try:
         as_it_was = parse(kept, str(path)) == changed
     except BadSpec:
         as_it_was = False
-    put(path, kept if as_it_was else text(changed))
+    files.put(path, kept if as_it_was else text(changed))
 
 
 def _with_line(text: str, region: str, bucket: str) -> str:
@@ -277,7 +277,7 @@ def _with_line(text: str, region: str, bucket: str) -> str:
 
 def parse(text: str, source: str) -> Context:
     """The context in a file's text; `source` names the file in errors. Raises BadSpec."""
-    document = yamlfile.load(text, source)
+    document = yaml.load(text, source)
     try:
         return Context.model_validate(document.data)
     except ValidationError as error:
@@ -294,10 +294,10 @@ def make(fields: Mapping[str, Any]) -> Context:
 
 def text(context: Context) -> str:
     """The file's text: what was said and no default; `parse` reads an equal context back."""
-    import yaml
+    from yaml import safe_dump
 
     said = context.model_dump(mode="json", exclude_defaults=True)
-    return _HEAD + yaml.safe_dump(json.loads(json.dumps(said)), sort_keys=False, width=100)
+    return _HEAD + safe_dump(json.loads(json.dumps(said)), sort_keys=False, width=100)
 
 
 _HEAD = "# Where jobs run. `tpujob init` wrote this; edit it freely, then run `tpujob doctor`.\n"

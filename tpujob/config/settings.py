@@ -11,13 +11,13 @@ import json
 import os
 import pwd
 import re
-import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob.errors import BadRequest, StoreError
+from tpujob.config.files import drawn, private_folder, put
+from tpujob.errors import BadRequest
 
 LOCAL = "local"  #: the context of the stack on this machine
 #: of a context; it is also part of a path, so nothing else gets there
@@ -50,6 +50,11 @@ class Settings:
     only_called: bool = False  #: jobs are looked after only while a request is being answered
 
     @property
+    def local(self) -> bool:
+        """Whether jobs run in the emulator on this machine."""
+        return self.context == LOCAL
+
+    @property
     def contexts(self) -> Path:
         return self.state / "contexts"  #: a file and a folder for each that has a name
 
@@ -68,7 +73,7 @@ class Settings:
     @property
     def home(self) -> Path:
         """What belongs to the current context alone: no two contexts share jobs, keys or a token."""
-        return self.state if self.context == LOCAL else self.contexts / self.context
+        return self.state if self.local else self.contexts / self.context
 
     @property
     def run(self) -> Path:
@@ -170,18 +175,6 @@ def keep_token(settings: Settings, token: str) -> None:
     put(settings.token_file, token)
 
 
-def put(path: Path, text: str) -> None:
-    """Afterwards the file says this, whole, and only its owner can read it. Raises StoreError; then it is as before."""
-    temporary = _beside(path)
-    try:
-        _write(temporary, text)
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise StoreError(f"cannot write {path}: {error.strerror}", hint=_ELSEWHERE) from error
-
-
 def no_color(env: Mapping[str, str] | None = None) -> bool:
     """Whether the user wants no colours (https://no-color.org), or the terminal has none."""
     env = os.environ if env is None else env
@@ -191,7 +184,7 @@ def no_color(env: Mapping[str, str] | None = None) -> bool:
 def prepare(settings: Settings) -> None:
     """Afterwards the folders are there, owned by the user and closed to everybody else. Raises StoreError when one is
     a link or somebody else's: secrets would land where the user did not put them."""
-    local = (settings.emulator_state, settings.farm_state) if settings.context == LOCAL else ()
+    local = (settings.emulator_state, settings.farm_state) if settings.local else ()
     for folder in (
         settings.state,
         settings.contexts,
@@ -200,32 +193,7 @@ def prepare(settings: Settings) -> None:
         settings.keys,
         *local,
     ):
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)
-            found = folder.lstat()
-        except OSError as error:
-            raise StoreError(
-                f"cannot make the folder {folder}: {error.strerror}", hint=_ELSEWHERE
-            ) from error
-        if not stat.S_ISDIR(found.st_mode):
-            raise StoreError(f"{folder} is a link, not a folder", hint=_ELSEWHERE)
-        if found.st_uid != os.geteuid():
-            raise StoreError(f"{folder} belongs to another user", hint=_ELSEWHERE)
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            _close(folder)
-
-
-def _close(folder: Path) -> None:
-    try:
-        folder.chmod(0o700)
-    except OSError as error:
-        raise StoreError(
-            f"cannot close the folder {folder} to others: {error.strerror}", hint=_ELSEWHERE
-        ) from error
-
-
-_ELSEWHERE = "set TPUJOB_STATE to a folder of your own"
+        private_folder(folder)
 
 
 def _state(env: Mapping[str, str]) -> Path:
@@ -296,34 +264,3 @@ def _context(path: Path) -> str:
     if not isinstance(found, str) or not CONTEXT_NAME.fullmatch(found):
         raise BadRequest(f"{path} does not name a context", hint="remove it to use the local stack")
     return found
-
-
-def drawn(path: Path, draw: Callable[[], str]) -> str:
-    """A word that is drawn on the first call and kept there; the same for all callers, also at once."""
-    if not path.exists():
-        _put_first(path, draw())
-    return path.read_text(encoding="utf-8").strip()
-
-
-def _put_first(path: Path, text: str) -> None:
-    """Put a file in place whole, unless somebody else was quicker."""
-    temporary = _beside(path)
-    _write(temporary, text)
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    finally:
-        temporary.unlink()
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-
-
-def _write(path: Path, text: str) -> None:
-    """A new file for its owner alone, on the disk when this returns."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

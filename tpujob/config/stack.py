@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpujob.config import processes
-from tpujob.config.settings import LOCAL, Settings, prepare
+from tpujob.config.settings import Settings, prepare
 from tpujob.errors import BackendGone, StoreError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def parts(settings: Settings) -> tuple[Part, ...]:
         )
 
     backend = module("backend", "tpujob.web", settings.state, "--context", settings.context)
-    if settings.context != LOCAL:
+    if not settings.local:
         return (backend,)
     return (
         module("farm", "tpujob.emulator.farm", settings.farm_state),

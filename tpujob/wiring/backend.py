@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpujob.adapters.clock import SystemClock
-from tpujob.config.settings import LOCAL, Settings
+from tpujob.config.settings import Settings
 from tpujob.errors import BackendGone
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def backend(settings: Settings) -> Backend:
     from tpujob.service.changes import Changes
     from tpujob.service.jobs import Jobs
 
-    world = _emulated(settings) if settings.context == LOCAL else _google(settings)
+    world = _emulated(settings) if settings.local else _google(settings)
     clock, store = SystemClock(), world.store
     changes = Changes(store)
     reconciler = Reconciler(

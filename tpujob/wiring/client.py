@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tpujob.config.settings import LOCAL, Settings
+from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest, Unauthorized
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def up(settings: Settings) -> None:
             f"the backend of {settings.context} is deployed at {found.url}: it is not started here",
             hint="any command talks to it; `tpujob use local` goes back to this machine",
         )
-    if settings.context != LOCAL:
+    if not settings.local:
         _check_credentials(settings)
     stack.up(settings)
 
@@ -63,7 +63,7 @@ def deployed_at(settings: Settings) -> str:
 def deployed(settings: Settings) -> Access | None:
     """The backend that somebody deployed, if the context is for one. Raises NotFound for a context that is not there;
     Unauthorized without a token."""
-    if settings.context == LOCAL:
+    if settings.local:
         return None
     path = settings.context_file
     if path.exists() and "backend" not in path.read_text(encoding="utf-8", errors="replace"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.adapters.clock import SystemClock
-from tpujob.config.settings import LOCAL, Settings
+from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.wiring.client import deployed, greet
 
@@ -26,7 +26,7 @@ def findings(settings: Settings) -> list[Finding]:
 
     software = this_machine.software()
     found = [machine.check_python(software), machine.check_packages(software)]
-    if settings.context == LOCAL:
+    if settings.local:
         from tpujob.config import stack
 
         running = {part.name: part.ready is not None for part in stack.status(settings)}
@@ -46,7 +46,7 @@ def findings(settings: Settings) -> list[Finding]:
 def quotas(settings: Settings, *, everywhere: bool = False) -> Overview:
     """What may be held where, and what is; in the context's zones, or `everywhere`. Raises BadRequest for a context
     without a project, BackendGone when the emulator is down, else Refused or Transient."""
-    if settings.context == LOCAL:
+    if settings.local:
         from tpujob.adapters import emulated_quota
         from tpujob.emulator.client import EmulatorClient
 

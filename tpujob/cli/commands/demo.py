@@ -53,10 +53,10 @@ def _only_local() -> None:
 def _submit() -> tuple[JobView, PlanView]:
     import secrets
 
-    from tpujob.config import settings
+    from tpujob.config import files, settings
     from tpujob.domain.spec import jobspec
 
-    wanted = jobspec.dump(jobspec.read(quickstart()))
+    wanted = jobspec.dump(jobspec.load(files.read(quickstart()), "the demo"))
     api = Steady().api
     key = secrets.token_hex(12)
     return api.create(wanted, user=settings.load().user, idempotency_key=key), api.plan(wanted)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tpujob.config import files
 from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec
 from tpujob.errors import BadSpec
 
 
 def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
     """The spec in the file, with what the command line says over it."""
-    written = jobspec.read(file)
+    written = jobspec.load(files.read(file), str(file))
     _code_is_there(written, file)
     asked = jobspec.dump(written)
     asked["tpu"]["cross_region"] |= cross_region

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -212,13 +211,9 @@ _ALLOWED: Allowed = {
 }
 
 
-def read(path: Path) -> JobSpec:
-    """The spec in a job file. Raises BadSpec that says everything that is wrong with it, each with its line."""
-    return load(yaml.read(path), str(path))
-
-
 def load(text: str, source: str) -> JobSpec:
-    """The spec in a job file's text; `source` names the file in errors. Raises BadSpec as `read` does."""
+    """The spec in a job file's text; `source` names the file in errors. Raises BadSpec that says
+    everything that is wrong with it, each with its line."""
     document = yaml.load(text, source)
     return _validated(document.data, document)
 

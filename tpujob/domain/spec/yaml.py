@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -37,26 +36,6 @@ class Document:
         while path not in self.lines:
             path = path[:-1]
         return self.lines[path]
-
-
-def read(path: Path) -> str:
-    """The text of a job file. Raises BadSpec when there is none, or it is too long or not UTF-8."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise BadSpec(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise BadSpec(f"{path}: is a folder; name the job file in it") from None
-    except OSError as error:
-        raise BadSpec(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > MAX_BYTES:
-        raise BadSpec(f"{path}: {_TOO_LONG}")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise BadSpec(f"{path}:{line}: is not UTF-8 text; save the file as UTF-8") from None
 
 
 def load(text: str, source: str) -> Document:
