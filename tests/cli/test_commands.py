@@ -365,7 +365,7 @@ def test_status_says_what_runs(tpujob: Tpujob) -> None:
 
 def test_down_without_a_stack(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUJOB_STATE", str(tpujob.state.parent / "another"))
-    assert "not running" in tpujob("down").out
+    assert "the local stack is down" in tpujob("down").out
 
 
 def test_help_names_every_command_and_every_exit_code(tpujob: Tpujob) -> None:

@@ -250,7 +250,6 @@ def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_emulator_has_quotas_and_stock(tpujob: Tpujob, cloud: Cloud) -> None:
-    assert "the emulator is not running" in tpujob("quota", code=69).err
     control = cloud.control()
     ready = {"pid": os.getpid(), "control": control.url, "token": control.token}
     (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))

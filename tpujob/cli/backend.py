@@ -12,6 +12,7 @@ from tpujob.errors import BackendGone, Transient
 
 if TYPE_CHECKING:
     from tpujob.api import JobsApi
+    from tpujob.config.settings import Settings
 
 T = TypeVar("T")
 
@@ -30,8 +31,7 @@ def connect() -> JobsApi:
     from tpujob.wiring import client
 
     now = settings.load()
-    local = now.context == settings.LOCAL
-    note(f"tpujob: starting the {'local stack' if local else f'backend of {now.context}'}")
+    note(f"tpujob: starting {runs_here(now)}")
     return client.client(now)
 
 
@@ -50,6 +50,24 @@ def reconnect() -> JobsApi | None:
 
     died = settings.load().backend_ready.exists()
     return connect() if died else running()
+
+
+def local_stack() -> Settings:
+    """The settings of the local stack, which is started when its emulator is down."""
+    from tpujob.config import settings, stack
+
+    now = settings.load(context=settings.LOCAL)
+    if any(part.name == "emulator" and part.ready is None for part in stack.status(now)):
+        note(f"tpujob: starting {runs_here(now)}")
+        stack.up(now)
+    return now
+
+
+def runs_here(now: Settings) -> str:
+    """What of the context runs on this machine, in words."""
+    from tpujob.config import settings
+
+    return "the local stack" if now.context == settings.LOCAL else f"the backend of {now.context}"
 
 
 def say_where() -> None:
@@ -73,9 +91,8 @@ def died() -> str:
     ]
     if not names:
         return ""
-    of = "the local stack" if now.context == settings.LOCAL else now.context
-    ended = f"the {' and the '.join(names)} of {of} ended unexpectedly"
-    return f"{ended}: `tpujob up` starts what is missing"
+    ended = "the " + " and the ".join(names)
+    return f"{ended} ended unexpectedly: `tpujob up` starts what is missing of {runs_here(now)}"
 
 
 class Steady:

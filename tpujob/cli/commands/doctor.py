@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tpujob.cli.backend import local_stack
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
@@ -41,7 +42,10 @@ def quota(
     from tpujob.config import settings
     from tpujob.wiring import doctor
 
-    found = doctor.quotas(settings.load(), everywhere=everywhere)
+    now = settings.load()
+    if now.context == settings.LOCAL:
+        local_stack()
+    found = doctor.quotas(now, everywhere=everywhere)
     if as_json:
         say_json(_as_json(found))
         return

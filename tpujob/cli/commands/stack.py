@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tpujob.cli.backend import runs_here
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
 from tpujob.cli.render.listing import stack_page
@@ -27,8 +28,7 @@ def down() -> int:
 
     now = settings.load()
     ended = stack.down(now)
-    what = "The local stack" if now.context == settings.LOCAL else f"The backend of {now.context}"
-    say(f"Stopped: {', '.join(ended)}." if ended else f"{what} was not running.")
+    say(f"Stopped: {', '.join(ended)}." if ended else f"Nothing to stop: {runs_here(now)} is down.")
     return 0
 
 

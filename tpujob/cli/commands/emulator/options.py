@@ -52,8 +52,8 @@ def slice_or_id(target: str) -> str:
 
 
 def client() -> EmulatorClient:
-    """The emulator of the local stack. Raises BackendGone if it does not run."""
-    from tpujob.config import settings as configuration
+    """The emulator of the local stack, which is started when it is down."""
+    from tpujob.cli.backend import local_stack
     from tpujob.emulator.client import EmulatorClient
 
-    return EmulatorClient.from_ready(configuration.load(context=configuration.LOCAL).emulator_ready)
+    return EmulatorClient.from_ready(local_stack().emulator_ready)
