@@ -74,4 +74,4 @@ def test_a_failure_names_the_process_of_the_stack_that_died(
     (tpujob.state / "run" / "farm.process").write_text('{"pid": 1, "start": "another boot/1"}')
     api.raises = Transient("cannot read the log")
     said = tpujob("cancel", "42", code=75)
-    assert "the farm of the local stack ended unexpectedly: `tpujob up` starts" in said.err
+    assert "the farm ended unexpectedly: `tpujob up` starts" in said.err

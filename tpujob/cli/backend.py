@@ -92,7 +92,7 @@ def died() -> str:
     if not names:
         return ""
     ended = "the " + " and the ".join(names)
-    return f"{ended} ended unexpectedly: `tpujob up` starts what is missing of {runs_here(now)}"
+    return f"{ended} ended unexpectedly: `tpujob up` starts what is missing"
 
 
 class Steady:
