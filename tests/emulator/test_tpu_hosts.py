@@ -120,7 +120,7 @@ def test_a_node_waits_for_the_farm(tmp_path: Path) -> None:
     cloud = Cloud(FarmClient(tmp_path / "farm.ready"), QUICK)
     client = cloud.client()
     client.create_queued_resource(queued("q", "v4-8"))
-    until(lambda: any("not ready" in text for _, text in cloud.world.history), "a first try")
+    until(lambda: any("does not run" in text for _, text in cloud.world.history), "a first try")
     assert node_state(client, "q") == "CREATING"
     farm = FarmProcess(tmp_path)
     until(lambda: node_state(client, "q") == "READY", "READY")

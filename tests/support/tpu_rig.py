@@ -13,7 +13,7 @@ from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport a
 
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
-from tpujob.emulator.farm_client import Farm, NoFarm
+from tpujob.emulator.farm_client import FarmApi, NoFarm
 from tpujob.emulator.tpu.records import Latencies
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
@@ -41,7 +41,7 @@ class Cloud:
     """Up from the constructor to `stop`."""
 
     def __init__(
-        self, farm: Farm | None = None, latencies: Latencies = QUICK, **world: Any
+        self, farm: FarmApi | None = None, latencies: Latencies = QUICK, **world: Any
     ) -> None:
         self.world = World(time.time, latencies, **world)
         self._driver = Driver(self.world, farm or NoFarm())

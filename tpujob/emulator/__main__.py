@@ -1,6 +1,6 @@
 """The emulator's process: the Cloud TPU API, Cloud Storage and the control interface, until SIGTERM.
 
-The hosts are the host farm's, a process of its own (`tpujob.emulator.farm`).
+The hosts are in a process of their own (`tpujob.emulator.farm`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from tpujob.emulator import ready as ready_file
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
-from tpujob.emulator.farm_client import Farm, FarmClient, FarmError, NoFarm
+from tpujob.emulator.farm_client import FarmApi, FarmClient, FarmError, NoFarm
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.tpu.refusals import Faults
 from tpujob.emulator.tpu.server import TpuServer
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
-    """Everything is up inside; yields the addresses for the ready file."""
+    """Everything runs inside the block; yields the contents of the ready file."""
     args.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         faults = Faults()
@@ -66,18 +66,18 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
         }
 
 
-def _farm(ready: Path | None) -> Farm:
-    """Hosts that an earlier emulator left behind are taken down first: their slices are no longer known."""
+def _farm(ready: Path | None) -> FarmApi:
+    """Takes hosts of an earlier emulator down first: nobody knows their slices any more."""
     if ready is None:
         return NoFarm()
     farm = FarmClient(ready)
-    with contextlib.suppress(FarmError):  # it may not be up yet, and has no hosts then
+    with contextlib.suppress(FarmError):  # it may not be up yet; then it has no hosts
         farm.take_all_down()
     return farm
 
 
 def _host_env(storage_url: str) -> dict[str, str]:
-    """What makes `gs://` on a host mean the emulated storage, for each client library."""
+    """Makes each client library on a host find the emulated storage at `gs://`."""
     return {
         "STORAGE_EMULATOR_HOST": storage_url,
         "TENSORSTORE_GCS_HTTP_URL": storage_url,

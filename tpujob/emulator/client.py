@@ -1,4 +1,4 @@
-"""Talks to a running emulator's control interface. Standard library only, as the command line pays for its imports."""
+"""The client of a running emulator's control interface. Standard library only, for the command line's start time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from tpujob.emulator import ready
 from tpujob.errors import (
     BackendGone,
     BadRequest,
@@ -30,26 +30,24 @@ _ERRORS: dict[int, type[TpujobError]] = {
 
 class EmulatorClient:
     """Every method raises BackendGone when nothing answers, BadRequest, NotFound or IllegalInState when the emulator
-    says no. A `target` is a slice's name or a job's id; empty: the only slice that is ready."""
+    refuses. A `target` is a slice's name or a job's id; empty: the only slice that is ready."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._netloc = urlsplit(url).netloc
-        self._token = token
+        self._where = (url, token)
 
     @staticmethod
-    def from_ready(ready: Path) -> EmulatorClient:
-        """The emulator that has written this ready file. Raises BackendGone if there is none."""
+    def from_ready(file: Path) -> EmulatorClient:
+        """The emulator that wrote this ready file. Raises BackendGone if there is no file."""
         try:
-            found = json.loads(ready.read_text(encoding="utf-8"))
-            return EmulatorClient(str(found["control"]), str(found["token"]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return EmulatorClient(*ready.read(file))
+        except (OSError, ValueError) as error:
             raise BackendGone("the emulator is not running", hint=_START_IT) from error
 
     def status(self) -> dict[str, Any]:
         return self._call("GET", "/status")
 
     def preempt(self, target: str = "", *, notice_s: float = 30.0) -> dict[str, Any]:
-        """SIGTERM and the metadata flag now, the hosts gone after the notice."""
+        """SIGTERM and the metadata flag now; after the notice the hosts are gone."""
         return self._call("POST", "/preempt", target=target, notice_s=notice_s)
 
     def maintain(
@@ -66,13 +64,13 @@ class EmulatorClient:
         return self._call("POST", "/maintain", target=target, **values)
 
     def silence(self, target: str = "", *, host: int | None = None) -> dict[str, Any]:
-        """One host, or all, die without a word; the API goes on to say READY."""
+        """One host, or all, die without notice; the API still says READY."""
         return self._call("POST", "/silence", target=target, host=host)
 
     def hang(
         self, target: str = "", *, host: int | None = None, off: bool = False
     ) -> dict[str, Any]:
-        """Stop the program's processes on one host, or all; `off`: they go on."""
+        """Stop the program's processes on one host, or all; `off`: they continue."""
         return self._call("POST", "/hang", target=target, host=host, off=off)
 
     def oom(self, target: str = "", *, host: int = 0) -> dict[str, Any]:
@@ -106,7 +104,7 @@ class EmulatorClient:
         self._call("POST", "/stockout", zone=zone, type=type, for_s=for_s, off=off, fail=fail)
 
     def quota(self, zone: str, type: str, limit: int | None, *, pricing: str = "") -> None:
-        """None: no limit. Pricing empty: each of them is limited so."""
+        """None: no limit. Empty pricing: the limit holds for each pricing."""
         self._call("POST", "/quota", zone=zone, type=type, limit=limit, pricing=pricing)
 
     def api_error(
@@ -120,7 +118,7 @@ class EmulatorClient:
         message: str = "",
     ) -> None:
         """The next `count` calls hang for `delay_s` and answer `code`, before (`pre`) or after (`post`) taking effect.
-        `OK` only hangs. A count of 0 takes it back."""
+        `OK` only hangs. A count of 0 removes the method's faults."""
         parameters = {"count": count, "when": when, "delay_s": delay_s, "message": message}
         self._call("POST", "/api-error", method=method, code=code, **parameters)
 
@@ -137,29 +135,29 @@ class EmulatorClient:
     ) -> None:
         """The next `count` requests of Cloud Storage (GET, LIST, POST, PUT, PATCH or DELETE) whose bucket and name
         contain `path` hang for `hang_s` and answer `status`, before (`pre`) or after (`post`) taking effect. A status
-        of 200 only hangs. `off` takes all of it back."""
+        of 200 only hangs. `off` removes all of these faults."""
         values = {"status": status, "method": method, "count": count, "when": when}
         self._call("POST", "/storage-error", **values, hang_s=hang_s, path=path, off=off)
 
     def break_host(self, physical: str, fault: str) -> None:
-        """What programs that start there get as TPUJOB_FAULT from now on; empty mends the host. BadRequest for a fault
-        that programs would not understand."""
+        """Programs that start there from now on get the fault as TPUJOB_FAULT; an empty one mends the host. BadRequest
+        for a fault that programs would not understand."""
         self._call("POST", "/break-host", physical=physical, fault=fault)
 
     def chaos(
         self, seed: int, *, rate: float = 1.0, for_s: float | None = None, only: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """Faults at random, the same ones at the same times for the same seed, rate and kinds; `rate` is a multiple of
-        the usual one. Ends what came by plan before. Returns the first of what comes."""
+        """Faults at random, the same for the same seed, rate and kinds; `rate` is a multiple of the usual one. Replaces
+        the running plan. Returns the first faults."""
         return self._call("POST", "/chaos", seed=seed, rate=rate, for_s=for_s, only=list(only))
 
     def schedule(self, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Drills at their times: `{"at": "30s", "do": "preempt", "target": "42"}`. Ends what came by plan before.
-        Returns the first of what comes. BadRequest for a step that makes no sense: then nothing changes."""
+        """Faults at their times: `{"at": "30s", "do": "preempt", "target": "42"}`. Replaces the running plan. Returns
+        the first faults. BadRequest for an invalid step: then nothing changes."""
         return self._call("POST", "/schedule", steps=list(steps))
 
     def end_plan(self) -> None:
-        """Neither chaos nor a schedule goes on. What they did stays."""
+        """End chaos or schedule. Faults that they set remain."""
         self._call("POST", "/chaos", off=True)
 
     def settings(self, **seconds: float) -> dict[str, Any]:
@@ -167,16 +165,11 @@ class EmulatorClient:
         return self._call("POST", "/settings", **seconds)
 
     def _call(self, verb: str, path: str, /, **body: Any) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        connection = http.client.HTTPConnection(self._netloc, timeout=_TIMEOUT_S)
         try:
-            connection.request(verb, path, body=json.dumps(body), headers=headers)
-            response = connection.getresponse()
-            answer: dict[str, Any] = json.loads(response.read())
+            status, raw = ready.call(self._where, verb, path, body, timeout=_TIMEOUT_S)
+            answer: dict[str, Any] = json.loads(raw)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise BackendGone("the emulator does not answer", hint=_START_IT) from error
-        finally:
-            connection.close()
-        if response.status != 200:
-            raise _ERRORS.get(response.status, TpujobError)(str(answer.get("error", "")))
+        if status != 200:
+            raise _ERRORS.get(status, TpujobError)(str(answer.get("error", "")))
         return answer

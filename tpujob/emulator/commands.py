@@ -1,6 +1,6 @@
 """The commands of the control interface that inject one fault or change one setting: parameters in, an answer out.
 
-Called with the world's lock held. Commands about plans of faults, and `status`, are in `control.py`.
+Called with the world's lock held. `status` and the plans of faults are in `control.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Command = Callable[[World, "Parameters"], Answer]
 
 
 class Parameters:
-    """The parameters of one command. Raises ApiError for one of the wrong kind."""
+    """The parameters of one command. Raises ApiError for a wrong type."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = values
@@ -153,7 +153,7 @@ def _break_host(world: World, given: Parameters) -> Answer:
 
 
 def _settings(world: World, given: Parameters) -> Answer:
-    """Change how long things take; answers with all of it."""
+    """Change latencies; answers with all of them."""
     changed = {f.name: given.number(f.name) for f in fields(Latencies) if given.has(f.name)}
     world.latencies = replace(world.latencies, **changed)
     return asdict(world.latencies)

@@ -1,6 +1,6 @@
-"""The emulator's own HTTP interface, for faults by command: JSON in, JSON out, a bearer token, loopback only.
+"""The emulator's control interface: JSON over HTTP on loopback with a bearer token.
 
-`client.py` is the other side and says what each command takes.
+`client.py` is the other side and documents what each command takes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Control:
             return 400, {"error": error.message}
 
     def _chaos(self, given: Parameters) -> Answer:
-        """Answers with the first faults that will come."""
+        """Answers with the next faults."""
         if given.flag("off"):
             self._end_plan()
             return {}
@@ -91,7 +91,7 @@ class Control:
         return self._begin(f"chaos {seed}", script.of_chaos(planned))
 
     def _schedule(self, given: Parameters) -> Answer:
-        """Answers with the first steps."""
+        """Answers with the next steps."""
         steps = [] if given.flag("off") else schedule.parse(given.raw("steps"))
         if not steps:
             self._end_plan()

@@ -1,6 +1,6 @@
-"""Makes the world move: waits for the next thing that is due, and carries what it asks to the host farm.
+"""Drives the world: sleeps until its next timer is due, and passes its orders on to the host farm.
 
-One thread that sleeps until it has something to do, and a few more that wait for the farm's answers.
+One thread advances the world; a few more wait for the farm's answers.
 """
 
 from __future__ import annotations
@@ -8,19 +8,17 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tpujob.emulator.farm_client import Farm, FarmError
+from tpujob.emulator.farm_client import FarmApi, FarmError
 from tpujob.emulator.farm_watch import FarmWatch
 from tpujob.emulator.tpu import interruptions, nodes
 from tpujob.emulator.tpu.records import BringUp, Disturb, Effect, SwitchOn, TakeDown
 from tpujob.emulator.tpu.world import World
 
-_FARM_CALLS = (
-    4  #: at once; a slice that comes up slowly does not hold back another one's preemption
-)
+_FARM_CALLS = 4  #: at once, so that a slice that comes up slowly does not delay another one's end
 
 
 class Driver:
-    def __init__(self, world: World, farm: Farm) -> None:
+    def __init__(self, world: World, farm: FarmApi) -> None:
         self._world = world
         self._farm = farm
         self._stopping = False
@@ -33,7 +31,7 @@ class Driver:
         self._watch.start()
 
     def stop(self) -> None:
-        """Returns when calls to the farm that were under way have ended; the hosts stay as they are."""
+        """Returns when running calls to the farm have ended; the hosts stay as they are."""
         self._watch.stop()
         with self._world.lock:
             self._stopping = True

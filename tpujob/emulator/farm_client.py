@@ -1,4 +1,4 @@
-"""The host farm as the emulated API sees it: hosts of a slice come up, are disturbed, and go."""
+"""How the emulated API reaches the host farm: bring hosts up, disturb them, take them down."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import threading
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from tpujob.emulator import ready
 from tpujob.emulator.tpu.records import BringUp, Disturb
 
 _BRING_UP_TIMEOUT_S = 120.0
@@ -16,26 +17,26 @@ _TIMEOUT_S = 20.0
 
 
 class FarmError(Exception):
-    """The farm did not do it, or nobody knows; it may be asked again."""
+    """The farm refused or did not answer; the call may be repeated."""
 
 
 class FarmGone(FarmError):
-    """Nobody listens where the farm did: it has ended, and its hosts with it."""
+    """Nobody listens at the farm's address: it has ended, and its hosts with it."""
 
 
-class Farm(Protocol):
+class FarmApi(Protocol):
     """Every call may be repeated, and raises FarmError."""
 
     def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
-        """Returns the hosts' addresses, by host number, when all of them answer."""
+        """Returns the hosts' addresses, by host number, once all hosts answer."""
         ...
 
     def guests(self, slice: str) -> tuple[dict[str, str], ...]:
-        """What its hosts have published of themselves, by host number: `namespace/key` to value."""
+        """The guest attributes of its hosts, by host number: `namespace/key` to value."""
         ...
 
     def take_down(self, slice: str) -> None:
-        """Nothing of it is left afterwards."""
+        """Afterwards nothing of the slice is left."""
         ...
 
     def disturb(self, wanted: Disturb) -> None:
@@ -47,12 +48,12 @@ class Farm(Protocol):
         ...
 
     def names(self) -> frozenset[str] | None:
-        """Of the slices that it has; None: they cannot be lost."""
+        """The slices that it has; None: they cannot be lost."""
         ...
 
 
 class NoFarm:
-    """Slices without hosts: addresses where nobody answers. For work on the API alone."""
+    """Slices without hosts, at addresses where nobody answers: for work on the API alone."""
 
     def __init__(self) -> None:
         self._given = 0
@@ -69,7 +70,7 @@ class NoFarm:
         return ()
 
     def take_down(self, slice: str) -> None:
-        """There is nothing to take down; nor does the rest do anything."""
+        """There is nothing to take down; the other methods do nothing, too."""
 
     def disturb(self, wanted: Disturb) -> None: ...
 
@@ -79,10 +80,10 @@ class NoFarm:
 
 
 class FarmClient:
-    """The farm of another process, found by its ready file, which is read anew for each call."""
+    """The farm of another process; each call reads its ready file again."""
 
-    def __init__(self, ready: Path) -> None:
-        self._ready = ready
+    def __init__(self, ready_file: Path) -> None:
+        self._ready = ready_file
 
     def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
         hosts = [
@@ -101,7 +102,7 @@ class FarmClient:
             by_index = {int(h["index"]): str(h["address"]) for h in answer["hosts"]}
             return tuple(by_index[h.index] for h in wanted.hosts)
         except (KeyError, TypeError, ValueError) as error:
-            raise FarmError(f"the host farm's answer makes no sense: {answer!r:.200}") from error
+            raise FarmError(f"the host farm sent an invalid answer: {answer!r:.200}") from error
 
     def guests(self, slice: str) -> tuple[dict[str, str], ...]:
         return tuple(self._call("GET", _path(slice, "guests"))["guests"])
@@ -119,7 +120,7 @@ class FarmClient:
         return frozenset(str(name) for name in self._call("GET", "/names").get("names", []))
 
     def take_all_down(self) -> None:
-        """End what an earlier emulator has left running: its world is gone."""
+        """End what an earlier emulator has left running."""
         for slice in self.names():
             self.take_down(slice)
 
@@ -127,32 +128,21 @@ class FarmClient:
         self, method: str, path: str, body: Any = None, *, timeout: float = _TIMEOUT_S
     ) -> dict[str, Any]:
         try:
-            ready = json.loads(self._ready.read_text(encoding="utf-8"))
-            where, token = urlsplit(str(ready["control"])), str(ready["token"])
+            where = ready.read(self._ready)
         except FileNotFoundError as error:
-            raise FarmGone("the host farm is not ready: it does not run") from error
-        except (OSError, ValueError, KeyError) as error:
+            raise FarmGone("the host farm does not run") from error
+        except (OSError, ValueError) as error:
             raise FarmError(f"the host farm is not ready: {error}") from error
-        connection = http.client.HTTPConnection(where.netloc, timeout=timeout)
         try:
-            connection.request(
-                method,
-                path,
-                body=None if body is None else json.dumps(body),
-                headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-            )
-            response = connection.getresponse()
-            raw = response.read()
+            status, raw = ready.call(where, method, path, body, timeout=timeout)
         except ConnectionRefusedError as error:
             raise FarmGone("the host farm does not run") from error
         except (OSError, http.client.HTTPException) as error:
             raise FarmError(f"the host farm does not answer: {error}") from error
-        finally:
-            connection.close()
-        if method == "DELETE" and response.status == 404:
+        if method == "DELETE" and status == 404:
             return {}
-        if response.status >= 300:
-            raise FarmError(f"the host farm said {response.status}: {raw[:200]!r}")
+        if status >= 300:
+            raise FarmError(f"the host farm said {status}: {raw[:200]!r}")
         return json.loads(raw) if raw else {}
 
 

@@ -1,22 +1,22 @@
-"""Looks whether the hosts that the API calls READY are still there, as a cloud does with its own machines."""
+"""Checks that the hosts of READY nodes still exist, as a cloud monitors its machines."""
 
 from __future__ import annotations
 
 import threading
 
-from tpujob.emulator.farm_client import Farm, FarmError, FarmGone
+from tpujob.emulator.farm_client import FarmApi, FarmError, FarmGone
 from tpujob.emulator.tpu import interruptions
 from tpujob.emulator.tpu.world import World
 
 _EVERY_S = 1.0
-_TIMES_GONE = 2  #: looks in a row: a farm that is being started is not a dead one
+_TIMES_GONE = 2  #: looks in a row, since a farm may be restarting
 
 
 class FarmWatch:
-    """From `start` to `stop`. A farm that answers and lacks a slice, or that has ended, has lost its hosts: the node is
-    TERMINATED. A farm that only does not answer leaves the node READY, and not healthy."""
+    """Runs from `start` to `stop`. If the farm has ended or lacks a slice, its hosts are lost: the node is TERMINATED.
+    If the farm does not answer, the node stays READY, but is not healthy."""
 
-    def __init__(self, world: World, farm: Farm) -> None:
+    def __init__(self, world: World, farm: FarmApi) -> None:
         self._world = world
         self._farm = farm
         self._ended = threading.Event()
@@ -35,7 +35,7 @@ class FarmWatch:
             self.look()
 
     def look(self) -> None:
-        with self._world.lock:  # before the question: what comes up meanwhile is not missed
+        with self._world.lock:  # before asking: a slice may come up meanwhile
             wanted = interruptions.with_hosts(self._world)
         if not wanted:
             return

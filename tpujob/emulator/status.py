@@ -1,4 +1,4 @@
-"""What `tpujob emulator status` shows: the whole world as JSON."""
+"""The whole world as JSON, for `tpujob emulator status`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tpujob.emulator.farm.metadata import (
     NAME,
     OS_LOGIN,
     SSH_KEYS,
-    Metadata,
+    MetadataServer,
 )
 from tpujob.emulator.farm.session import Login
 from tpujob.emulator.farm.sshd import SshServer
@@ -52,7 +52,7 @@ class Host:
         self.spec = spec
         self.address = address
         self.marker = marker
-        self.metadata = Metadata(facts)
+        self.metadata = MetadataServer(facts)
         self.on = False
         self._folder = folder
         self._census = census

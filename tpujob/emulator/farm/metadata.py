@@ -80,7 +80,7 @@ def vm_facts(
     }
 
 
-class Metadata:
+class MetadataServer:
     """The values of one host. `set` wakes whoever waits for a change."""
 
     def __init__(self, facts: Mapping[str, str]) -> None:
