@@ -15,7 +15,8 @@ import pytest
 
 from tests.support.firestore_network import LOSE, Network
 from tests.support.stores import DAMAGE, a_job, a_slice, an_event
-from tpujob.adapters.firestore.calls import REFUSALS, Firestore, Patience
+from tpujob.adapters.firestore.calls import Firestore, Patience
+from tpujob.adapters.firestore.errors import REFUSALS
 from tpujob.adapters.firestore.store import FirestoreStore
 from tpujob.domain.model import Job, Suspect
 from tpujob.errors import Fenced, NotFound, StoreError, Transient

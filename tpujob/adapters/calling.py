@@ -116,6 +116,11 @@ class ServerClock:
         return ours + (low + high) / 2 if ours < until else None
 
 
+def status_of(error: Any) -> str:
+    """The name of the gRPC status behind an error of Google's libraries."""
+    return error.grpc_status_code.name if error.grpc_status_code is not None else "UNKNOWN"
+
+
 def first_line(error: object) -> str:
     """Of a message, as one sentence without a full stop, to be read after a colon."""
     line = str(error).strip().partition("\n")[0] or type(error).__name__

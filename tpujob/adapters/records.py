@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from tpujob.domain.codec import to_text
 from tpujob.domain.model import Event, Job, Wish
-from tpujob.errors import Conflict, Fenced, NotFound
+from tpujob.errors import Conflict, Fenced, NotFound, StoreError
+
+log = logging.getLogger(__name__)
+R = TypeVar("R")
 
 #: of one job: how many commits back a repeat is still recognised; one that is older meets the version check
 REMEMBERED = 16
@@ -14,12 +20,35 @@ REMEMBERED = 16
 CACHED = 4096
 
 
-def job_text(job: Job) -> str:
-    return to_text(job)
-
-
 def event_text(event: Event, seq: int) -> str:
     return to_text(replace(event, seq=seq))
+
+
+def sift(
+    rows: Iterable[R], decode: Callable[[R], Job], id_of: Callable[[R], str]
+) -> tuple[list[Job], list[tuple[str, str]]]:
+    """The jobs of these rows, and the ids of those that cannot be decoded, each with the reason."""
+    jobs: list[Job] = []
+    damaged: list[tuple[str, str]] = []
+    for row in rows:
+        try:
+            jobs.append(decode(row))
+        except StoreError as error:
+            damaged.append((id_of(row), error.message))
+    return jobs, damaged
+
+
+class DamageLog:
+    """Names each damaged record in the log, once."""
+
+    def __init__(self) -> None:
+        self._named: set[tuple[str, str]] = set()
+
+    def note(self, damaged: Iterable[tuple[str, str]]) -> None:
+        for one in damaged:
+            if one not in self._named:
+                self._named.add(one)
+                log.error("%s; it is left out of every list", one[1])
 
 
 def waking(job: Job) -> float | None:

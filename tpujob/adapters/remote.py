@@ -94,7 +94,7 @@ class RemoteJobs:
         return self._get(_path(job, "events"), after=after)
 
     def diff(self, a: str, b: str) -> DiffView:
-        return self._call("GET", "/diff", {"a": a, "b": b}, repeat=True, timeout=LONG)
+        return self._get("/diff", within=LONG, a=a, b=b)
 
     def logs(
         self,
@@ -143,7 +143,7 @@ class RemoteJobs:
         return self._call("POST", "/sweep", query, repeat=True, timeout=LONG)
 
     def fsck(self) -> list[BrokenView]:
-        return self._call("GET", "/fsck", repeat=True, timeout=LONG)
+        return self._get("/fsck", within=LONG)
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         wait = min(timeout, POLL)
@@ -162,22 +162,20 @@ class RemoteJobs:
 
     def close(self) -> None:
         """Close this thread's connection. A later call opens another."""
-        connection = getattr(self._mine, "connection", None)
-        self._mine.connection = None
+        connection = vars(self._mine).pop("connection", None)
         if connection is not None:
             self._open.discard(connection)
             connection.close()
 
     # Calls -----------------------------------------------------------------------------------------------------------
 
-    def _get(self, path: str, **query: Any) -> Any:
+    def _get(self, path: str, *, within: float = 0.0, **query: Any) -> Any:
         given = {name: value for name, value in query.items() if value not in (None, "")}
-        return self._call("GET", path, given, repeat=True)
+        return self._call("GET", path, given, repeat=True, timeout=within)
 
     def _poll(self, job: str | None, cursor: str, wait: float) -> Any:
-        query = {"job": job, "cursor": cursor, "timeout": wait}
-        given = {name: value for name, value in query.items() if value not in (None, "")}
-        return self._call("GET", "/follow", given, repeat=True, timeout=wait + self._timeout)
+        within = wait + self._timeout
+        return self._get("/follow", within=within, job=job, cursor=cursor, timeout=wait)
 
     def _call(
         self,

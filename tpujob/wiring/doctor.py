@@ -13,7 +13,8 @@ from tpujob.errors import BadRequest, TpujobError
 from tpujob.wiring.client import deployed, greet
 
 if TYPE_CHECKING:
-    from tpujob.doctor.findings import Finding
+    from tpujob.config.context import Context
+    from tpujob.doctor.findings import Finding, Wants
     from tpujob.doctor.quota import Overview
 
 
@@ -37,7 +38,7 @@ def findings(settings: Settings) -> list[Finding]:
     if here.backend:
         found.append(machine.check_backend(here.backend, _trouble_with(settings)))
     if here.project:
-        wants = project.wants_of(here)
+        wants = _wants_of(here)
         endpoints = {"endpoint": settings.google_endpoint, "tpu_endpoint": settings.tpu_endpoint}
         found += cloud.examine(wants, project.look(wants, **endpoints))
     return found
@@ -52,7 +53,7 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> Overview:
 
         status = EmulatorClient.from_ready(settings.emulator_ready).status()
         return emulated_quota.overview(status, everywhere=everywhere)
-    from tpujob.adapters.google import project, quota
+    from tpujob.adapters.google import quota
     from tpujob.config import context
 
     here = context.current(settings)
@@ -62,7 +63,7 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> Overview:
             hint=f"write `project:` into {settings.context_file}",
         )
     return quota.overview(
-        project.wants_of(here),
+        _wants_of(here),
         SystemClock().now(),
         everywhere=everywhere,
         endpoint=settings.google_endpoint,
@@ -78,3 +79,24 @@ def _trouble_with(settings: Settings) -> TpujobError | None:
     except TpujobError as error:
         return error
     return None
+
+
+def _wants_of(context: Context) -> Wants:
+    """What that context asks of its project."""
+    from tpujob.doctor.findings import Grant, Wants
+
+    return Wants(
+        project=context.project,
+        zones=context.zones,
+        buckets=context.buckets,
+        network=context.network,
+        subnetwork=context.subnetwork,
+        service_account=context.service_account,
+        ssh=context.ssh,
+        external_ips=context.with_external_ips,
+        tags=context.tags,
+        firestore=context.store == "firestore",
+        database=context.database,
+        grants=[Grant(g.type, g.zone, g.pricing, g.chips) for g in context.grants],
+        deployed=bool(context.backend),
+    )

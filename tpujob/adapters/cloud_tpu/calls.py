@@ -13,7 +13,7 @@ import threading
 from collections.abc import Generator, Iterator
 from typing import Any, Literal
 
-from tpujob.adapters.calling import Deadline, Missing
+from tpujob.adapters.calling import Deadline, Missing, status_of
 from tpujob.adapters.cloud_tpu import errors
 from tpujob.adapters.cloud_tpu.throttle import Throttle
 from tpujob.errors import Refused, TpujobError, Transient
@@ -127,7 +127,7 @@ class Api:
         try:
             yield
         except GoogleAPICallError as error:
-            ours = refusal(doing, _code_name(error), str(error.message), zone)
+            ours = refusal(doing, status_of(error), str(error.message), zone)
             if isinstance(ours, Transient):
                 self._throttle.pause(_asked_to_wait(error))
             raise ours from error
@@ -151,10 +151,6 @@ def refusal(doing: str, code: str, message: str, zone: str) -> TpujobError:
     kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
     kind = ZoneClosed if meaning.zone_closed else kind
     return kind(said, cause=meaning.cause)
-
-
-def _code_name(error: Any) -> str:
-    return error.grpc_status_code.name if error.grpc_status_code is not None else "UNKNOWN"
 
 
 def _asked_to_wait(error: Any) -> float:

@@ -1,4 +1,4 @@
-"""How Firestore is spoken to: connection, time limits, tries, optimistic and locking changes, and its errors made ours.
+"""How Firestore is called: connection, time limits, tries, optimistic and locking changes.
 
 Knows documents, not jobs. The generated client is used rather than the hand-written one on top of it: that one bounds
 no call of a transaction in time, repeats a transaction at once and without pauses, not at all when a read of it is
@@ -11,7 +11,6 @@ refused, and ends in a ValueError.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
+from tpujob.adapters.firestore.errors import Moved, moved, translated
 from tpujob.adapters.firestore.values import (
     Found,
     Put,
@@ -28,7 +28,6 @@ from tpujob.adapters.firestore.values import (
     query,
     write_of,
 )
-from tpujob.errors import LOGIN, StoreError, TpujobError, Transient
 
 T = TypeVar("T")
 Docs = Mapping[str, Found | None]  #: by path; None: there is no such document
@@ -58,10 +57,6 @@ class Patience:
     request: float = 10.0  #: for one request
     backoff: Backoff = BACKOFF
     clock: Callable[[], float] = time.monotonic
-
-
-class _Moved(Exception):
-    """A document was changed between our read and our write."""
 
 
 class Firestore:
@@ -181,8 +176,8 @@ class Firestore:
         try:
             self.api().commit(request, **self.options(self.patience.request))
         except GoogleAPICallError as error:
-            if code_of(error) in _MOVED or _expired(error, transaction):
-                raise _Moved(error.message) from error
+            if moved(error, transaction):
+                raise Moved(error.message) from error
             raise
 
     @contextlib.contextmanager
@@ -240,78 +235,3 @@ class Firestore:
             )
         heard = grpc.intercept_channel(channel, *self._interceptors)
         return channel, FirestoreClient(transport=FirestoreGrpcTransport(channel=heard))
-
-
-_LOADING = threading.Lock()
-
-
-def load() -> None:
-    """Import the library, at the first use and in one thread: its modules import each other, and two threads that
-    begin in different places would wait for one another."""
-    with _LOADING:
-        importlib.import_module("google.cloud.firestore_v1.services.firestore.transports")
-
-
-# Errors --------------------------------------------------------------------------------------------------------------
-
-#: answers to a commit that mean: it is not as it was read
-_MOVED = frozenset({"FAILED_PRECONDITION", "ALREADY_EXISTS", "NOT_FOUND"})
-
-#: what a refusal means to a person; every other code is tried again
-REFUSALS = {
-    "PERMISSION_DENIED": "grant roles/datastore.user to the account that runs the backend",
-    "UNAUTHENTICATED": f"run `{LOGIN}`",
-    "NOT_FOUND": "is there such a database? gcloud firestore databases create",
-    "FAILED_PRECONDITION": "are the indexes of deploy/firestore.indexes.json there, and is the database in "
-    "Native mode?",
-    "INVALID_ARGUMENT": "",
-    "OUT_OF_RANGE": "",
-    "UNIMPLEMENTED": "the endpoint is no Firestore",
-}
-
-
-@contextlib.contextmanager
-def translated(doing: str) -> Generator[None]:
-    """Turn the library's errors into ours: Transient for what may succeed later, StoreError for a clear no."""
-    load()
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.auth.exceptions import GoogleAuthError
-
-    try:
-        yield
-    except _Moved as error:
-        raise Transient(
-            f"{doing}: others changed the same at the same time, again and again",
-            hint="try again in a moment",
-        ) from error
-    except GoogleAPICallError as error:
-        raise _meaning(doing, code_of(error), str(error.message)) from error
-    except GoogleAuthError as error:
-        raise StoreError(
-            f"{doing}: no credentials for Google Cloud: {error}",
-            hint=f"run `{LOGIN}`",
-        ) from error
-    except ValueError as error:
-        if "closed channel" not in str(error):
-            raise
-        raise Transient(f"{doing}: the connection was closed meanwhile") from error
-
-
-def _meaning(doing: str, code: str, message: str) -> TpujobError:
-    hint = REFUSALS.get(code)
-    if hint is not None:
-        return StoreError(f"{doing}: Firestore says no: {message}", hint=hint)
-    if code == "UNAVAILABLE":
-        message = "Firestore does not answer"  # the library goes on with sockets and error numbers
-    return Transient(f"{doing}: {message}", hint="try again in a moment")
-
-
-def _expired(error: Any, transaction: bytes) -> bool:
-    """This process was held up for a minute, and its locks were given to others."""
-    said = str(error.message).lower()
-    return bool(transaction) and code_of(error) == "INVALID_ARGUMENT" and "transaction" in said
-
-
-def code_of(error: Any) -> str:
-    """The name of gRPC's status code."""
-    return error.grpc_status_code.name if error.grpc_status_code is not None else "UNKNOWN"

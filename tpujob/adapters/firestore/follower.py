@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tpujob.adapters.calling import Backoff
-from tpujob.adapters.firestore.calls import Firestore, translated
+from tpujob.adapters.firestore.calls import Firestore
+from tpujob.adapters.firestore.errors import translated
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.records import WAKE
 from tpujob.adapters.firestore.values import CHANGED, Time, found, query

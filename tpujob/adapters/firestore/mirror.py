@@ -6,7 +6,6 @@ It answers only while the stream works; what cannot be answered from here is ask
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -15,9 +14,6 @@ from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.values import Found
 from tpujob.domain.model import Job
-from tpujob.errors import StoreError
-
-log = logging.getLogger(__name__)
 
 
 class Mirror:
@@ -29,7 +25,7 @@ class Mirror:
         #: of each job, a version and when it is due by that; None: never
         self._wakes: dict[str, tuple[int, float | None]] = {}
         self._gone: set[str] = set()  #: removed; an id never comes back
-        self._told: set[tuple[str, int]] = set()  #: damaged records that the log has named
+        self._damage = store_records.DamageLog()
         self._current = (
             False  #: the stream works: what is here is as new as the database, or nearly
         )
@@ -91,16 +87,14 @@ class Mirror:
         return self.keep(records.job(doc))
 
     def readable(self, docs: Iterable[Found]) -> list[Job]:
-        """The jobs whose records can be read. One that cannot keeps nobody from the others; the log names it once."""
-        found: list[Job] = []
-        for doc in docs:
-            try:
-                found.append(self.read(doc))
-            except StoreError as error:
-                if (doc.id, doc.changed_us) not in self._told:
-                    log.error("%s; it is left out of every list", error.message)
-                    self._told.add((doc.id, doc.changed_us))
-        return found
+        """The jobs whose records can be read; the log names the others."""
+        jobs, damaged = self.sift(docs)
+        self._damage.note(damaged)
+        return jobs
+
+    def sift(self, docs: Iterable[Found]) -> tuple[list[Job], list[tuple[str, str]]]:
+        """The jobs of these documents, and the ids of damaged ones, each with the reason."""
+        return store_records.sift(docs, self.read, lambda doc: doc.id)
 
     def removed(self, job_id: str) -> None:
         with self._lock:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tpujob.adapters import records
 from tpujob.adapters.firestore.values import Found, Put, Value
-from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_json
+from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_json, to_text
 from tpujob.domain.model import Event, Job, Suspect
 from tpujob.errors import StoreError
 from tpujob.ports import Lease
@@ -53,7 +53,7 @@ def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str
         "key": key,
         "ops": ops,
         "token": token,
-        "document": _packed(f"the record of job {job.id}", records.job_text(job)),
+        "document": _packed(f"the record of job {job.id}", to_text(job)),
     }
 
 

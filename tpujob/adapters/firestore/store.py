@@ -23,7 +23,6 @@ from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.values import CHANGED, NAME, Found, Put, Remove, Time, Where
 from tpujob.domain.codec import event_from_text
 from tpujob.domain.model import Event, Job
-from tpujob.errors import StoreError
 from tpujob.ports import Lease
 
 #: events removed in one go
@@ -159,13 +158,7 @@ class FirestoreStore:
         self._mirror.removed(job_id)
 
     def damaged(self) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = []
-        for doc in self._db.select("check all jobs", "jobs", order=records.NUMBER):
-            try:
-                self._mirror.read(doc)
-            except StoreError as error:
-                found.append((doc.id, error.message))
-        return found
+        return self._mirror.sift(self._db.select("check all jobs", "jobs", order=records.NUMBER))[1]
 
     def zones(self) -> list[str]:
         return [doc.id for doc in self._db.select("list the zones", "zones")]

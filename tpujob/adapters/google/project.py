@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Missing
 from tpujob.adapters.cloud_tpu import Api, Catalog
@@ -26,14 +26,11 @@ from tpujob.doctor.access import (
     needed_services,
 )
 from tpujob.doctor.cloud import Seen
-from tpujob.doctor.findings import Grant, NotSeen, Wants
+from tpujob.doctor.findings import NotSeen, Wants
 from tpujob.doctor.network import Network, Rule, Subnetwork, last_part, network_name
 from tpujob.doctor.places import Addresses
 from tpujob.errors import TpujobError
 from tpujob.ports import BucketFacts
-
-if TYPE_CHECKING:
-    from tpujob.config.context import Context
 
 T = TypeVar("T")
 
@@ -66,25 +63,6 @@ def look(wants: Wants, *, endpoint: str = "", tpu_endpoint: str = "") -> Seen:
     finally:
         google.close()
         tpu.close()
-
-
-def wants_of(context: Context) -> Wants:
-    """What that context asks of its project."""
-    return Wants(
-        project=context.project,
-        zones=context.zones,
-        buckets=context.buckets,
-        network=context.network,
-        subnetwork=context.subnetwork,
-        service_account=context.service_account,
-        ssh=context.ssh,
-        external_ips=context.with_external_ips,
-        tags=context.tags,
-        firestore=context.store == "firestore",
-        database=context.database,
-        grants=[Grant(g.type, g.zone, g.pricing, g.chips) for g in context.grants],
-        deployed=bool(context.backend),
-    )
 
 
 class _Looks:

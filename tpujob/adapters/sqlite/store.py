@@ -7,23 +7,21 @@ lock at its start, so two writers queue up instead of failing halfway. Opening, 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
 
 from tpujob.adapters import records
-from tpujob.adapters.records import CACHED, REMEMBERED
+from tpujob.adapters.records import CACHED, REMEMBERED, DamageLog
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.host_reputation import SqliteReputation
 from tpujob.adapters.sqlite.tables import SCRIPTS
-from tpujob.domain.codec import event_from_text, job_from_text
+from tpujob.domain.codec import event_from_text, job_from_text, to_text
 from tpujob.domain.model import Event, Job
-from tpujob.errors import StoreError
 from tpujob.ports import Lease
 
-log = logging.getLogger(__name__)
+_Row = tuple[str, int, str]  #: id, version, document
 
 
 class SqliteStore:
@@ -37,7 +35,7 @@ class SqliteStore:
         self._decoded: dict[
             str, Job
         ] = {}  #: records never change, so one of the same version is the same
-        self._told: set[tuple[str, int]] = set()  #: damaged records that the log has named
+        self._damage = DamageLog()
 
     def close(self) -> None:
         """Close the idle connections; the store still works afterwards."""
@@ -120,13 +118,7 @@ class SqliteStore:
     def damaged(self) -> list[tuple[str, str]]:
         with self._file.reading() as db:
             rows = db.execute("SELECT id, version, document FROM jobs ORDER BY number").fetchall()
-        found: list[tuple[str, str]] = []
-        for row in rows:
-            try:
-                self._decode(*row)
-            except StoreError as error:
-                found.append((row[0], error.message))
-        return found
+        return self._sift(rows)[1]
 
     def zones(self) -> list[str]:
         with self._file.reading() as db:
@@ -175,17 +167,13 @@ class SqliteStore:
 
     # Decoding --------------------------------------------------------------------------------------------------------
 
-    def _readable(self, rows: Iterable[tuple[str, int, str]]) -> list[Job]:
-        """The jobs whose records can be read. One that cannot keeps nobody from the others; the log names it once."""
-        found: list[Job] = []
-        for job_id, version, text in rows:
-            try:
-                found.append(self._decode(job_id, version, text))
-            except StoreError as error:
-                if (job_id, version) not in self._told:
-                    log.error("%s; it is left out of every list", error.message)
-                    self._told.add((job_id, version))
-        return found
+    def _readable(self, rows: Iterable[_Row]) -> list[Job]:
+        jobs, damaged = self._sift(rows)
+        self._damage.note(damaged)
+        return jobs
+
+    def _sift(self, rows: Iterable[_Row]) -> tuple[list[Job], list[tuple[str, str]]]:
+        return records.sift(rows, lambda row: self._decode(*row), lambda row: row[0])
 
     def _decode(self, job_id: str, version: int, text: str) -> Job:
         """Outside any transaction where it can be: decoding takes longer than reading."""
@@ -218,7 +206,7 @@ def _check_lease(db: Connection, job_id: str, lease: Lease | None) -> None:
 
 
 def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> None:
-    text = records.job_text(job)
+    text = to_text(job)
     values = (
         job.user,
         job.name,

@@ -1,0 +1,87 @@
+"""What the errors of Firestore and of its library mean in ours."""
+
+# The client library's generated classes carry no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import threading
+from collections.abc import Generator
+from typing import Any
+
+from tpujob.adapters.calling import status_of
+from tpujob.errors import LOGIN, StoreError, TpujobError, Transient
+
+#: what a refusal means to a person; every other code is tried again
+REFUSALS = {
+    "PERMISSION_DENIED": "grant roles/datastore.user to the account that runs the backend",
+    "UNAUTHENTICATED": f"run `{LOGIN}`",
+    "NOT_FOUND": "is there such a database? gcloud firestore databases create",
+    "FAILED_PRECONDITION": "are the indexes of deploy/firestore.indexes.json there, and is the database in "
+    "Native mode?",
+    "INVALID_ARGUMENT": "",
+    "OUT_OF_RANGE": "",
+    "UNIMPLEMENTED": "the endpoint is no Firestore",
+}
+
+
+@contextlib.contextmanager
+def translated(doing: str) -> Generator[None]:
+    """Turn the library's errors into ours: Transient for what may succeed later, StoreError for a clear no."""
+    _load()
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except Moved as error:
+        raise Transient(
+            f"{doing}: others changed the same at the same time, again and again",
+            hint="try again in a moment",
+        ) from error
+    except GoogleAPICallError as error:
+        raise _meaning(doing, status_of(error), str(error.message)) from error
+    except GoogleAuthError as error:
+        raise StoreError(
+            f"{doing}: no credentials for Google Cloud: {error}",
+            hint=f"run `{LOGIN}`",
+        ) from error
+    except ValueError as error:
+        if "closed channel" not in str(error):
+            raise
+        raise Transient(f"{doing}: the connection was closed meanwhile") from error
+
+
+def _meaning(doing: str, code: str, message: str) -> TpujobError:
+    hint = REFUSALS.get(code)
+    if hint is not None:
+        return StoreError(f"{doing}: Firestore says no: {message}", hint=hint)
+    if code == "UNAVAILABLE":
+        message = "Firestore does not answer"  # the library goes on with sockets and error numbers
+    return Transient(f"{doing}: {message}", hint="try again in a moment")
+
+
+class Moved(Exception):
+    """A document was changed between our read and our write."""
+
+
+def moved(error: Any, transaction: bytes) -> bool:
+    """Whether this answer to a commit says that a document is not as it was read, or that the transaction's locks were
+    given to others because this process was held up for a minute."""
+    status = status_of(error)
+    expired = status == "INVALID_ARGUMENT" and "transaction" in str(error.message).lower()
+    return status in _MOVED or (bool(transaction) and expired)
+
+
+_MOVED = frozenset({"FAILED_PRECONDITION", "ALREADY_EXISTS", "NOT_FOUND"})
+
+_LOADING = threading.Lock()
+
+
+def _load() -> None:
+    """Import the library, at the first use and in one thread: its modules import each other, and two threads that
+    begin in different places would wait for one another."""
+    with _LOADING:
+        importlib.import_module("google.cloud.firestore_v1.services.firestore.transports")
