@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from tpujob.api import JobsApi
+from tpujob.config import settings
+from tpujob.errors import BackendGone, Transient
+from tpujob.wiring.client import running_client
 
 PATIENCE = 240.0  #: seconds until a condition that must come counts as never
 
@@ -71,20 +77,36 @@ class LocalStack:
         return self.json("create", str(file))["id"]
 
     def job(self, job_id: str) -> Mapping[str, Any]:
+        """Over HTTP, as a command costs a process; by a command if no backend answers, as that starts one."""
+        with contextlib.suppress(BackendGone, Transient):
+            if api := self._backend():
+                return api.get(job_id)
         return self.json("show", job_id)
 
     def until(
         self, job_id: str, holds: Callable[[Mapping[str, Any]], bool] | str
     ) -> Mapping[str, Any]:
-        """The job's view once the condition, or the state of that name, has come."""
+        """The job's view once the condition, or the state of that name, has come. The job is followed meanwhile."""
         wanted = (lambda view: view["state"] == holds) if isinstance(holds, str) else holds
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            view = self.job(job_id)
-            if wanted(view):
-                return view
-            time.sleep(0.3)
+            for view in self._views(job_id):
+                if wanted(view):
+                    return view
+                if time.monotonic() > deadline:
+                    break
         raise AssertionError(f"never came\n{self.run('show', job_id)}\n{self.backend_log()}")
+
+    def _views(self, job_id: str) -> Iterator[Mapping[str, Any]]:
+        """One now, one at each change and one a second, until the backend goes away."""
+        yield self.job(job_id)
+        with contextlib.suppress(BackendGone, Transient):
+            if api := self._backend():
+                for _ in api.follow(job_id, timeout=1.0):
+                    yield api.get(job_id)
+
+    def _backend(self) -> JobsApi | None:
+        return running_client(settings.load(env=self.env))
 
     def ready(self, name: str) -> dict[str, Any]:
         return json.loads((self.state / "run" / f"{name}.json").read_text())
