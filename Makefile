@@ -3,7 +3,6 @@
 # The first interpreter that is new enough; another one: `make demo PYTHON=python3.13`.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-PYTEST ?= $(BIN)/python -m pytest -q
 BIN := .venv/bin
 READY := .venv/.installed
 
@@ -14,9 +13,7 @@ demo: $(READY)  ## run a training job on the local stack, through a preemption, 
 	@$(BIN)/tpujob demo
 
 test: lint  ## every check and every test; the quick tests first
-	$(PYTEST) -m "not slow" -n 4
-	$(PYTEST) -m slow -n 3 --dist loadfile
-	@$(MAKE) --no-print-directory sim FRESH=0 POINTS=4
+	@$(BIN)/python -m tests.run
 
 # How many; `make sim SEEDS=5000` is the long run. Of them, this part is new each time. Kill points of each story, at
 # most; 0: none of them.

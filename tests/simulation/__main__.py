@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
+from xml.etree import ElementTree
 
 from tests.simulation import killpoints
 from tests.simulation.play import play
@@ -164,6 +166,7 @@ def main() -> int:
     parser.add_argument("--backends", type=int)
     parser.add_argument("--hours", type=float)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--junitxml", type=Path, help="a file for the counts, as pytest writes one")
     given = parser.parse_args()
     if given.seed is not None:
         return replay(given)
@@ -183,7 +186,16 @@ def main() -> int:
         explain(seed)
     failed = len(violating) + bad_points
     print(f"simulation: {len(done) + points - failed} passed, {failed} failed")
+    if given.junitxml:
+        write_report(given.junitxml, len(done) + points, failed)
     return 1 if failed else 0
+
+
+def write_report(path: Path, tests: int, failed: int) -> None:
+    """As pytest writes one, as far as it counts."""
+    counts = {"tests": tests, "failures": failed, "errors": 0, "skipped": 0}
+    suite = ElementTree.Element("testsuite", {name: str(n) for name, n in counts.items()})
+    ElementTree.ElementTree(suite).write(path)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ class LocalStack:
             "tpu": {"type": "v4-16"},
             "run": {"command": command},
             "stop_grace": "3s",
+            "preflight": False,
             **more,
         }
         file = self.folder / f"{name}.yaml"

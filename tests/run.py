@@ -1,0 +1,158 @@
+"""`python -m tests.run`: every test, the quick ones first, and as its very last line how many passed and failed.
+
+The simulation only computes, while most of the slow tests wait for processes. So the two run beside each other, the
+simulation with the lowest priority. Each line that is printed begins with its stage.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+PYTEST = (sys.executable, "-m", "pytest", "-q")
+SIMULATION = (sys.executable, "-u", "-m", "tests.simulation")
+YIELDING = ("nice", "-n", "19")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A command that writes a JUnit report where `--junitxml` tells it to."""
+
+    name: str
+    command: Sequence[str]
+
+
+#: one after the other; both lists at once
+FIRST = (
+    Stage("quick", (*PYTEST, "-m", "not slow", "-n", "3")),
+    Stage(
+        "slow",
+        (*PYTEST, "-m", "slow", "--ignore=tests/simulation", "-n", "5", "--dist", "loadfile"),
+    ),
+)
+BESIDE = (
+    Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "100", "--points", "4")),
+    Stage("bugs", (*YIELDING, *PYTEST, "tests/simulation", "-n", "2")),
+)
+
+
+@dataclass
+class Count:
+    """What came of tests, seeds and kill points."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)  #: by reason
+    names: list[str] = field(default_factory=list)  #: of what failed
+
+    def add(self, other: Count) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.names += other.names
+
+    def __str__(self) -> str:
+        skipped = self.skipped.total()
+        return f"{self.passed} passed, {self.failed} failed" + (
+            f", {skipped} skipped" * bool(skipped)
+        )
+
+
+def count(report: Path, stage: str, code: int) -> Count:
+    """What a stage's report says. A stage that failed without a failed test, or left no report, is one failure."""
+    found = Count()
+    try:
+        suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
+    except (OSError, ElementTree.ParseError):
+        suites = []
+    for suite in suites:
+        tests, failures, errors, skipped = (
+            int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")
+        )
+        found.failed += failures + errors
+        found.passed += tests - failures - errors - skipped
+        for case in suite.iter("testcase"):
+            found.skipped.update(skip.get("message", "") for skip in case.iter("skipped"))
+            if case.find("failure") is not None or case.find("error") is not None:
+                found.names.append(
+                    f"{case.get('classname', '')}::{case.get('name', '')}".lstrip(":")
+                )
+    if not suites or (code and not found.failed):
+        found.failed += 1
+        found.names.append(f"stage {stage} ended with exit code {code}")
+    return found
+
+
+class Run:
+    """Lists of stages that run beside each other; what they print is passed on line by line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.total = Count()
+        self.stopped = False
+        self._lock = threading.Lock()
+
+    def together(self, *lists: Sequence[Stage]) -> None:
+        threads = [threading.Thread(target=self._each, args=(stages,)) for stages in lists]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:  # the stages are told by the terminal, too
+            self.stopped = True
+            for thread in threads:
+                thread.join()
+            raise
+
+    def _each(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            if not self.stopped:
+                self._stage(stage)
+
+    def _stage(self, stage: Stage) -> None:
+        report, began = self.folder / f"{stage.name}.xml", time.monotonic()
+        process = subprocess.Popen(
+            [*stage.command, f"--junitxml={report}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        assert process.stdout
+        with process.stdout:
+            for line in process.stdout:
+                self._say(stage, line.rstrip())
+        found = count(report, stage.name, process.wait())
+        with self._lock:
+            self.total.add(found)
+        self._say(stage, f"{found} in {time.monotonic() - began:.0f} s")
+
+    def _say(self, stage: Stage, line: str) -> None:
+        with self._lock:
+            print(f"{stage.name:5} | {line}", flush=True)
+
+
+def main(*lists: Sequence[Stage]) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder))
+        run.together(*lists)
+    for reason, times in run.total.skipped.items():
+        print(f"SKIPPED, {times} times: {reason}")
+    for name in run.total.names:
+        print(f"FAILED: {name}")
+    print(run.total, flush=True)
+    return 1 if run.total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(FIRST, BESIDE))

@@ -1,0 +1,80 @@
+"""The last line of a test run: what it counts, and that nothing which went wrong is missing from it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run import PYTEST, Stage, main
+
+GOOD = "def test_one(): pass\ndef test_two(): pass\n"
+MIXED = """
+import pytest
+
+@pytest.fixture
+def broken():
+    raise OSError("no such machine")
+
+def test_that_passes(): pass
+def test_that_fails(): assert False, "as it must"
+def test_whose_fixture_fails(broken): pass
+def test_that_is_skipped(): pytest.skip("NOT TESTED: java is not here")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _plain_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stages of these tests load no plugins, which takes longer than they do."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
+def stage(folder: Path, name: str, text: str) -> Stage:
+    file = folder / f"test_{name}.py"
+    file.write_text(text)
+    own = ("-c", "/dev/null", "--rootdir", str(folder), "-p", "no:cacheprovider")
+    return Stage(name, (*PYTEST, *own, str(file)))
+
+
+def test_all_stages_are_counted_in_one_last_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (stage(tmp_path, name, GOOD) for name in ("first", "second"))
+    assert main((first,), (second,)) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[-1] == "4 passed, 0 failed"
+    assert {line.split(" |")[0].strip() for line in lines[:-1]} == {"first", "second"}
+
+
+def test_failures_errors_and_skips_are_told_and_the_stages_after_them_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main((stage(tmp_path, "mixed", MIXED), stage(tmp_path, "good", GOOD))) == 1
+    *lines, last = capfd.readouterr().out.splitlines()
+    assert last == "3 passed, 2 failed, 1 skipped"
+    assert "SKIPPED, 1 times: NOT TESTED: java is not here" in lines
+    assert {
+        "FAILED: test_mixed::test_that_fails",
+        "FAILED: test_mixed::test_whose_fixture_fails",
+    } <= {*lines}
+
+
+@pytest.mark.parametrize(
+    "code", ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)", "pass"]
+)
+def test_a_stage_without_a_report_is_a_failure(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], code: str
+) -> None:
+    broken = Stage("broken", (sys.executable, "-c", code))
+    assert main((broken, stage(tmp_path, "good", GOOD))) == 1
+    *lines, last = capfd.readouterr().out.splitlines()
+    assert last == "2 passed, 1 failed"
+    assert any(line.startswith("FAILED: stage broken ended with") for line in lines)
+
+
+def test_a_test_file_that_cannot_be_imported_is_a_failure(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main((stage(tmp_path, "wrong", "import nothing_of_that_name"),)) == 1
+    assert capfd.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"
