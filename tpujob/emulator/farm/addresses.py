@@ -1,4 +1,4 @@
-"""Where the hosts of a farm listen: addresses of 127.0.0.0/8, and one port that is free on all of them."""
+"""Addresses of 127.0.0.0/8 for the hosts of a farm, and one port that is free on all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpujob.errors import TpujobError
 
 
 def host_addresses(block: int) -> Iterator[str]:
-    """Every host address of 127.<block>.0.0/16, round and round."""
+    """Every host address of 127.<block>.0.0/16, in an endless cycle."""
     while True:
         for third in range(1, 251):
             for fourth in range(1, 251):
@@ -19,7 +19,7 @@ def host_addresses(block: int) -> Iterator[str]:
 
 
 def free_everywhere() -> int:
-    """A port that nothing holds on any address, below the range from which the system hands out ports by itself."""
+    """A port that is free on every address, below the system's range of ephemeral ports."""
     for _ in range(1000):
         port = 20000 + secrets.randbelow(12000)
         if can_bind("0.0.0.0", port):  # noqa: S104 - bound for a moment, never listened on
@@ -28,7 +28,7 @@ def free_everywhere() -> int:
 
 
 def can_bind(address: str, port: int) -> bool:
-    """Raises TpujobError where the system has no such address."""
+    """Raises TpujobError if the system has no such address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

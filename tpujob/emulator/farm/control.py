@@ -1,4 +1,4 @@
-"""The control API of the farm: JSON over HTTP on loopback, for the emulated cloud and for faults by command."""
+"""The control API of the farm: JSON over HTTP on loopback, for the emulated cloud and for injected faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpujob.emulator.farm.hosts import HostSpec
 from tpujob.emulator.http import Request, Response, json_response
 from tpujob.errors import BadRequest, NotFound, TpujobError
 
-NOTICE = 30.0  #: seconds between SIGTERM and off, as the cloud promises at most
+NOTICE = 30.0  #: seconds between SIGTERM and off; the cloud promises at most this
 WINDOW = 60.0
 
 
@@ -73,7 +73,7 @@ class Control:
                 for variable, value in _texts(body.get("set", {})).items():
                     self._farm.set_env(name, host, variable, value)
             case _:
-                raise NotFound(f"nothing is called {what}")
+                raise NotFound(f"there is no disturbance {what!r}")
 
 
 def _number(body: dict[str, Any], key: str, default: float) -> float:
@@ -105,7 +105,7 @@ def _slice_request(name: str, body: dict[str, Any]) -> SliceRequest:
             project=str(body.get("project", "tpujob-emulator")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadRequest(f"no description of a slice: {error!r}") from error
+        raise BadRequest(f"not a description of a slice: {error!r}") from error
 
 
 def _texts(value: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""All slices of the farm: where their hosts get addresses, and what can be done to a slice as a whole."""
+"""The slices of the farm: addresses for their hosts, and operations on whole slices."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Slice:
 
 
 class Farm:
-    """Keeps hosts in the folder `state`. A second farm on the same folder is refused by `__main__`."""
+    """Keeps hosts in the folder `state`. `__main__` refuses a second farm on the same folder."""
 
     def __init__(self, state: Path, ssh_port: int = 0) -> None:
         self._state = state
@@ -68,13 +68,12 @@ class Farm:
         self.ssh_port = ssh_port or free_everywhere()
 
     async def clear(self) -> None:
-        """Kill and remove whatever a farm on this folder left when it died: its machines die with it."""
+        """Kill and remove everything that an earlier farm on this folder left behind."""
         await self._census.kill(f"{self._id}/")
         await asyncio.to_thread(shutil.rmtree, self._folder(), ignore_errors=True)
 
     async def create(self, request: SliceRequest) -> list[Host]:
-        """Bring up every host, or none. A slice that exists is left as it is, its SSH keys aside.
-        Raises BadRequest."""
+        """Bring up every host, or none. An existing slice only gets the new SSH keys. Raises BadRequest."""
         _check(request)
         async with self._lock(request.name):
             known = self._slices.get(request.name)
@@ -89,7 +88,7 @@ class Farm:
             return list(made.hosts)
 
     async def delete(self, name: str) -> None:
-        """Afterwards nothing of it is left. Absent is success."""
+        """Afterwards nothing of the slice is left. Absent is success."""
         async with self._lock(name):
             victim = self._slices.get(name)
             if victim is None:
@@ -100,8 +99,8 @@ class Farm:
             del self._slices[name]
 
     def preempt(self, name: str, notice: float) -> None:
-        """Start the end: TRUE in the metadata, SIGTERM to every process; after `notice` seconds it is off.
-        A second call changes nothing. Raises NotFound."""
+        """TRUE in the metadata and SIGTERM to every process now; off after `notice` seconds. A second call changes
+        nothing. Raises NotFound."""
         victim = self._get(name)
         if victim.power is not Power.UP:
             return
@@ -135,7 +134,7 @@ class Farm:
             await self._cut(self._hosts(name, host))
 
     async def switch_on(self, name: str) -> None:
-        """Hosts that were switched off answer again, with their disk and their key; a preempted slice's do not.
+        """Hosts that were switched off answer again, with their disk and key; hosts of a preempted slice do not.
         Raises NotFound."""
         async with self._lock(name):
             chosen = self._get(name)
@@ -145,8 +144,7 @@ class Farm:
                 _announce(chosen, NO_MAINTENANCE)
 
     def hang(self, name: str, host: int | None, *, off: bool) -> None:
-        """Stop the program's processes where they are; `off`: let them go on. Raises NotFound, also if no program
-        runs there."""
+        """Stop the program's processes; `off`: let them continue. Raises NotFound, also if no program runs there."""
         hung = [chosen.hang(off=off) for chosen in self._hosts(name, host)]
         if not any(hung):
             raise NotFound(f"no program runs on {name}")
@@ -157,20 +155,20 @@ class Farm:
             chosen.run_out_of_memory()
 
     def set_env(self, name: str, host: int, variable: str, value: str) -> None:
-        """For what starts there from now on; an empty value takes the variable away. Raises NotFound."""
+        """For processes that start from now on; an empty value removes the variable. Raises NotFound."""
         for chosen in self._hosts(name, host):
             chosen.set_env(variable, value)
 
     def guests(self, name: str) -> list[dict[str, str]]:
-        """What each host has published of itself. Raises NotFound."""
+        """The guest attributes of each host. Raises NotFound."""
         return [host.guest_attributes() for host in self._get(name).hosts]
 
     def names(self) -> list[str]:
-        """Of the slices that there are; cheaper than `status`."""
+        """Of all slices; cheaper than `status`."""
         return list(self._slices)
 
     def status(self) -> list[dict[str, object]]:
-        """Every slice with its hosts, as the control API prints them."""
+        """Every slice with its hosts, for the control API."""
         running = self._census.find(f"{self._id}/") if self._slices else {}
         return [
             {
@@ -225,13 +223,13 @@ class Farm:
         victim.power = Power.DOWN
 
     async def _cut(self, hosts: Sequence[Host]) -> None:
-        for _ in range(2):  # again, for what a last session started in between
+        for _ in range(2):  # again, for processes that a last session started in between
             await self._census.kill(tuple(host.marker for host in hosts))
             await asyncio.gather(*(host.disconnect() for host in hosts))
         await asyncio.gather(*(host.ended() for host in hosts))
 
     def _free_address(self) -> str:
-        """The next address on which the port is free. An address comes back only after 60,000 others."""
+        """The next address on which the port is free. An address is reused only after 60,000 others."""
         for _ in range(1000):
             address = next(self._addresses)
             if can_bind(address, self.ssh_port):
@@ -244,7 +242,7 @@ class Farm:
         return self._slices[name]
 
     def _hosts(self, name: str, host: int | None) -> tuple[Host, ...]:
-        """The one, or all."""
+        """The given host, or all."""
         hosts = self._get(name).hosts
         if host is None:
             return hosts
@@ -286,7 +284,7 @@ def _facts(request: SliceRequest, spec: HostSpec, addresses: Sequence[str]) -> d
 
 def _check(request: SliceRequest) -> None:
     if not _NAME.fullmatch(request.name):
-        raise BadRequest(f"{request.name!r} is no name of a slice")
+        raise BadRequest(f"{request.name!r} is not a valid name of a slice")
     if not 1 <= len(request.hosts) <= MAX_HOSTS:
         raise BadRequest(f"a slice has 1 to {MAX_HOSTS} hosts")
     if [h.index for h in request.hosts] != list(range(len(request.hosts))):

@@ -1,4 +1,4 @@
-"""One emulated host: its folder, its environment, its metadata server and its SSH server. On, off, and on again."""
+"""One emulated host: its folder, environment, metadata server and SSH server. It can be switched off and on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ USER = "tpujob"
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """What the emulated cloud asks for, of one host."""
+    """What the emulated cloud asks for."""
 
     index: int
     physical: str = ""  #: name of the machine below
@@ -37,7 +37,7 @@ class HostSpec:
 
 
 class Host:
-    """`marker` is what every process of the host carries; it ends with `/`, so that no marker begins another."""
+    """Every process of the host carries `marker`; it ends with `/`, so no marker is a prefix of another."""
 
     def __init__(
         self,
@@ -57,14 +57,13 @@ class Host:
         self._folder = folder
         self._census = census
         self._http = HttpServer(self.metadata.answer)
-        self._metadata_port = 0  #: kept when it is switched on again: programs have its address
+        self._metadata_port = 0  #: stays the same when it is switched on again: programs know it
         self._env: dict[str, str] = {}
         self._ssh: SshServer | None = None
         self._slow: asyncio.Task[None] | None = None
 
     async def power_on(self, ssh_port: int) -> None:
-        """Listen; its disk is made when it is switched on for the first time and kept from then on. Raises OSError
-        when the address is taken."""
+        """Listen; the first call makes the disk, later ones keep it. Raises OSError when the address is taken."""
         self._metadata_port = await self._http.start(self.address, self._metadata_port)
         if self._ssh is None:
             self._ssh = SshServer(self._install())
@@ -72,7 +71,7 @@ class Host:
         self.on = True
 
     async def disconnect(self) -> None:
-        """Cut every connection and listener, at once. Its processes are the caller's to kill; the folder stays."""
+        """Close every connection and listener at once. The caller kills the processes; the folder stays."""
         self.on = False
         self.slow(1)
         await self._http.close()
@@ -80,19 +79,19 @@ class Host:
             await self._ssh.close()
 
     async def ended(self) -> None:
-        """Return when all that sessions started has ended and is waited for."""
+        """Return when every process of its sessions has ended and is reaped."""
         if self._ssh is not None:
             await self._ssh.ended()
 
     def guest_attributes(self) -> dict[str, str]:
-        """What its guest agent has published of it, `namespace/key` to value; nothing unless its metadata says so."""
+        """`namespace/key` to value, as its guest agent publishes them; empty unless its metadata enables them."""
         if self._ssh is None or not _is_true(self.metadata.get(GUEST_ATTRIBUTES)):
             return {}
         kind, _, key = self._ssh.public_key.partition(" ")
         return {f"hostkeys/{kind}": key, "hostkeys/hostname": self.metadata.get(NAME)}
 
     def slow(self, factor: float) -> None:
-        """From now on its processes get 1/`factor` of their time; 1 ends it."""
+        """From now on its processes run for 1/`factor` of the time; 1 ends it."""
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None
@@ -101,26 +100,25 @@ class Host:
             self._slow = asyncio.create_task(work)
 
     def set_env(self, name: str, value: str) -> None:
-        """What starts from now on has this variable; an empty value takes it away."""
+        """For processes that start from now on; an empty value removes the variable."""
         self._env.pop(name, None)
         if value:
             self._env[name] = value
 
     def hang(self, *, off: bool) -> bool:
-        """Stop the processes of the program that runs (`off`: let them go on); its agent runs on. False: none runs."""
+        """Stop the program's processes (`off`: continue them), not the agent. False: no program runs."""
         self.slow(1)
         program = self._census.program(self.marker)
         processes.send(program, signal.SIGCONT if off else signal.SIGSTOP)
         return bool(program)
 
     def run_out_of_memory(self) -> None:
-        """What the kernel does then: kill the program's biggest process, and count it. Raises NotFound if no program
-        runs."""
+        """Kill the program's biggest process and count it, as the kernel does. Raises NotFound if no program runs."""
         victim = max(self._census.program(self.marker), key=processes.memory, default=None)
         if victim is None:
             raise NotFound(f"no program runs on host {self.spec.index}")
         counted = int(self._vmstat.read_text().split()[1])
-        # first: the agent looks as soon as its program has died
+        # before the kill: the agent reads it as soon as its program has died
         self._vmstat.write_text(f"oom_kill {counted + 1}\n")
         processes.send([victim], signal.SIGKILL)
 
@@ -129,7 +127,7 @@ class Host:
         return self._folder / "vmstat"
 
     def _install(self) -> Login:
-        """A new disk: the folders, the device files, and the environment that a session starts with."""
+        """Make a new disk: folders, device files, and the environment of sessions."""
         home, tmp, devices = (self._folder / name for name in ("home", "tmp", "dev"))
         for folder in (home, tmp, devices):
             folder.mkdir(parents=True, mode=0o700)
@@ -148,7 +146,7 @@ class Host:
         return Login(USER, self._keys, home, self._env)
 
     def _keys(self) -> str:
-        """With OS Login, keys in the metadata are ignored."""
+        """OS Login ignores the keys in the metadata."""
         return "" if _is_true(self.metadata.get(OS_LOGIN)) else self.metadata.get(SSH_KEYS)
 
 
@@ -166,8 +164,8 @@ def host_env(
     metadata: str,
     marker: str,
 ) -> dict[str, str]:
-    """The whole environment of a session: nothing of the farm's own gets through, its language aside."""
-    python = Path(sys.executable).parent  # holds a `python3` with everything that this one has
+    """The whole environment of a session; of the farm's own environment only the language is kept."""
+    python = Path(sys.executable).parent  # its `python3` has the same packages as this process
     return {
         "HOME": str(home),
         "USER": USER,
@@ -180,7 +178,7 @@ def host_env(
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(spec.chips),
         "TPUJOB_DEVICES": f"{devices}/accel*",
-        "TPUJOB_VMSTAT": str(vmstat),  # the kernel's own count is the whole machine's
+        "TPUJOB_VMSTAT": str(vmstat),  # the kernel's own counts the whole machine
         "TPUJOB_PACKAGE_LOCKS": str(vmstat.with_name("dpkg.lock")),  # so are its packages
         **spec.env,
         processes.MARKER: marker,

@@ -1,6 +1,6 @@
-"""What a TPU VM's metadata server knows, and how it answers: values by path, folders, `recursive`, `wait_for_change`.
+"""The metadata server of a TPU VM: values by path, folders, `recursive`, `wait_for_change`.
 
-The store is flat (`instance/preempted` -> `TRUE`); folders are what paths have in common.
+The store is flat (`instance/preempted` -> `TRUE`); folders are common prefixes of paths.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def vm_facts(
     project: str,
     attributes: Mapping[str, str],
 ) -> dict[str, str]:
-    """Everything that host `host` of a slice can read about itself. `attributes` is the node's own metadata."""
+    """All values for host `host` of a slice. `attributes`: the node's own metadata."""
     email = f"emulated-vm@{project}.iam.gserviceaccount.com"
     name = f"{slice_name}-w-{host}"
     account = {
         "aliases": "default",
         "email": email,
         "scopes": "https://www.googleapis.com/auth/cloud-platform",
-        # no secret: the emulator's own storage asks for none, and nothing else knows this host
+        # not a secret: the emulated storage does not check tokens
         "token": json.dumps(
             {"access_token": "emulated", "expires_in": 3599, "token_type": "Bearer"}
         ),
@@ -81,7 +81,7 @@ def vm_facts(
 
 
 class MetadataServer:
-    """The values of one host. `set` wakes whoever waits for a change."""
+    """The values of one host. `set` wakes requests that wait for a change."""
 
     def __init__(self, facts: Mapping[str, str]) -> None:
         self._facts = dict(facts)
@@ -96,8 +96,8 @@ class MetadataServer:
         self._changed = asyncio.Event()
 
     async def answer(self, request: Request) -> Response:
-        """One request. Rules of the real one: the header is required, a proxied request is refused, a folder needs
-        its slash or `recursive=true`."""
+        """Follows the real one: the header is required, a proxied request is refused, a folder needs its slash or
+        `recursive=true`."""
         path = unquote(request.path)
         if path == "/":
             return _text(200, "computeMetadata/")
@@ -120,7 +120,7 @@ class MetadataServer:
         return Response(200, {**_HEADERS, "Content-Type": kind, "ETag": _etag(text)}, text.encode())
 
     async def _wait(self, request: Request) -> None:
-        """Until the value differs from `last_etag` (or from what it is now), or `timeout_sec` is over."""
+        """Until the value differs from `last_etag` (default: from now), or `timeout_sec` has passed."""
         known = request.query.get("last_etag") or _etag(self._read(request) or "")
         seconds = request.query.get("timeout_sec", "")
         try:
@@ -159,7 +159,7 @@ def _etag(text: str) -> str:
 
 
 def _nested(flat: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON of `recursive=true`: names in camel case, attributes as they were given, scopes and aliases as lists."""
+    """The JSON of `recursive=true`: names in camel case, attributes unchanged, scopes and aliases as lists."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
         *folders, leaf = path.split("/")

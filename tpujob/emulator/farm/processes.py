@@ -1,8 +1,8 @@
-"""Finding and signalling the processes of an emulated host, however far they have detached themselves.
+"""Finds and signals the processes of an emulated host, also detached ones.
 
-Every process of a host carries a marker in its environment, which `setsid`, `nohup` and double forks keep. A child
+Every process of a host carries a marker in its environment, which survives `setsid`, `nohup` and double forks. A child
 that dropped its environment is found through its parent, and remembered. Signals go through pidfds that are checked
-against the start time, so that a recycled pid is never hit.
+against the start time, so a recycled pid is never hit.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from dataclasses import dataclass
 from workloads.contract import OUT
 
 MARKER = "TPUJOB_EMULATED_HOST"
-_PROGRAM = (
-    OUT.encode() + b"="
-)  #: what the agent gives to all that it runs, and does not have itself
-SLOW_SLICE = 0.05  #: seconds that a slowed host runs for at a time
+_PROGRAM = f"{OUT}=".encode()  #: the agent sets it for its programs, not for itself
+SLOW_SLICE = 0.05  #: seconds that a slowed host runs at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
     pid: int
-    started: int  #: clock ticks since boot; with the pid it names one process for good
+    started: int  #: clock ticks since boot; unique together with the pid
 
 
 _Owned = dict[int, tuple[Process, str]]  #: pid -> process, marker
@@ -37,14 +35,14 @@ class Census:
 
     def __init__(self, farm: str) -> None:
         self._needle = f"{MARKER}={farm}/".encode()
-        self._remembered: dict[Process, str] = {}  #: as of the last look
+        self._remembered: dict[Process, str] = {}  #: by the last look
 
     def find(self, prefix: str | tuple[str, ...]) -> dict[str, list[Process]]:
-        """Every live process whose marker starts with `prefix` (or one of them), by marker. Zombies do not count."""
+        """Live processes whose marker starts with `prefix` (or one of them), by marker; no zombies."""
         owner, others = self._look()
         kin = {p: _inherited(p.pid, others, owner) for _, p in others.values()}
         everyone = dict(owner.values()) | {p: marker for p, marker in kin.items() if marker}
-        self._remembered = everyone  # gone ones drop out: each look starts from what lives
+        self._remembered = everyone  # without the ones that ended
         found: dict[str, list[Process]] = {}
         for process, marker in everyone.items():
             if marker.startswith(prefix):
@@ -52,7 +50,7 @@ class Census:
         return found
 
     def program(self, prefix: str) -> list[Process]:
-        """Those that the agents there have started, and their descendants; neither agents nor sessions."""
+        """The processes that agents there have started, with descendants; neither agents nor sessions."""
         everyone = [p for group in self.find(prefix).values() for p in group]
         parents = {p.pid: stat[0] for p in everyone if (stat := _stat(p.pid))}
         found = {p.pid for p in everyone if _variable(p.pid, _PROGRAM)}
@@ -61,8 +59,8 @@ class Census:
         return [p for p in everyone if p.pid in found]
 
     async def kill(self, prefix: str | tuple[str, ...]) -> None:
-        """SIGKILL until none is left: a process may fork between the look and the signal. Raises TimeoutError after
-        10 s, which only a process stuck in the kernel brings about."""
+        """SIGKILL until none is left: a process may fork between look and signal. Raises TimeoutError after 10 s, if a
+        process is stuck in the kernel."""
         async with asyncio.timeout(10):
             while groups := self.find(prefix):
                 for processes in groups.values():
@@ -70,11 +68,11 @@ class Census:
                 await asyncio.sleep(0.01)
 
     def terminate(self, prefix: str) -> None:
-        """SIGTERM to every process; a stopped one is woken, so that it can see it."""
+        """SIGTERM to every process; stopped ones are continued, so they receive it."""
         self._send(prefix, signal.SIGTERM, signal.SIGCONT)
 
     async def slow_down(self, prefix: str, factor: float) -> None:
-        """Until cancelled, let the processes run for 1/`factor` of the time; then they all run again."""
+        """Until cancelled, let the processes run for 1/`factor` of the time; then continue them all."""
         try:
             while True:
                 self._send(prefix, signal.SIGCONT)
@@ -105,7 +103,7 @@ class Census:
 
 
 def send(processes: Iterable[Process], *signals: signal.Signals) -> None:
-    """Send the signals, in order, to each process that is still the one that was found."""
+    """Send the signals, in order, to each process unless its pid was recycled."""
     for process in processes:
         try:
             fd = os.pidfd_open(process.pid)
@@ -128,7 +126,7 @@ def _pids() -> list[int]:
 
 
 def _stat(pid: int) -> tuple[int, int] | None:
-    """Parent and start time; None: gone, or a zombie."""
+    """Parent and start time; None: gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # the name, in parentheses, may hold anything: fields are counted from the last one
@@ -148,7 +146,7 @@ def memory(process: Process) -> int:
 
 
 def _variable(pid: int, needle: bytes) -> str:
-    """The value of the environment variable that begins like this; empty: there is none."""
+    """The value of the environment variable that starts with `needle`; empty: there is none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environ = file.read()

@@ -1,5 +1,5 @@
-"""One session on an emulated host: a command or a shell, on pipes or on a terminal, carried between its process and
-its client. A process outlives its client unless it has a terminal; a session ends when its output does, not before.
+"""One session on an emulated host: a command or a shell, on pipes or on a terminal. A process outlives its client
+unless it has a terminal; a session ends when its output ends, not before.
 """
 
 # asyncssh leaves some of its own parameters untyped
@@ -32,8 +32,8 @@ _Session = asyncssh.SSHServerProcess[bytes]
 
 @dataclass(frozen=True)
 class Login:
-    """Who may come in, and what a session of theirs starts with. `keys` is asked at every login, as on a real VM,
-    where the metadata may change."""
+    """Who may log in, and the environment of a session. `keys` is called at every login, because the metadata may
+    change, as on a real VM."""
 
     user: str
     keys: Callable[[], str]  #: lines of `user:key`, the `ssh-keys` of the metadata
@@ -42,7 +42,7 @@ class Login:
 
 
 async def serve(session: _Session, login: Login) -> None:
-    """Run what the client asks for until it ends; if the client goes first, let go of it and wait for its end."""
+    """Run what the client asks for until it ends; if the client leaves first, wait for the process alone."""
     try:
         child, streams = await (_on_terminal if session.term_type else _on_pipes)(session, login)
     except OSError as error:
@@ -87,7 +87,7 @@ class _Streams:
     terminal: bool = False
 
     def end_soon(self) -> None:
-        """The shell has gone: what it left in the background does not keep a terminal's session open."""
+        """The shell has ended: its background processes do not keep a terminal's session open."""
         asyncio.get_running_loop().call_later(1.0, self.cancel)
 
     def cancel(self) -> None:
@@ -169,13 +169,13 @@ async def _ended(child: subprocess.Popen[bytes]) -> None:
 async def _pump(
     source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes], pipe: asyncio.BaseTransport
 ) -> None:
-    """Carry output until it ends. When nobody takes it any more, close the pipe, so that the writer learns of it."""
+    """Carry output until it ends. When the client is gone, close the pipe, so that the writer notices."""
     try:
         while data := await source.read(CHUNK):
             sink.write(data)
             await sink.drain()
     except (OSError, asyncssh.Error):
-        pass  # a terminal's end reads as EIO; a client that went away as a broken pipe
+        pass  # EIO at a terminal's end; a broken pipe when the client left
     finally:
         pipe.close()
 
@@ -186,7 +186,7 @@ async def _feed(
     child: subprocess.Popen[bytes],
     terminal: int | None,
 ) -> None:
-    """Carry input; signals and window sizes come in the same stream."""
+    """Carry input, signals and window sizes, which come in one stream."""
     while True:
         try:
             data = await session.stdin.read(CHUNK)

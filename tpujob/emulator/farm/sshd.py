@@ -16,7 +16,7 @@ from tpujob.emulator.farm.session import Login, serve
 
 
 class SshServer:
-    """Answers on one address until it is closed; then it may be started again, and is still the same host."""
+    """Answers on one address until it is closed; may be started again with the same host key."""
 
     def __init__(self, login: Login) -> None:
         self._login = login
@@ -27,12 +27,12 @@ class SshServer:
 
     @property
     def public_key(self) -> str:
-        """This host's own, as OpenSSH writes it: type and key."""
+        """The host key as OpenSSH writes it: type and key."""
         line = self._key.export_public_key("openssh").decode().split()
         return f"{line[0]} {line[1]}"
 
     async def start(self, address: str, port: int) -> None:
-        """Listen, with this host's own key. Raises OSError when the address is taken."""
+        """Listen. Raises OSError when the address is taken."""
         self._acceptor = await asyncssh.listen(
             address,
             port,
@@ -48,7 +48,7 @@ class SshServer:
         )
 
     async def close(self) -> None:
-        """As when the machine is switched off: no listener, no connection. Its processes are the caller's matter."""
+        """As when the machine is switched off: no listener, no connection. The caller kills the processes."""
         if self._acceptor is not None:
             self._acceptor.close()
         for connection in list(self._connections):
@@ -57,14 +57,14 @@ class SshServer:
             await self._acceptor.wait_closed()
 
     async def ended(self) -> None:
-        """Return when every process that a session started has ended and is waited for."""
+        """Return when every process of its sessions has ended and is reaped."""
         await asyncio.gather(*self._sessions, return_exceptions=True)
 
     def _files(self, chan: asyncssh.SSHServerChannel[bytes]) -> asyncssh.SFTPServer:
         return _Files(chan, self._login.home)
 
     def _begin(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
-        # not a coroutine: asyncssh would cancel it together with the connection, and the process would go unwaited for
+        # not a coroutine: asyncssh would cancel it with the connection, and nobody would reap the process
         task = asyncio.create_task(serve(process, self._login))
         self._sessions.add(task)
         task.add_done_callback(self._sessions.discard)
@@ -108,7 +108,7 @@ def _keys_of(user: str, ssh_keys: str) -> set[bytes]:
 
 
 class _Files(asyncssh.SFTPServer):
-    """Files of the host's user: relative paths are below the home folder, absolute ones are as they are."""
+    """Files of the host's user: relative paths are below the home folder, absolute ones unchanged."""
 
     def __init__(self, chan: asyncssh.SSHServerChannel[bytes], home: Path) -> None:
         super().__init__(chan)

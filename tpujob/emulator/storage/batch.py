@@ -1,4 +1,4 @@
-"""Batch requests of the JSON API: many small requests in one body, answered one after the other."""
+"""Batch requests of the JSON API: many small requests in one body, answered in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LIMIT = 100
 
 
 async def handle_batch(request: Request, handler: Handler) -> Response:
-    """Each part is an HTTP request in text; the answer has one part for each, in the same order."""
+    """Each part is an HTTP request as text; the answer has one part for each, in the same order."""
     match = re.search(r'boundary="?([^";,]{1,200})"?', request.headers.get("content-type", ""))
     if not match:
         raise invalid("A batch request names its boundary.")

@@ -1,8 +1,7 @@
-"""Where the emulated Cloud Storage keeps things: each object a plain file, all that is known of it a row in SQLite.
+"""Buckets and objects on disk: each object is a plain file, with its record in SQLite.
 
-A file is written under a temporary name, and appears with its row or not at all. Files never change, so a download
-that has begun goes on with the version that it began with. Everything here is called from one thread; that is what
-makes a precondition and the write behind it one step.
+A file is written under a temporary name and appears together with its record. Files never change, so a running
+download continues with its version. All calls come from one thread, which makes a precondition and its write one step.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _KEY = "WHERE bucket = ? AND name = ? AND generation = ?"
 
 
 class ObjectStore:
-    """The buckets and objects below one folder, which belongs to one server at a time."""
+    """The buckets and objects below one folder; a lock keeps other servers out."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,7 +54,7 @@ class ObjectStore:
             raise TpujobError(text, hint="stop it first: tpujob down") from error
         self._objects = folder / "objects"
         self._uploads = folder / "uploads"
-        # What was on its way in when the last server ended will never be finished.
+        # Uploads that the last server did not finish.
         shutil.rmtree(self._uploads, ignore_errors=True)
         for each in (self._objects, self._uploads):
             each.mkdir(exist_ok=True)
@@ -88,7 +87,7 @@ class ObjectStore:
         self._db.execute("REPLACE INTO buckets VALUES (?, ?)", row)
 
     def delete_bucket(self, name: str) -> bool:
-        """False, and nothing is done, when it is not empty."""
+        """False, and no change, when it is not empty."""
         if self._db.execute("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", (name,)).fetchone():
             return False
         self._db.execute("DELETE FROM buckets WHERE name = ?", (name,))
@@ -97,7 +96,7 @@ class ObjectStore:
     # objects
 
     def get(self, bucket: str, name: str, generation: int | None = None) -> StoredObject | None:
-        """The live generation, or the one that is asked for."""
+        """The live generation, or the given one."""
         which = "live" if generation is None else "generation = ?"
         values = (bucket, name) if generation is None else (bucket, name, generation)
         row = self._db.execute(f"{_SELECT} AND name = ? AND {which}", values).fetchone()
@@ -119,7 +118,7 @@ class ObjectStore:
         *,
         components: int = 0,
     ) -> StoredObject:
-        """Make what came in the live generation of an object. Raises 412, and then nothing has changed."""
+        """Make the upload the live generation of an object. Raises 412; then nothing has changed."""
         now = timestamp()
         conditions.check(self.get(bucket, name))
         incoming.close()
@@ -148,7 +147,7 @@ class ObjectStore:
         fields: Mapping[str, Json],
         conditions: Conditions,
     ) -> StoredObject:
-        """A second object with the same bytes; they are shared on disk. Raises 412."""
+        """A second object that shares the bytes on disk. Raises 412."""
         conditions.check(self.get(bucket, name))
         now, generation = timestamp(), self._next_generation()
         twin = self._uploads / uuid.uuid4().hex
@@ -180,7 +179,7 @@ class ObjectStore:
     def delete(
         self, bucket: str, name: str, conditions: Conditions, generation: int | None = None
     ) -> None:
-        """The live generation, or the one that is named, for good. Raises 404, 412."""
+        """Delete the live generation, or the given one for good. Raises 404, 412."""
         current = self.get(bucket, name, generation)
         if current is None:
             raise no_object(bucket, name)
@@ -231,7 +230,7 @@ class ObjectStore:
     def _remove_file(self, stored: StoredObject) -> None:
         path = self._objects / stored.file
         path.unlink(missing_ok=True)
-        with suppress(OSError):  # the first folder that is not empty ends it
+        with suppress(OSError):  # until the first folder that is not empty
             while (path := path.parent) != self._objects:
                 path.rmdir()
 
@@ -241,12 +240,12 @@ class ObjectStore:
         return isinstance(versioning, dict) and versioning.get("enabled") is True  # pyright: ignore[reportUnknownMemberType]
 
     def _next_generation(self) -> int:
-        """Grows with every write, also when the clock goes back; microseconds, as in the cloud."""
+        """Microseconds, as in the cloud; grows with every write even if the clock goes back."""
         self._generation = max(self._generation + 1, time.time_ns() // 1000)
         return self._generation
 
     def _remove_strays(self) -> None:
-        """Files whose row was never written, or is gone: the last server ended between the two."""
+        """Remove files without a record: the last server ended between the two writes."""
         known = {file for (file,) in self._db.execute("SELECT file FROM objects")}
         for folder, _, names in os.walk(self._objects):
             for name in names:

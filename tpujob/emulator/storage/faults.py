@@ -1,6 +1,6 @@
-"""What has been set to go wrong in the emulated Cloud Storage: the next requests of a kind fail, or hang.
+"""Fault injection for the emulated Cloud Storage: the next requests of a kind fail or hang.
 
-Set from the control interface's threads, met in the storage's own, so it carries its own lock.
+The control interface's thread adds faults and the storage's thread uses them up, under a lock of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tpujob.emulator.storage.model import StorageError
 
 METHODS = ("GET", "LIST", "POST", "PUT", "PATCH", "DELETE")
 
-#: What a request can be made to fail with, and the JSON API's word for it. 200: it only hangs.
+#: The statuses that a fault can inject, with the JSON API's reason. 200: the request only hangs.
 STATUSES = {
     200: "",
     403: "forbidden",
@@ -33,13 +33,13 @@ _UPLOAD = re.compile(r"/(?:resumable/)?upload/.*")
 
 @dataclass(frozen=True, slots=True)
 class StorageFault:
-    """The next `count` requests go wrong, before or after they took effect."""
+    """The next `count` requests fail, before or after they took effect."""
 
     status: int
     count: int
     method: str = "*"  #: one of METHODS; `*`: any
     when: Literal["pre", "post"] = "pre"
-    hang: float = 0.0  #: seconds that the request waits first
+    hang: float = 0.0  #: seconds that the request waits before
     path: str = ""  #: only requests for an object whose bucket and name contain this
 
 
@@ -63,7 +63,7 @@ class StorageFaults:
             return list(self._faults)
 
     async def meet(self, request: Request) -> StorageFault | None:
-        """The fault that this request meets, used up by one."""
+        """The fault for this request, if any; counts it down."""
         if not (faults := self.all()):
             return None
         text = await _subject(request, whole=any(fault.path for fault in faults))
@@ -111,8 +111,8 @@ def _kind(request: Request) -> str:
 
 
 async def _subject(request: Request, *, whole: bool) -> str:
-    """Bucket and name of what is asked for. An upload may say its name in the beginning of its body only, and a later
-    piece of a resumable upload not at all."""
+    """Text with the bucket and name that are asked for. Some uploads name the object only at the beginning of the body;
+    later pieces of a resumable upload do not name it at all."""
     text = (
         f"{unquote(request.path)} {request.query.get('name', '')} {request.query.get('prefix', '')}"
     )

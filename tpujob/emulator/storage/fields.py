@@ -43,7 +43,7 @@ def _parse_fields(text: str) -> tuple[dict[str, Json], str]:
 
 
 def _both(one: Mapping[str, Json], other: Mapping[str, Json]) -> dict[str, Json]:
-    """What either asks for: `items/name,items/size` is `items(name,size)`, and no parts at all are the whole."""
+    """The union: `items/name,items/size` is `items(name,size)`; an empty selection is everything."""
     if not one or not other:
         return {}
     shared = {name: _both(one[name], other[name]) for name in one if name in other}

@@ -1,4 +1,4 @@
-"""Files of the emulated Cloud Storage: bytes on their way in, and a safe file name for any object name."""
+"""Files of the emulated Cloud Storage: uploads in progress, and a safe file name for any object name."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _COPY_CHUNK = 4 << 20
 
 
 class Incoming:
-    """Bytes on their way in: a temporary file, its length and its checksums so far."""
+    """An upload in progress: a temporary file with its length and checksums so far."""
 
     def __init__(self, folder: Path, *, md5: bool = True) -> None:
         self.path = folder / uuid.uuid4().hex
         self.size = 0
         self._crc = 0
-        # The slowest of all by far: left out where the cloud has none either.
+        # By far the slowest step; left out where the cloud has no MD5 either.
         self._md5 = hashlib.md5(usedforsecurity=False) if md5 else None
         self._file = self.path.open("xb")
 
@@ -47,14 +47,14 @@ class Incoming:
 
     @property
     def md5(self) -> str:
-        """Empty when it was left out."""
+        """Empty when left out."""
         return base64.b64encode(self._md5.digest()).decode() if self._md5 else ""
 
     def close(self) -> None:
         self._file.close()
 
     def discard(self) -> None:
-        """Afterwards no byte of it is left, unless it became an object. Safe to repeat."""
+        """Remove it, unless it became an object. Safe to repeat."""
         with suppress(OSError):  # closing flushes, which fails on a full disk
             self._file.close()
         self.path.unlink(missing_ok=True)
@@ -67,8 +67,8 @@ def _crc32c(before: int, chunk: bytes) -> int:
 def file_name(bucket: str, name: str, generation: int) -> str:
     """A safe path for any object name, readable where it can be: `gs://b/a/c` is `b/a/c@<generation>`.
 
-    No segment of a folder holds `@`, so `a` and `a/c` live side by side; none is `.`, `..` or empty. What is too long
-    or too deep for a file system is named by its hash instead.
+    No folder name holds `@`, so `a` and `a/c` can both exist; none is `.`, `..` or empty. Names that are too long or
+    too deep for a file system become a hash.
     """
     parts = [_segment(part) for part in name.split("/")]
     safe = "/".join(parts)

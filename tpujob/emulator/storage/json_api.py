@@ -1,6 +1,6 @@
 """The JSON API of Cloud Storage: buckets and objects, except for uploads (`upload.py`).
 
-Each handler takes a request apart, asks `ObjectStore`, and puts the answer together.
+Each handler reads the request, asks `ObjectStore` and builds the answer.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from tpujob.emulator.storage.model import (
     precondition_failed,
 )
 
-#: Parameters that would change an answer and are not done here: said, not ignored.
-_NOT_DONE = ("matchGlob", "softDeleted", "filter", "userProject")
+#: Parameters that would change an answer and are missing here: refused, not ignored.
+_MISSING = ("matchGlob", "softDeleted", "filter", "userProject")
 _COMPOSE_LIMIT = 32
 
 
@@ -64,12 +64,12 @@ class JsonApi:
         self._routes = [(m, re.compile(p), handler) for m, p, handler in routes]
 
     async def handle(self, request: Request) -> Response | None:
-        """None: no path of this API."""
+        """None: not a path of this API."""
         known = False
         for method, pattern, handler in self._routes:
             match = pattern.fullmatch(request.path)
             if match and method == request.method:
-                for name in _NOT_DONE:
+                for name in _MISSING:
                     if request.query.get(name):
                         raise StorageError(501, "notImplemented", f"{name} is not emulated.")
                 return await handler(
@@ -177,7 +177,7 @@ class JsonApi:
         fields = check_object_fields(body.get("destination") or {})
         fields.setdefault("contentType", parts[0].content_type)
         conditions = Conditions.from_query(request.query)
-        # Opened now: what is composed is what was there when the request came.
+        # Opened now: the sources may be replaced while they are copied.
         files = [self.disk.open(part) for part in parts]
         count = sum(part.components or 1 for part in parts)
         stored = await concatenate(self.disk, files, bucket, name, fields, conditions, count)
@@ -186,7 +186,7 @@ class JsonApi:
     async def copy(
         self, request: Request, bucket: str, name: str, to_bucket: str, to_name: str
     ) -> Response:
-        """copyTo and rewriteTo: one call is always enough here, as the bytes are shared."""
+        """copyTo and rewriteTo: one call is always enough, because the bytes are shared."""
         given = await json_body(request)
         source = self._source(request, bucket, name)
         self._bucket(to_bucket)
@@ -231,7 +231,7 @@ class JsonApi:
         return stored
 
     def _part(self, bucket: str, source: Mapping[str, Json]) -> StoredObject:
-        """One of the objects that a compose names."""
+        """One source of a compose."""
         chosen = {"generation": str(source["generation"])} if "generation" in source else {}
         part = self._object(bucket, str(source.get("name", "")), chosen)
         given: dict[str, Json] = source.get("objectPreconditions") or {}
@@ -255,7 +255,7 @@ async def concatenate(
     conditions: Conditions,
     components: int,
 ) -> StoredObject:
-    """One object out of many files, which are closed. The copying leaves the server free to answer others."""
+    """Make one object of many files, and close them. Copies in a thread, so the server can answer others."""
     incoming = disk.incoming(md5=False)
     try:
         await asyncio.to_thread(incoming.append, files)
@@ -272,7 +272,7 @@ def _sources(body: Mapping[str, Json]) -> list[dict[str, Json]]:
 
 
 def answer(request: Request, value: Json, **headers: str) -> Response:
-    """A JSON answer, cut down to the `fields` that the client asks for."""
+    """A JSON answer, reduced to the `fields` that the client asks for."""
     if "fields" in request.query:
         value = select(request.query["fields"])(value)
     return json_response(value, 200, **headers)

@@ -1,4 +1,4 @@
-"""The bytes of an object as an HTTP answer: ranges, headers, "not modified". Both APIs answer with these."""
+"""The bytes of an object as an HTTP answer, for both APIs: ranges, headers, "not modified"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpujob.emulator.storage.model import Conditions, StorageError, StoredObject
 
 
 def not_modified(conditions: Conditions, stored: StoredObject) -> bool:
-    """For reads a "not match" that fails means 304, and any other failure 412."""
+    """For reads a failed "not match" means 304, any other failure 412."""
     wanted = Conditions(generation=conditions.generation, metageneration=conditions.metageneration)
     wanted.check(stored)
     try:
@@ -23,7 +23,7 @@ def not_modified(conditions: Conditions, stored: StoredObject) -> bool:
 
 
 def media(request: Request, disk: ObjectStore, stored: StoredObject) -> Response:
-    """The bytes, or the range of them that is asked for."""
+    """The bytes, or the requested range of them."""
     headers = media_headers(stored)
     start, count, partial = byte_range(request.headers.get("range", ""), stored.size)
     if partial:
@@ -61,7 +61,7 @@ def media_headers(stored: StoredObject) -> dict[str, str]:
 
 
 def byte_range(header: str, size: int) -> tuple[int, int, bool]:
-    """Start, count, and whether it is a range at all: what is none is ignored, as the RFC says. Raises 416."""
+    """Start, count, and whether it is a range: an invalid header is ignored, as the RFC says. Raises 416."""
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.strip())
     if not match or not (match[1] or match[2]):
         return 0, size, False

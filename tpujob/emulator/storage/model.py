@@ -1,6 +1,6 @@
-"""The nouns of the emulated Cloud Storage: a stored object, a precondition, an error, and how each looks as JSON.
+"""The records of the emulated Cloud Storage: objects, buckets, preconditions and errors, and their JSON.
 
-Pure: no files, no sockets. What is on disk is in `disk.py`, what a request means in `json_api.py`.
+Pure: no files, no sockets. `disk.py` stores them, `json_api.py` reads requests.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOCATION = re.compile(r"[A-Z]+-[A-Z]+[0-9]+|US|EU|ASIA|NAM4|EUR[4578]|ASIA1")
 
 
 class StorageError(Exception):
-    """An answer that is not a success. `reason` is the JSON API's word for it; `xml_code` the XML API's, where the
+    """An error answer. `reason` is the JSON API's word for it; `xml_code` the XML API's, where the
     status alone does not give it."""
 
     def __init__(self, status: int, reason: str, message: str, xml_code: str = "") -> None:
@@ -77,19 +77,19 @@ class StoredObject:
     name: str
     generation: int
     metageneration: int
-    live: bool  #: False: kept by the bucket's versioning only
+    live: bool  #: False: kept only by the bucket's versioning
     size: int
     crc32c: str  #: base64, as the APIs spell it
     md5: str  #: base64; empty for composed objects and XML multipart uploads, as in the cloud
-    components: int  #: how many objects it was composed of; 0: none
+    components: int  #: number of objects it was composed of; 0: not composed
     created: str  #: RFC 3339, UTC, milliseconds
     updated: str
-    file: str  #: where its bytes are, below the folder of objects
+    file: str  #: path of its bytes, below the folder of objects
     fields: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
     @property
     def etag(self) -> str:
-        """Changes with the bytes and with the metadata; without quotes."""
+        """Changes with the bytes and the metadata; without quotes."""
         return base64.b64encode(f"{self.generation}/{self.metageneration}".encode()).decode()
 
     @property
@@ -103,7 +103,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The preconditions of one request. A generation of 0 stands for "absent"."""
+    """The preconditions of one request. Generation 0 means "absent"."""
 
     generation: int | None = None
     generation_not: int | None = None
@@ -112,13 +112,13 @@ class Conditions:
 
     @staticmethod
     def from_query(query: Mapping[str, str], prefix: str = "if") -> Conditions:
-        """Reads `ifGenerationMatch` and its like; with prefix `ifSource`, those of a copy's source."""
+        """Reads `ifGenerationMatch` and the others; with prefix `ifSource`, those of a copy's source."""
         names = ("GenerationMatch", "GenerationNotMatch")
         names += ("MetagenerationMatch", "MetagenerationNotMatch")
         return Conditions(*(number(query, prefix + name) for name in names))
 
     def check(self, current: StoredObject | None) -> None:
-        """Raises 412 when one does not hold for what is there now."""
+        """Raises 412 when one does not hold for the current object."""
         generation = current.generation if current else 0
         if self.generation is not None and generation != self.generation:
             raise precondition_failed()
@@ -132,7 +132,7 @@ class Conditions:
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """A whole number of the query; None when it is not given."""
+    """A whole number of the query; None when it is absent."""
     text = query.get(name, "")
     if not text:
         return None
@@ -154,7 +154,7 @@ def check_object_name(name: str) -> str:
 
 
 def check_object_fields(given: Mapping[str, Json]) -> dict[str, Json]:
-    """What a client may set of an object, checked; the rest of what it sent is dropped, as in the cloud."""
+    """The fields that a client may set, checked; others are dropped, as in the cloud."""
     fields = {k: v for k, v in given.items() if k in OBJECT_FIELDS and v is not None}
     metadata = fields.pop("metadata", None)
     if metadata:
@@ -179,7 +179,7 @@ def patched_object_fields(old: Mapping[str, Json], patch: Mapping[str, Json]) ->
 
 
 def object_json(stored: StoredObject, base: str) -> Json:
-    """The resource `storage#object`. `base` is the server's address as the client knows it."""
+    """The resource `storage#object`. `base`: the server's address as the client knows it."""
     bucket, name = stored.bucket, quote(stored.name, safe="")
     own = f"/storage/v1/b/{bucket}/o/{name}"
     resource: dict[str, Json] = {
@@ -212,7 +212,7 @@ def object_json(stored: StoredObject, base: str) -> Json:
 
 
 def new_bucket(given: Mapping[str, Json], now: str) -> dict[str, Json]:
-    """The resource `storage#bucket` of a create request, with the cloud's defaults."""
+    """The resource `storage#bucket` for a create request, with the cloud's defaults."""
     name = given.get("name")
     if not isinstance(name, str) or not _BUCKET_NAME.fullmatch(name) or ".." in name:
         raise invalid(f"Invalid bucket name: {str(name)[:70]!r}.")
@@ -238,7 +238,7 @@ def new_bucket(given: Mapping[str, Json], now: str) -> dict[str, Json]:
 
 
 def patched_bucket(old: Mapping[str, Json], patch: Mapping[str, Json], now: str) -> dict[str, Json]:
-    """JSON merge patch of a bucket; its name and place stay."""
+    """JSON merge patch of a bucket; name and location stay."""
     fixed = _BUCKET_FIXED | {"name", "location", "locationType"}
     merged = _merge(old, {k: v for k, v in patch.items() if k not in fixed})
     return {**merged, "metageneration": str(int(old["metageneration"]) + 1), "updated": now}

@@ -1,7 +1,6 @@
-"""Uploads of the JSON API: media, multipart and resumable. An upload that is cut leaves no object.
+"""Uploads of the JSON API: media, multipart and resumable. An interrupted upload leaves no object.
 
-A resumable session keeps what it got, lives in memory, and ends with the server; its client then begins again, as it
-does in the cloud when a session is lost.
+Resumable sessions live in memory and end with the server; clients then start again, as for a lost session in the cloud.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ class Session:
     declared: Mapping[str, str]  #: checksums that the client announced
     conditions: Conditions
     incoming: Incoming
-    turn: int = (
-        0  #: grows with each request: an older one, whose client gave up, must not write any more
-    )
+    turn: int = 0  #: grows with each request, to stop an older one whose client gave up
     stored: StoredObject | None = None
 
 
@@ -57,7 +54,7 @@ class Uploads:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     async def handle(self, request: Request) -> Response | None:
-        """None: no path of uploads."""
+        """None: not a path of uploads."""
         match = _PATH.fullmatch(request.path)
         if not match:
             return None
@@ -100,7 +97,7 @@ class Uploads:
         content_type = request.headers.get("x-upload-content-type", "")
         name, fields = _name_and_fields(request, given, content_type)
         conditions = Conditions.from_query(request.query)
-        conditions.check(self._disk.get(bucket, name))  # early, to spare a hopeless upload
+        conditions.check(self._disk.get(bucket, name))  # early, to save a hopeless upload
         key = uuid.uuid4().hex
         declared = _declared(given)
         session = Session(bucket, name, fields, declared, conditions, self._disk.incoming())
@@ -114,17 +111,19 @@ class Uploads:
     async def _resume(self, request: Request, key: str) -> Response:
         session = self._sessions.get(key)
         if session is None:
-            raise StorageError(404, "notFound", "No such upload session: it ended, or never was.")
+            raise StorageError(
+                404, "notFound", "No such upload session: it has ended or never existed."
+            )
         if request.method == "DELETE":
             self._sessions.pop(key).incoming.discard()
             return Response(499)
-        if session.stored:  # the answer to the last piece was lost: say it again
+        if session.stored:  # the answer to the last piece was lost: repeat it
             return answer(request, object_json(session.stored, request.base))
         header = request.headers.get("content-range", "")
         start, total = content_range(header)
         try:
             await self._take(session, request, start)
-        except OSError:  # a full disk: nobody knows how much of the last chunk is there
+        except OSError:  # a full disk: unknown how much of the last chunk was written
             self._sessions.pop(key).incoming.discard()
             raise
         if not header:  # all of it in one request
@@ -134,26 +133,24 @@ class Uploads:
         return self._finish(session, request, key, total)
 
     async def _take(self, session: Session, request: Request, start: int | None) -> None:
-        """Write what comes. What was already there is skipped; a gap is refused."""
+        """Write the body. Bytes that are already there are skipped; a gap is refused."""
         session.turn += 1
         turn = session.turn
         if start is None:
             return
         skip = session.incoming.size - start
         if skip < 0:
-            raise StorageError(
-                400, "invalid", f"A gap: {session.incoming.size} bytes are here, not {start}."
-            )
+            raise invalid(f"A gap: {session.incoming.size} bytes are here, not {start}.")
         async for chunk in request.body.chunks():
             if session.turn != turn:
-                raise StorageError(409, "conflict", "Another request goes on with this upload.")
+                raise StorageError(409, "conflict", "Another request continues this upload.")
             session.incoming.write(chunk[skip:] if skip else chunk)
             skip = max(0, skip - len(chunk))
 
     def _finish(self, session: Session, request: Request, key: str, total: int) -> Response:
         try:
             if session.incoming.size != total:
-                text = f"{session.incoming.size} bytes came, and {total} were announced."
+                text = f"{session.incoming.size} bytes arrived, and {total} were announced."
                 raise invalid(text)
             verify(session.incoming, {**session.declared, **declared_hashes(request)})
             session.stored = self._disk.commit(
@@ -168,7 +165,7 @@ class Uploads:
 
 
 def verify(incoming: Incoming, declared: Mapping[str, str]) -> None:
-    """Raises 400 when a checksum that the client gave is not that of what came."""
+    """Raises 400 when a checksum from the client does not match."""
     found = {"crc32c": incoming.crc32c, "md5": incoming.md5}
     for kind, value in declared.items():
         if value and value != found[kind]:
@@ -179,7 +176,7 @@ def verify(incoming: Incoming, declared: Mapping[str, str]) -> None:
 
 
 def content_range(header: str) -> tuple[int | None, int | None]:
-    """Where the body starts (None: there is none, the client only asks) and the total (None: not known yet)."""
+    """Start of the body (None: no body, the client only asks) and total (None: not known yet)."""
     if not header:
         return 0, None
     match = re.fullmatch(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(?:(\d{1,18})|\*)", header.strip())
@@ -194,8 +191,8 @@ def content_range(header: str) -> tuple[int | None, int | None]:
 async def split_related(
     content_type: str, chunks: AsyncIterator[bytes]
 ) -> tuple[dict[str, Json], str, AsyncIterator[bytes]]:
-    """A `multipart/related` body: the resource, the content's type, and the content, which goes on streaming.
-    Line ends may be CRLF or LF, and the boundary in either kind of quotes, as clients differ."""
+    """A `multipart/related` body: the resource, the content's type, and the content, still streaming. Clients differ
+    in line ends (CRLF or LF) and in the quotes of the boundary."""
     match = re.search(r"""boundary=["']?([^"';,]{1,200})""", content_type)
     if not match:
         raise invalid("A multipart upload names its boundary.")
@@ -222,7 +219,7 @@ async def split_related(
 
 
 def _two_parts(buffer: bytes, mark: bytes) -> tuple[bytes, bytes, bytes, bytes] | None:
-    """Line end, first part, second part's header, and what came of the second part."""
+    """Line end, first part, second part's header, and the beginning of the second part; None: more is needed."""
     start = buffer.find(mark)
     if start < 0:
         return None
@@ -238,7 +235,7 @@ def _two_parts(buffer: bytes, mark: bytes) -> tuple[bytes, bytes, bytes, bytes] 
 
 
 async def _until(first: bytes, chunks: AsyncIterator[bytes], mark: bytes) -> AsyncIterator[bytes]:
-    """Everything before the last `mark`, which closes the body."""
+    """Everything before the closing `mark`."""
     keep = len(mark) + 16  # the mark, `--`, and a few line ends
     held = first
     async for chunk in chunks:

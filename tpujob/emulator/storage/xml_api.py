@@ -1,6 +1,6 @@
-"""The part of the XML API that clients of the JSON API use beside it: multipart uploads, and plain objects.
+"""The part of the XML API that clients need: plain objects, lists and multipart uploads.
 
-`transfer_manager.upload_chunks_concurrently` uploads with it; obstore does everything with it.
+obstore uses all of it, `transfer_manager.upload_chunks_concurrently` the multipart uploads.
 """
 
 from __future__ import annotations
@@ -193,7 +193,10 @@ class XmlApi:
             part = upload.parts.get(int(which) if which.isascii() and which.isdigit() else 0)
             if part is None or etag.strip('"') != part_etag(part).strip('"'):
                 raise StorageError(
-                    400, "invalid", f"Part {which[:10]!r} was not uploaded so.", "InvalidPart"
+                    400,
+                    "invalid",
+                    f"Part {which[:10]!r} was not uploaded with this ETag.",
+                    "InvalidPart",
                 )
             if int(which) <= last:
                 raise StorageError(

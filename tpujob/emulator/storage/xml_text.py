@@ -1,4 +1,4 @@
-"""The XML API's texts and headers: what a request says in headers, what an answer says in XML."""
+"""Headers and XML of the XML API: requests are read from headers, answers are written as XML."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def element(name: str, inner: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Escaped; characters that XML cannot carry are replaced."""
+    """Escaped; characters that are illegal in XML are replaced."""
     return escape(re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "\ufffd", text))
 
 
