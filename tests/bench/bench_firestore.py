@@ -1,6 +1,6 @@
 """What jobs cost on Firestore: reads, writes and deletes of an hour of virtual work, and their price.
 
-Run: python -m tests.bench.bench_firestore [JOBS]. Needs Google's emulator (`tests/contracts/firestore_emulator.py`).
+Run: python -m tests.bench.bench_firestore [JOBS]. Needs Google's emulator (`tests/support/firestore_emulator.py`).
 Counted are the requests themselves, as they are billed: each document that a query returns, each one that a look asks
 for, there or not, each one that a stream tells of.
 """

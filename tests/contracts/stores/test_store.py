@@ -2,97 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from tests.support.stores import ADAPTERS, DAMAGE, a_job, a_slice, an_event, count_up
-from tpujob.domain.failures.host_reputation import HALF_LIFE, REASONS
-from tpujob.domain.model import Job, State, Suspect, Wish
+from tests.contracts.stores.place import Place, go
+from tests.support.stores import a_job, a_slice, an_event, count_up
+from tpujob.domain.model import Job, State, Wish
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import Store
-
-ROOT = Path(__file__).parents[2]
-
-
-@dataclass
-class Place:
-    """Where one store lives: opened by this process as often as wanted, and by others."""
-
-    adapter: str
-    where: str
-    running: list[subprocess.Popen[str]] = field(default_factory=list)
-    opened: list[Store] = field(default_factory=list)
-
-    def open(self) -> Store:
-        self.opened.append(ADAPTERS[self.adapter](self.where))
-        return self.opened[-1]
-
-    def damage(self, job_id: str) -> None:
-        """Its record is no record any more."""
-        DAMAGE[self.adapter](self.where, job_id)
-
-    def process(self, deed: str, *arguments: str) -> subprocess.Popen[str]:
-        """Another process, with the store open, that waits for `go`."""
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.support.stores",
-                self.adapter,
-                self.where,
-                deed,
-                *arguments,
-            ],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.running.append(process)
-        return process
-
-
-def go(*processes: subprocess.Popen[str]) -> None:
-    for process in processes:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin
-        process.stdin.write("\n")
-        process.stdin.flush()
-
-
-@pytest.fixture(params=ADAPTERS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    elsewhere = {"firestore": "firestore_place"}  #: the fixture that makes the place, if any does
-    asked = elsewhere.get(request.param)
-    where = request.getfixturevalue(asked) if asked else str(tmp_path / "state")
-    place = Place(request.param, where)
-    yield place
-    for store in place.opened:
-        store.close()
-    for process in place.running:
-        process.kill()
-        process.communicate()
-
-
-@pytest.fixture
-def store(place: Place) -> Store:
-    return place.open()
-
-
-@pytest.fixture
-def job(store: Store) -> Job:
-    return store.create(a_job(), an_event())
 
 
 def moved(store: Store, job: Job, op: str = "", **fields: object) -> Job:
@@ -435,108 +357,6 @@ def test_every_zone_that_was_ever_asked_is_remembered(place: Place, store: Store
     store.remove(job.id, lease=None)
     for each in (store, place.open()):
         assert each.zones() == ["us-central2-b", "us-east5-b"], "also when the job is gone"
-
-
-# Suspects ------------------------------------------------------------------------------------------------------------
-
-
-def accuse(store: Store, *physicals: str, op: str, weight: float = 1.0, at: float = 1000.0) -> None:
-    store.reputation.accuse(
-        physicals, zone="us-central2-b", weight=weight, reason=f"by {op}", op_id=op, at=at
-    )
-
-
-def scores(store: Store) -> dict[str, float]:
-    return {s.physical: s.score for s in store.reputation.suspects()}
-
-
-def test_an_accusation_is_remembered_with_its_reason(place: Place, store: Store) -> None:
-    assert store.reputation.suspects() == []
-    accuse(store, "h1", "h2", op="a", weight=0.8)
-    accuse(store, "h2", op="b", weight=2.0)
-    for each in (store, place.open()):
-        worst, other = each.reputation.suspects()
-        assert worst == Suspect("h2", "us-central2-b", 2.8, 1000.0, reasons=("by a", "by b")), (
-            "the highest score first"
-        )
-        assert other == Suspect("h1", "us-central2-b", 0.8, 1000.0, reasons=("by a",))
-
-
-def test_a_score_has_faded_when_the_next_accusation_adds_to_it(store: Store) -> None:
-    accuse(store, "h1", op="a", weight=2.0, at=1000.0)
-    accuse(store, "h1", op="b", weight=1.0, at=1000.0 + HALF_LIFE)
-    accuse(store, "h2", op="c", weight=1.5, at=1000.0)
-    first, second = store.reputation.suspects()
-    assert first.physical == "h1"
-    assert first.score == pytest.approx(2.0)
-    assert first.updated_at == 1000.0 + HALF_LIFE
-    assert second.score == 1.5, "a score that nobody adds to stays as it was written"
-
-
-def test_the_order_of_suspects_is_that_of_their_scores_at_one_time(store: Store) -> None:
-    accuse(store, "old", op="a", weight=2.0, at=0.0)
-    accuse(store, "new", op="b", weight=1.0, at=3 * HALF_LIFE)
-    assert [s.physical for s in store.reputation.suspects()] == ["new", "old"]
-
-
-def test_a_repeated_accusation_changes_nothing(place: Place, store: Store) -> None:
-    accuse(store, "h1", "h1", op="a")
-    accuse(place.open(), "h1", op="a")
-    accuse(store, "h1", "h2", op="a", weight=9.0)
-    assert scores(store) == {"h1": 1.0}
-
-
-def test_what_was_forgotten_does_not_come_back_by_a_repeat(store: Store) -> None:
-    accuse(store, "h1", op="a")
-    store.reputation.remove("h1")
-    store.reputation.remove("h1")
-    accuse(store, "h1", op="a")
-    assert store.reputation.suspects() == []
-    accuse(store, "h1", op="b", weight=0.5)
-    assert scores(store) == {"h1": 0.5}, "a new accusation counts, and alone"
-
-
-def test_an_accusation_of_nobody_is_made_once_too(store: Store) -> None:
-    accuse(store, op="a")
-    accuse(store, "h1", op="a")
-    assert store.reputation.suspects() == []
-
-
-def test_only_the_newest_reasons_are_kept(store: Store) -> None:
-    for n in range(REASONS + 3):
-        accuse(store, "h1", op=str(n))
-    (suspect,) = store.reputation.suspects()
-    assert suspect.reasons == tuple(f"by {n}" for n in range(3, REASONS + 3))
-    assert suspect.score == REASONS + 3
-
-
-def test_a_record_of_a_suspect_is_written_over(store: Store) -> None:
-    accuse(store, "h1", op="a")
-    pinned = Suspect("h1", "us-east5-b", 0.25, 5.0, "bad", ("a person's word", "\u202e'; --"))
-    store.reputation.put(pinned)
-    assert store.reputation.suspects() == [pinned]
-    accuse(store, "h1", op="b", at=5.0)
-    (suspect,) = store.reputation.suspects()
-    assert suspect.pinned == "bad", "an accusation leaves a person's word alone"
-
-
-def test_accusers_at_once_lose_nothing_and_repeat_nothing(place: Place, store: Store) -> None:
-    """Two openers of each accusation, all at once: as when a backend takes over while the old one still works."""
-    ops = [f"op-{n}" for n in range(12)]
-    openers = [store, place.open()]
-
-    def work(n: int) -> None:
-        accuse(openers[n % 2], "h1", "h2", op=ops[n // 2])
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(2 * len(ops))))
-    assert scores(store) == {"h1": len(ops), "h2": len(ops)}
-
-
-def test_a_change_of_suspects_is_no_change_of_jobs(store: Store, job: Job) -> None:
-    before, _ = store.changes(0)
-    accuse(store, "h1", op="a")
-    assert store.changes(before) == (before, [])
 
 
 # Many at once --------------------------------------------------------------------------------------------------------

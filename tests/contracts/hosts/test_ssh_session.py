@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.strange_server import StrangeServer
+from tests.contracts.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, until
 from tests.support.ssh_slices import slice_at
 from tpujob.adapters.ssh.hosts import SshHosts

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contracts.tpu_slices import fail
+from tests.contracts.slices.tpu_slices import fail
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud
 from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.catalog import FRESH, Catalog

@@ -13,7 +13,7 @@ from tests.support.stores import a_job, an_event
 from tpujob.adapters.firestore.calls import Firestore
 from tpujob.adapters.firestore.store import FirestoreStore
 
-FILE = Path(__file__).parents[2] / "deploy" / "firestore.indexes.json"
+FILE = Path(__file__).parents[3] / "deploy" / "firestore.indexes.json"
 Index = tuple[str, frozenset[str], tuple[tuple[str, str], ...]]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contracts.tpu_slices import SLICE, ask, fail, gone, look, wait_for
+from tests.contracts.slices.tpu_slices import SLICE, ask, fail, gone, look, wait_for
 from tests.support.tpu_rig import (
     PARENT,
     PROJECT,

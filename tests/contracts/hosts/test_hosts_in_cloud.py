@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.contracts.strange_server import StrangeServer
+from tests.contracts.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess
 from tests.support.ssh_slices import slice_at
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.secret_manager import Refusal, SecretServer
+from tests.contracts.hosts.secret_manager import Refusal, SecretServer
 from tpujob.adapters.ssh.keys import FileKeys, KeyStore, public_line
 from tpujob.adapters.ssh.secret_manager import LIFETIME, SecretKeys
 from tpujob.errors import HostKeyChanged, Refused, Transient

@@ -22,7 +22,7 @@ from tpujob.domain.codec import to_json
 from tpujob.domain.model import EventKind, Slice
 from tpujob.errors import StoreError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 A_SLICE = Slice("tj-000001-1", 1, "v4-16", "", "spot", "tpu-ubuntu2204-base", None, 1000.0)
 
 

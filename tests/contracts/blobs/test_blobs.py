@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.storage_network import BUCKET, REGION, T, gcs
+from tests.contracts.blobs.storage_network import BUCKET, REGION, T, gcs
 from tpujob.domain.model import Cause
 from tpujob.emulator.storage import StorageServer
 from tpujob.errors import BadRequest, Conflict, NotFound, Refused

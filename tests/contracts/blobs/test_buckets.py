@@ -10,7 +10,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tests.contracts.storage_network import T, gcs
+from tests.contracts.blobs.storage_network import T, gcs
 from tpujob.adapters.gcs.blobs import GcsBlobs
 from tpujob.emulator.storage import StorageServer
 from tpujob.errors import NotFound, Refused

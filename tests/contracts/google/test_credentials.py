@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.contracts.tpu_slices import KEY, SLICE
+from tests.contracts.slices.tpu_slices import KEY, SLICE
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.gcs.blobs import GcsBlobs
 from tpujob.domain.observations import Unknown

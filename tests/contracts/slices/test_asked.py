@@ -11,7 +11,7 @@ import pytest
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2alpha1 import TpuClient as AlphaClient
 
-from tests.contracts.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
+from tests.contracts.slices.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
 from tpujob.adapters.cloud_tpu.request import DataDisk, Options
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices

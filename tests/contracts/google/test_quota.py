@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.tpu_slices import fail
+from tests.contracts.slices.tpu_slices import fail
 from tests.support import google_server as g
 from tests.support.google_server import WANTS, GoogleServer
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until

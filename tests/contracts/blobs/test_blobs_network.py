@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.storage_network import BUCKET, REGION, T, gcs, network, once
+from tests.contracts.blobs.storage_network import BUCKET, REGION, T, gcs, network, once
 from tpujob.adapters.calling import ServerClock
 from tpujob.adapters.gcs.errors import translate
 from tpujob.domain.model import Cause

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from tests.contracts.tpu_slices import SLICE, ask, look, wait_for
+from tests.contracts.slices.tpu_slices import SLICE, ask, look, wait_for
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node
 from tpujob.adapters.cloud_tpu.calls import Method
 from tpujob.adapters.cloud_tpu.catalog import Catalog

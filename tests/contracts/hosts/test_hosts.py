@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contracts.strange_server import StrangeServer
+from tests.contracts.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, until
 from tests.support.ssh_slices import slice_at
 from tpujob.adapters.ssh.agent_calls import plan_name
