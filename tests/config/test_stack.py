@@ -16,7 +16,7 @@ import pytest
 
 from tpujob.config import stack
 from tpujob.config.settings import Settings, load
-from tpujob.config.stack import Part
+from tpujob.config.stack import Process
 from tpujob.errors import BackendGone
 
 ROOT = Path(__file__).parents[2]
@@ -33,13 +33,13 @@ class Rig:
         self.how: dict[str, str] = {}
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Process]:
         return [self.part(name) for name in ("farm", "emulator", "backend")]
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> Process:
         ready, story = str(self.settings.ready_file(name)), str(self.folder / "story")
         how = self.how.get(name, "")
-        return Part(name, (sys.executable, "-I", str(DUMMY), ready, story, name, how))
+        return Process(name, (sys.executable, "-I", str(DUMMY), ready, story, name, how))
 
     def up(self, deadline: float = LONG) -> None:
         stack.up(self.settings, self.parts, deadline=deadline)

@@ -11,9 +11,9 @@ from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import (
     Finding,
-    Grant,
+    GrantedChips,
     NotSeen,
-    Verdict,
+    Severity,
     Wants,
     fail,
     ok,
@@ -48,7 +48,7 @@ def limit(scope: Any, amount: int | None, place: str = "", kind: Kind = V4) -> L
 
 
 def granted(chips: int, generation: str = "v4") -> Wants:
-    return replace(LAB, grants=(Grant(generation, ZONE, "spot", chips),))
+    return replace(LAB, grants=(GrantedChips(generation, ZONE, "spot", chips),))
 
 
 def rule(sources: str, priority: int = 1000, **more: Any) -> Rule:
@@ -57,10 +57,10 @@ def rule(sources: str, priority: int = 1000, **more: Any) -> Rule:
 
 
 ANY, TUNNEL = "0.0.0.0/0", "35.235.240.0/20"
-OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
+OK, WARN, FAIL = Severity.OK, Severity.WARN, Severity.FAIL
 
 #: what is checked, the verdict, a part of what it says, a part of the cure
-CASES: dict[str, tuple[Finding, Verdict, str, str]] = {
+CASES: dict[str, tuple[Finding, Severity, str, str]] = {
     "a user": (
         access.check_identity(Identity("ada@example.org", "user")),
         OK,
@@ -189,7 +189,7 @@ CASES: dict[str, tuple[Finding, Verdict, str, str]] = {
     ),
     "a grant of something that has no quota at all": (
         places.check_quota(granted(32), ZONE, []),
-        Verdict.UNKNOWN,
+        Severity.UNKNOWN,
         "no quota of that name",
         "tpujob quota --all",
     ),
@@ -340,7 +340,7 @@ CASES: dict[str, tuple[Finding, Verdict, str, str]] = {
     ),
     "not installed": (
         machine.check_packages(Software((3, 11, 0), [], {})),
-        Verdict.UNKNOWN,
+        Severity.UNKNOWN,
         "not installed",
         "pip install",
     ),
@@ -353,7 +353,7 @@ CASES: dict[str, tuple[Finding, Verdict, str, str]] = {
     ),
     "a backend that is away": (
         machine.check_backend("https://b", BackendGone("nothing answers", hint="wait")),
-        Verdict.UNKNOWN,
+        Severity.UNKNOWN,
         "nothing answers",
         "wait",
     ),
@@ -381,12 +381,12 @@ BUCKETS = [
     (replace(GOOD, soft_delete_s=604800), WARN, "kept 7 days, and billed"),
     (replace(GOOD, uniform_access=False), WARN, "rights of its own"),
     (replace(GOOD, public_access="inherited"), WARN, "can be made public"),
-    (UNSEEN, Verdict.UNKNOWN, "it did not answer"),
+    (UNSEEN, Severity.UNKNOWN, "it did not answer"),
 ]
 
 
 @pytest.mark.parametrize(("seen", "verdict", "what"), BUCKETS)
-def test_a_bucket(seen: Any, verdict: Verdict, what: str) -> None:
+def test_a_bucket(seen: Any, verdict: Severity, what: str) -> None:
     [found] = places.check_buckets(LAB, {"gs://lab": seen})
     assert (found.verdict, found.name) == (verdict, "bucket us-central2"), found
     assert what in found.what
@@ -427,7 +427,7 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
 def test_a_project_that_may_not_be_seen_may_be_misspelled() -> None:
     """Google denies permission for both."""
     found = access.check_project(LAB, NotSeen("permission denied"))
-    assert (found.verdict, found.cure) == (Verdict.UNKNOWN, "gcloud projects list")
+    assert (found.verdict, found.cure) == (Severity.UNKNOWN, "gcloud projects list")
 
 
 def test_only_what_a_context_needs_is_asked_for() -> None:
@@ -448,12 +448,12 @@ def test_the_worst_finding_counts() -> None:
     good, odd = ok("a", "x"), warn("b", "x", "y")
     dark, bad = unknown("c", UNSEEN), fail("d", "x", "y")
     assert [worst(f) for f in ([], [good], [good, odd], [odd, dark], [dark, bad, good])] == [
-        OK, OK, WARN, Verdict.UNKNOWN, FAIL,
+        OK, OK, WARN, Severity.UNKNOWN, FAIL,
     ]  # fmt: skip
 
 
 LAPTOP = Laptop("", "", 10**11, "/s", False, False, "/usr/bin/ssh", {"farm": True, "backend": True})
-LAPTOPS: list[tuple[dict[str, Any], str, Verdict, str]] = [
+LAPTOPS: list[tuple[dict[str, Any], str, Severity, str]] = [
     ({}, "loopback", OK, ""),
     ({"loopback": "no 127.3.1.1"}, "loopback", FAIL, "no 127.3.1.1"),
     ({"port": "none"}, "ports", FAIL, "none"),
@@ -468,7 +468,7 @@ LAPTOPS: list[tuple[dict[str, Any], str, Verdict, str]] = [
 
 
 @pytest.mark.parametrize(("change", "name", "verdict", "what"), LAPTOPS)
-def test_the_laptop(change: dict[str, Any], name: str, verdict: Verdict, what: str) -> None:
+def test_the_laptop(change: dict[str, Any], name: str, verdict: Severity, what: str) -> None:
     found = {one.name: one for one in machine.check_laptop(replace(LAPTOP, **change))}
     assert found[name].verdict is verdict
     assert what in found[name].what
@@ -484,6 +484,6 @@ def test_refused_is_no_transient() -> None:
 
 def test_every_generation_is_found_in_what_a_zone_offers() -> None:
     for generation in accelerators.GENERATIONS.values():
-        wants = replace(LAB, grants=(Grant(generation.name, ZONE, "spot", 8),))
+        wants = replace(LAB, grants=(GrantedChips(generation.name, ZONE, "spot", 8),))
         types = frozenset(t for t in accelerators.ALL if t.startswith(f"{generation.prefix}-"))
         assert places.check_types(wants, ZONE, types).what == f"offers {generation.name}"

@@ -223,7 +223,7 @@ def test_a_wish_is_written_though_the_backend_writes_at_the_same_time(stage: Sta
 
 def test_a_job_that_never_stands_still_is_said_so(stage: Stage) -> None:
     job_id = stage.create()
-    with pytest.raises(Conflict, match="changing too fast") as refused:
+    with pytest.raises(Conflict, match="could not be changed") as refused:
         busy(stage, 8).cancel(job_id)
     assert refused.value.hint == "Try again in a moment."
     assert stage.job(job_id).wish is Wish.RUN

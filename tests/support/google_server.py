@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tpujob.doctor.findings import Grant, Wants
+from tpujob.doctor.findings import GrantedChips, Wants
 
 PROJECT = "my-lab-4711"
 NUMBER = "471147114711"
@@ -373,5 +373,5 @@ WANTS = Wants(
     buckets={REGION: f"gs://{BUCKET}"},
     service_account=ACCOUNT,
     firestore=True,
-    grants=(Grant("v4", ZONE, "spot", 32),),
+    grants=(GrantedChips("v4", ZONE, "spot", 32),),
 )

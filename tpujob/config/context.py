@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from tpujob.config import files
 from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
@@ -41,7 +41,7 @@ _LABEL = r"[a-z0-9_-]{0,63}"
 
 
 def _given(check: Callable[[Any], str]) -> BeforeValidator:
-    """That check, where anything is given: an empty text says that it is not."""
+    """That check, for texts that are not empty; empty means not given."""
     return BeforeValidator(lambda value: "" if value in ("", None) else check(value))
 
 
@@ -57,11 +57,7 @@ _Resource = Annotated[str, _given(kinds.matching(_RESOURCE, "the name of a resou
 _LabelText = Annotated[str, _matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Grant(_Part):
+class Grant(kinds.Part):
     """Chips that a programme such as the TPU Research Cloud pays for."""
 
     type: Annotated[
@@ -72,7 +68,7 @@ class Grant(_Part):
     chips: Annotated[int, BeforeValidator(kinds.count(100_000))]
 
 
-class Context(_Part):
+class Context(kinds.Part):
     """One place where jobs run. Empty: the project's default, or nothing of the kind."""
 
     name: Annotated[
@@ -153,13 +149,13 @@ _ALLOWED: Allowed = {
 }
 
 
-# What it comes to ----------------------------------------------------------------------------------------------------
+# Owner and site ----------------------------------------------------------------------------------------------------
 
 
 def owner(settings: Settings, context: Context) -> str:
-    """The word that tells what this context's backend made from what others did in the same project and bucket: jobs of
-    two stores have the same ids. Of a store in Firestore it is the database's; a file is drawn one when it is first
-    asked for. It is a label's value, the end of slices' names, and a folder; its last character is a letter."""
+    """The word that marks what this context's backend made, as jobs of two stores have the same ids: a label's value,
+    the end of slices' names, and a folder in the bucket. For Firestore it follows from the database; for a file it is
+    drawn at random once. Its last character is a letter."""
     if context.store == "firestore":
         place = f"{context.project}-{context.database.strip('()')}"
         word = re.sub(r"[^a-z0-9]+", "-", place.removesuffix("-default"))
@@ -176,7 +172,7 @@ def _letters(count: int) -> str:
 
 
 def site(context: Context, owner: str) -> Site:
-    """What jobs are settled by: each backend keeps to a folder of its own in the context's buckets."""
+    """Zones and buckets for jobs; each backend has a folder of its own in the context's buckets."""
     buckets = {region: f"{bucket}/{owner}" for region, bucket in context.buckets.items()}
     return Site(context.name, context.zones, buckets, made_on_demand=False)
 

@@ -36,7 +36,7 @@ class Access(NamedTuple):
     token: str
 
 
-class Part(NamedTuple):
+class Process(NamedTuple):
     """One process of the stack. `command` gets its ready file from the caller."""
 
     name: str
@@ -52,12 +52,12 @@ class Status(NamedTuple):
     log: Path
 
 
-def parts(settings: Settings) -> tuple[Part, ...]:
+def parts(settings: Settings) -> tuple[Process, ...]:
     """The processes, in the order in which they need each other. Where jobs run in the cloud, the backend alone."""
 
-    def module(name: str, python: str, state: Path, *more: str) -> Part:
+    def module(name: str, python: str, state: Path, *more: str) -> Process:
         ready = str(settings.ready_file(name))
-        return Part(
+        return Process(
             name,
             (sys.executable, "-m", python, "--ready", ready, "--state", str(state), *more),
         )
@@ -81,7 +81,7 @@ def parts(settings: Settings) -> tuple[Part, ...]:
 # Find ----------------------------------------------------------------------------------------------------------------
 
 
-def ensure_backend(settings: Settings, stack: Sequence[Part] | None = None) -> Access:
+def ensure_backend(settings: Settings, stack: Sequence[Process] | None = None) -> Access:
     """The backend on this machine; started when it is not there. Raises BackendGone when it does not come up."""
     found = running_backend(settings)
     if found is None:
@@ -102,7 +102,7 @@ def running_backend(settings: Settings) -> Access | None:
     return None
 
 
-def status(settings: Settings, stack: Sequence[Part] | None = None) -> list[Status]:
+def status(settings: Settings, stack: Sequence[Process] | None = None) -> list[Status]:
     """Every process of the stack, in the order in which they are started."""
     return [
         Status(
@@ -118,7 +118,9 @@ def status(settings: Settings, stack: Sequence[Part] | None = None) -> list[Stat
 # Start and stop ------------------------------------------------------------------------------------------------------
 
 
-def up(settings: Settings, stack: Sequence[Part] | None = None, *, deadline: float = START) -> None:
+def up(
+    settings: Settings, stack: Sequence[Process] | None = None, *, deadline: float = START
+) -> None:
     """Afterwards every process is up. Safe to call at any time, also from two terminals at once. What depends on a
     process that had to be started is started anew, as it knows the addresses of the old one.
     Raises BackendGone, with the last lines of the log, when one does not come up within `deadline` seconds."""
@@ -139,7 +141,7 @@ def up(settings: Settings, stack: Sequence[Part] | None = None, *, deadline: flo
 
 
 def down(
-    settings: Settings, stack: Sequence[Part] | None = None, *, grace: float = STOP
+    settings: Settings, stack: Sequence[Process] | None = None, *, grace: float = STOP
 ) -> list[str]:
     """Afterwards no process of the stack runs; those that do not end within `grace` seconds are killed. Returns the
     names of those that ran. Touches nothing but what `up`, or a ready file, can prove to be a process of the stack."""
@@ -158,7 +160,7 @@ _children: list[
 ] = []  #: meant to outlive us; kept, as Python warns of a forgotten one
 
 
-def _start(settings: Settings, part: Part) -> None:
+def _start(settings: Settings, part: Process) -> None:
     import subprocess
 
     settings.ready_file(part.name).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Who asks, of which project, and what it lets them do: credentials, APIs, permissions, the database.
+"""Credentials, the project, its APIs, permissions on it, and the database.
 
-The lists of permissions are those of the roles in `deploy/`. That `tpu.nodes.*` covers queued resources is inferred:
-Google's table of permissions has none of their own.
+`tests/test_deploy.py` compares the permissions with the roles in `deploy/`. That `tpu.nodes.*` covers
+queued resources is inferred: Google's table of permissions has none of their own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class NoIdentity:
-    """That there are no credentials, or that they are refused: positively."""
+    """There are no credentials, or they are refused."""
 
     why: str
 
@@ -101,7 +101,7 @@ def check_identity(seen: Identity | NoIdentity | NotSeen) -> Finding:
 
 
 def check_project(wants: Wants, seen: Project | NotSeen | None) -> Finding:
-    """None: there is none. Google says so only to who may know; to anybody else it denies permission."""
+    """None: there is none. Google says so only to users who may see the project; others are denied permission."""
     name = "project"
     if isinstance(seen, NotSeen):
         return unknown(name, seen if seen.cure else NotSeen(seen.why, "gcloud projects list"))
@@ -114,7 +114,7 @@ def check_project(wants: Wants, seen: Project | NotSeen | None) -> Finding:
 
 
 def needed_services(wants: Wants) -> tuple[str, ...]:
-    """The APIs that a context's jobs use; of the others, those that only `doctor` and `quota` read are not named."""
+    """The APIs that a context's jobs use, without those that only `doctor` and `quota` read."""
     more = (
         ("firestore", wants.firestore),
         ("iap", wants.ssh == "iap"),
@@ -179,7 +179,7 @@ def check_bucket_permissions(
 def check_service_account(
     wants: Wants, granted: frozenset[str] | NotSeen | None, principal: str = ""
 ) -> Finding:
-    """Who the programs are. None: there is no such account."""
+    """The account that programs run as. None: there is no such account."""
     name, account = "hosts' account", wants.service_account
     if not account:
         return warn(
@@ -226,7 +226,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _bind(kind: str, of: str, principal: str, role: str) -> str:
-    """The command that gives a role; who is to get it is left open where that is not known."""
+    """The command that grants a role, with a placeholder where the principal is not known."""
     sort = "serviceAccount" if principal.endswith(".gserviceaccount.com") else "user"
     member = f"{sort}:{principal}" if principal else "user:YOUR_ADDRESS"
     return f"gcloud {kind} add-iam-policy-binding {of} --member={member} --role={role}"

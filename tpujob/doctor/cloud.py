@@ -16,9 +16,9 @@ from tpujob.ports import BucketFacts
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the looks came to. None: it is positively not there. Maps have what the context names: zones, regions, and
-    URLs of buckets."""
+class ProjectSeen:
+    """What was seen of a project. None: it is positively not there. Maps are by what the context names: zones, regions,
+    and URLs of buckets."""
 
     identity: Identity | NoIdentity | NotSeen
     project: Project | NotSeen | None
@@ -37,10 +37,9 @@ class Seen:
     database: Database | NotSeen | None
 
 
-def examine(wants: Wants, seen: Seen) -> list[Finding]:
-    """A finding for each thing that the context's jobs need of the project. Without credentials only that is said:
-    everything else would only repeat it. A deployed backend has credentials and rights of its own, which cannot be
-    seen from here."""
+def examine(wants: Wants, seen: ProjectSeen) -> list[Finding]:
+    """A finding for each thing that the context's jobs need of the project. Without credentials that is the only one.
+    The rights of a deployed backend are its own and cannot be seen from here."""
     if isinstance(seen.identity, NoIdentity):
         if not wants.deployed:
             return [access.check_identity(seen.identity)]
@@ -70,8 +69,8 @@ def examine(wants: Wants, seen: Seen) -> list[Finding]:
     return found
 
 
-def _rights(wants: Wants, seen: Seen) -> list[Finding]:
-    """Of whoever asks: the backend on this machine has no others."""
+def _rights(wants: Wants, seen: ProjectSeen) -> list[Finding]:
+    """The rights of the user who runs doctor; the backend on this machine has the same."""
     principal = seen.identity.principal if isinstance(seen.identity, Identity) else ""
     return [
         access.check_permissions(wants, seen.permissions, principal),
@@ -79,6 +78,6 @@ def _rights(wants: Wants, seen: Seen) -> list[Finding]:
         *(
             access.check_bucket_permissions(url, granted, principal)
             for url, granted in seen.objects.items()
-            if seen.buckets.get(url) is not None  # or that it is not there is said elsewhere
+            if seen.buckets.get(url) is not None  # a missing bucket has a finding of its own
         ),
     ]

@@ -1,4 +1,4 @@
-"""What every check speaks in: findings, what was asked for, and a look that failed."""
+"""The records that all checks share: findings, what a context wants, and a look that failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from tpujob.domain.hardware.accelerators import region_of
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     OK = "ok"
     WARN = "warn"  #: jobs run, but something about it will cost time, money or safety
     FAIL = "fail"  #: jobs do not run before this is put right
@@ -18,11 +18,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check came to."""
+    """The result of one check."""
 
     name: str  #: of the check, one or two words
-    verdict: Verdict
-    what: str  #: one sentence, without a full stop
+    verdict: Severity
+    what: str  #: one sentence without a full stop
     cure: str = ""  #: what to do next: one line, mostly a command that can be pasted
 
 
@@ -35,7 +35,7 @@ class NotSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class GrantedChips:
     """Chips that a programme such as the TPU Research Cloud pays for."""
 
     generation: str
@@ -59,7 +59,7 @@ class Wants:
     tags: Sequence[str] = ()  #: of the hosts
     firestore: bool = False  #: jobs are kept there, and not in a file
     database: str = "(default)"
-    grants: Sequence[Grant] = ()
+    grants: Sequence[GrantedChips] = ()
     deployed: bool = False  #: the backend runs in the cloud
 
     @property
@@ -73,26 +73,26 @@ class Wants:
 
 
 def ok(name: str, what: str) -> Finding:
-    return Finding(name, Verdict.OK, what)
+    return Finding(name, Severity.OK, what)
 
 
 def warn(name: str, what: str, cure: str = "") -> Finding:
-    return Finding(name, Verdict.WARN, what, cure)
+    return Finding(name, Severity.WARN, what, cure)
 
 
 def fail(name: str, what: str, cure: str) -> Finding:
-    return Finding(name, Verdict.FAIL, what, cure)
+    return Finding(name, Severity.FAIL, what, cure)
 
 
 def unknown(name: str, seen: NotSeen) -> Finding:
-    return Finding(name, Verdict.UNKNOWN, f"could not be told: {seen.why}", seen.cure)
+    return Finding(name, Severity.UNKNOWN, f"could not be told: {seen.why}", seen.cure)
 
 
-def worst(findings: Iterable[Finding]) -> Verdict:
+def worst(findings: Iterable[Finding]) -> Severity:
     """FAIL before UNKNOWN before WARN; OK of no findings."""
     found = {one.verdict for one in findings}
-    order = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN)
-    return next((verdict for verdict in order if verdict in found), Verdict.OK)
+    order = (Severity.FAIL, Severity.UNKNOWN, Severity.WARN)
+    return next((verdict for verdict in order if verdict in found), Severity.OK)
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

@@ -82,7 +82,7 @@ def check_packages(seen: Software) -> Finding:
 
 
 def check_backend(url: str, trouble: TpujobError | None) -> Finding:
-    """Of one that somebody deployed; `trouble`: what asking it came to."""
+    """A deployed backend. `trouble`: the error of the request to it."""
     name = "backend"
     if trouble is None:
         return ok(name, f"{url} answers, and takes the token")

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tpujob.doctor.findings import Finding, Grant, NotSeen, Wants, fail, listed, ok, unknown, warn
+from tpujob.doctor.findings import (
+    Finding,
+    GrantedChips,
+    NotSeen,
+    Wants,
+    fail,
+    listed,
+    ok,
+    unknown,
+    warn,
+)
 from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, allowances, per_chip
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
@@ -131,11 +141,11 @@ def _has(types: frozenset[str], generation: accelerators.Generation) -> bool:
     return any(type.startswith(f"{generation.prefix}-") for type in types)
 
 
-def _granted(grants: Sequence[Grant], zone: str) -> list[str]:
+def _granted(grants: Sequence[GrantedChips], zone: str) -> list[str]:
     return list(dict.fromkeys(grant.generation for grant in grants if grant.zone == zone))
 
 
-def _hosts(grant: Grant) -> int:
+def _hosts(grant: GrantedChips) -> int:
     return -(-grant.chips // accelerators.CHIPS_PER_HOST)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tpujob.doctor.findings import Grant
+from tpujob.doctor.findings import GrantedChips
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 
@@ -135,7 +135,7 @@ def allowances(
     *,
     held: Sequence[Held] | None = None,
     reported: Sequence[Reported] | None = None,
-    grants: Sequence[Grant] = (),
+    grants: Sequence[GrantedChips] = (),
     closed: Iterable[str] = (),
     closed_kinds: bool = False,
 ) -> list[Allowance]:
@@ -168,7 +168,7 @@ def _allowance(
     limits: Sequence[Limit],
     held: Sequence[Held] | None,
     reported: Sequence[Reported] | None,
-    grants: Sequence[Grant],
+    grants: Sequence[GrantedChips],
 ) -> Allowance:
     ours = [one for one in limits if one.kind == kind]
     in_zone, in_region = _at(ours, "zone", zone), _at(ours, "region", region_of(zone))

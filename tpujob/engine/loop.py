@@ -1,8 +1,8 @@
-"""When ticks happen: one scheduler thread, a few workers, no thread or process of a job's own.
+"""When ticks happen: one scheduler thread and a few workers; no job has a thread or process of its own.
 
-A live job is looked at when its last tick asked for it, at once when this backend changes its record, within RESYNC
-seconds when another one does, and every second while somebody follows it. A backend that only runs while it is called
-has no such thread: it makes one pass for each call.
+A live job is ticked when its last tick asked for it, at once when this backend changes its record, within RESYNC
+seconds when another backend does, and every second while somebody follows it. A backend that only runs while it is
+called has no such thread: it makes one pass for each call.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tpujob.ports import Clock, Store
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: seconds between looks into the store for what other backends or a lost hint left behind
+#: seconds between reads of the store for jobs that other backends changed, and for hints that were lost
 RESYNC = 30.0
 #: seconds between sweeps
 SWEEP_EVERY = 300.0
-#: seconds that one pass takes at most, ticks that are under way aside; Cloud Scheduler calls every minute
+#: seconds after which a pass starts no more ticks; Cloud Scheduler calls every minute
 PASS = 45.0
-#: seconds that a pass waits for a job that is to be looked at again: a slice that is ready is started in the same pass
+#: seconds that a pass waits for the next due job, so that a slice that becomes ready is started in the same pass
 LINGER = 5.0
-#: seconds between looks at a job that somebody follows
+#: seconds between ticks of a job that somebody follows
 ATTENDED = 1.0
 
 
@@ -45,11 +45,11 @@ class Loop:
         self._reconciler, self._store, self._clock = reconciler, store, clock
         self._sweep = sweep
         self._wakeup = threading.Condition()
-        self._when: dict[str, float] = {}  #: when each job is next looked at
+        self._when: dict[str, float] = {}  #: when each job is next ticked
         self._busy: set[str] = set()
         self._again: set[str] = set()  #: poked while busy
         self._attended: dict[str, float] = {}  #: until when somebody follows it
-        self._change: int | None = None  #: the newest change that was looked into; None: none yet
+        self._change: int | None = None  #: the newest change that was read; None: none yet
         self._stopping = False
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tick")
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
@@ -58,7 +58,7 @@ class Loop:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends after the ticks that are under way; what they had not begun is left to the next backend."""
+        """Return when the running ticks have ended; what is still to do is left to the next backend."""
         with self._wakeup:
             self._stopping = True
             self._wakeup.notify_all()
@@ -67,9 +67,9 @@ class Loop:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def make_pass(self, *, sweep: bool = False) -> tuple[int, float | None]:
-        """Look at every job that is due, and again at those that ask for it within LINGER seconds; then, if asked,
-        sweep. For a backend whose own thread does not run; safe to repeat, beside that thread and from two callers, as
-        leases decide who acts. Returns how many ticks there were, and in how many seconds the next is due; None: never.
+        """Tick every job that is due, and again those that ask for it within LINGER seconds; then, if asked, sweep.
+        For a backend whose own thread does not run. Safe to repeat, beside that thread and from two callers: leases
+        decide who acts. Returns the number of ticks, and the seconds until the next is due; None: never.
         """
         end, ticks = self._clock.now() + PASS, 0
         self._resync(self._clock.now())
@@ -86,18 +86,18 @@ class Loop:
         return ticks, self._nearest()
 
     def _nearest(self) -> float | None:
-        """Seconds until a job is to be looked at; a job that is looked at just now is somebody else's affair."""
+        """Seconds until the next job is due, not counting those that are being ticked."""
         with self._wakeup:
             when = min(self._when.values(), default=None)
         return None if when is None else max(0.0, when - self._clock.now())
 
     def poke(self, job_id: str) -> None:
-        """Look at this job now."""
+        """Tick this job now."""
         with self._wakeup:
             self._schedule(job_id, self._clock.now())
 
     def attend(self, job_id: str, seconds: float) -> None:
-        """Somebody follows this job for that long: look at it every second."""
+        """Tick this job every second for that long: somebody follows it."""
         now = self._clock.now()
         with self._wakeup:
             self._attended[job_id] = max(self._attended.get(job_id, 0.0), now + seconds)
@@ -125,7 +125,7 @@ class Loop:
             self._wait(min(next_resync, next_sweep))
 
     def _resync(self, now: float) -> None:
-        """Look for what other backends left: jobs that are due, and jobs that they moved while we let them sleep."""
+        """Schedule the jobs that are due, and those that other backends changed since the last time."""
         due = self._guarded(lambda: self._store.due(now)) or []
         moved = self._guarded(self._moved) or []
         with self._wakeup:
@@ -137,7 +137,7 @@ class Loop:
                     self._when[job_id] = now
 
     def _moved(self) -> list[str]:
-        """The jobs that were changed since this was last asked, by whomever."""
+        """Ids of the jobs that any backend changed since the last call."""
         if self._change is None:
             self._change = self._store.changes(0)[0]
             return []

@@ -1,6 +1,6 @@
 """What can be seen of one job just now: its slices, its hosts' reports, its hosts over SSH.
 
-Reads only, and never raises for what the world does: what could not be seen is Unknown, and decides nothing.
+Reads only. Never raises for an error of a cloud or a host: what could not be seen is Unknown, and decides nothing.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ log = logging.getLogger(__name__)
 
 #: seconds for one look at the world
 LOOK = 10.0
-#: seconds, at most, for reading what the failed hosts kept of their end, and how many of them are read
+#: seconds, at most, for reading the evidence of failed hosts; the number of hosts that are read
 EVIDENCE, WITNESSES = 5.0, 8
-#: so many reports that stay away make us ask the host over SSH, once in so many reports' time, and wait so many seconds
+#: missing reports after which a host is asked over SSH; reports between two questions; seconds to wait for an answer
 PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 4, 2, 10.0
 
 
 @dataclass(slots=True)
 class Live:
-    """What is known of a job beyond its record: read from its reports, lost with the process, read again."""
+    """What is known of a job beyond its record. Lost with the process, and read again from the reports."""
 
     progress: Progress = field(default_factory=Progress)
     attempt: int = 0
     moved_at: float | None = None  #: when the step was last seen to change
-    readable_since: float | None = None  #: since when reports can be read without a break
+    readable_since: float | None = None  #: since when every read of the reports has worked
     trouble: str = ""  #: what is being retried, in one line
     trouble_since: float | None = None
-    looking: bool = False  #: the trouble is with a look at the world, not with an action
+    looking: bool = False  #: the trouble is with observing, not with an action
     probed_at: float = 0.0
     #: hosts that do not answer over SSH: since when, and how often they were asked
     dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
     leaving: set[str] = field(default_factory=set[str])  #: slices whose deletion was seen to go on
 
     def meet(self, trouble: str, now: float, *, looking: bool) -> None:
-        """Remember what is in the way, and since when. Empty: nothing of that kind is any more."""
+        """Remember the current trouble and since when; empty: it is over. `looking`: which kind of trouble is told."""
         if trouble:
             self.trouble_since = self.trouble_since if self.trouble else now
             self.trouble, self.looking = trouble, looking
@@ -62,7 +62,7 @@ class Live:
             self.trouble = ""
 
     def watch_leaving(self, slices: Mapping[str, SliceSeen]) -> None:
-        """What is being deleted stays so while it is out of sight; what is there again was not deleted after all."""
+        """A slice that was seen DELETING counts as such until it is seen in another state."""
         for name, seen in slices.items():
             if isinstance(seen, Present) and seen.state is SliceState.DELETING:
                 self.leaving.add(name)
@@ -78,7 +78,7 @@ _ASKING = frozenset({State.QUEUED, State.PROVISIONING, State.RELEASING})
 
 
 class Observer:
-    """Looks at the world for one job, and remembers what a single look cannot tell: since when."""
+    """Observes one job at a time, and remembers what a single observation cannot tell: since when."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Observer:
         self.live: dict[str, Live] = {}
 
     def look(self, job: Job) -> Seen:
-        """Everything that a decision about this job may rest on."""
+        """Everything that a decision about this job depends on."""
         held = [s for s in job.slices if s.gone_at is None]
         slices: dict[str, SliceSeen] = {s.name: self.slices.look(s, timeout=LOOK) for s in held}
         reports = self._reports(job) if job.state in _REPORTING and job.attempt else ()
@@ -119,8 +119,8 @@ class Observer:
     def _probe(
         self, job: Job, reports: Sequence[Report] | Unknown, live: Live
     ) -> dict[int, Silence]:
-        """The hosts that have not reported for a while, asked over SSH from time to time: those that are dead there
-        too, and for how long."""
+        """Ask hosts whose reports are missing over SSH, from time to time. Returns those that do not answer there
+        either, and for how long."""
         if isinstance(reports, Unknown) or job.slice is None:
             return {}
         now, every = self.clock.now(), self.report_every
@@ -134,7 +134,7 @@ class Observer:
         return {host: Silence(now - since, n) for host, (since, n) in found.items()}
 
     def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:
-        """Every host's report of the newest attempt, by one list call; also remembers how far it has come."""
+        """Every host's report of the newest attempt, by one list call; also remembers its progress."""
         try:
             blobs = self.blobs.list(host_reports.reports_prefix(job), timeout=LOOK)
             storage_now = self.blobs.clock(timeout=LOOK)
@@ -155,8 +155,7 @@ class Observer:
         return found
 
     def with_evidence(self, job: Job, seen: Seen) -> Seen:
-        """What the failed hosts kept of their end, as far as it can be read in time: it may name a cause better, and
-        nothing waits for it."""
+        """The same with the evidence of failed hosts, as far as it can be read in time. It may name a better cause."""
         if isinstance(seen.reports, Unknown) or job.attempt is None:
             return seen
         until = self.clock.now() + EVIDENCE

@@ -1,7 +1,7 @@
 """One tick of one job: observe, decide, take the lease, commit, act.
 
-The world is looked at without a lease; a lease is held only while something is written or done, so a backend that
-dies leaves at most one job waiting for at most one lease. When ticks happen is in `engine/loop.py`.
+Observing takes no lease; a lease is held only while something is written or done, so a backend that dies blocks at
+most one job for at most one lease. When ticks happen is in `engine/loop.py`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 LEASE = 60.0
 #: seconds kept free at the end of a lease for the commit
 MARGIN = 5.0
-#: seconds for which a look at the world may be acted upon: looking takes some, a process that is held up takes more
+#: seconds for which an observation may be acted upon: observing takes some, a process that is held up takes more
 FRESH = 60.0
 #: decisions in one tick; the next tick goes on from there
 ROUNDS = 12
-#: a started program gets this many seconds to report before it is started again (which is safe, but not free)
+#: seconds that a started program gets to report before it is started again, which is safe but not free
 PATIENCE = 10.0
 
 #: the events that give an attempt its cause
@@ -84,8 +84,8 @@ class Reconciler:
     # One tick --------------------------------------------------------------------------------------------------------
 
     def tick(self, job_id: str) -> float | None:
-        """Bring one job as far as it goes now. Returns the seconds until the next look; None: the job is gone or
-        finished. Never raises for what the world does; a Conflict means that somebody else moved it: look again."""
+        """Bring one job as far as it goes now. Returns the seconds until the next tick; None: the job is gone or
+        finished. Never raises for an error of a cloud or a host. Conflict: another backend was first; tick again."""
         wake_in = 0.0
         for _ in range(ROUNDS):
             try:
@@ -127,8 +127,8 @@ class Reconciler:
     def _carry_out(
         self, job: Job, seen: Seen, looked: float, happened: Event | None, action: Action | None
     ) -> bool | None:
-        """Commit, then act, under one lease. True: an event was stored; False: none; None: it is not ours to do, or
-        not any more: what was seen is old."""
+        """Commit, then act, under one lease. True: an event was stored; False: none; None: another backend acts, or the
+        observation is too old."""
         lease = self.store.lease(job.id, self.owner, ttl=_ttl(job, action), now=self.clock.now())
         if lease is None:
             return None
@@ -151,7 +151,7 @@ class Reconciler:
             self.store.release(lease)
 
     def _unchanged(self, job: Job) -> Job:
-        """Nothing is done on an old look at the world: a commit compares the version, and so does this."""
+        """The job, if it has not changed since it was observed. For actions without a commit, which would compare."""
         if self.store.get(job.id).version != job.version:
             raise Conflict(f"job {job.id} was changed since it was looked at")
         return job
@@ -174,8 +174,8 @@ class Reconciler:
     # Suspects --------------------------------------------------------------------------------------------------------
 
     def _accuse(self, job: Job, seen: Seen) -> None:
-        """Store what the record, as it is about to be written, shows against machines. Before it is written, and the
-        same however often it is found: so nothing is lost, and nothing counts twice."""
+        """Store what the new record shows against machines, before the record is written: nothing is lost, and as each
+        accusation has an operation id, nothing counts twice."""
         reports = () if isinstance(seen.reports, Unknown) else seen.reports
         physical = [r.physical for r in reports]
         for found in nonfinite.accusations(job, physical):
@@ -191,7 +191,7 @@ class Reconciler:
                 self._accused.add(found.op_id)
 
     def _avoided(self, job: Job) -> list[str]:
-        """The machines that the program is kept off; a job that met too many of them takes what it gets."""
+        """The machines that the program is kept off; none for a job that was refused too many of them."""
         if job.spent.get(_PREFLIGHTS, 0) >= host_reputation.REFUSALS:
             return []
         return host_reputation.avoided(self.reputation.suspects(), self.clock.now())

@@ -1,4 +1,10 @@
 """What users ask: the methods of `JobsApi`, on records in a store. `jobs.py` is the way in.
 
-What happens by itself belongs to `engine/`; what is decided, to `domain/`; how it is asked, to `cli/` and `web/`.
+What happens by itself is in `engine/`, what is decided in `domain/`, how it is asked in `cli/` and `web/`.
 """
+
+from tpujob.service.admin import Admin
+from tpujob.service.changes import Changes
+from tpujob.service.jobs import Jobs
+
+__all__ = ["Admin", "Changes", "Jobs"]

@@ -1,8 +1,7 @@
-"""One follower of the store, many listeners: whoever waits for a change of a job waits here.
+"""One follower of the store, many listeners: callers that wait for a change of a job wait here.
 
-The store is asked only while somebody listens, by one thread that ends soon after the last of them has gone; where the
-store tells of changes by itself, it is asked when it does. What a listener is told is a hint: fetch the job again. A
-hint may come late or for nothing; it is never the news itself.
+One thread reads the store while somebody listens, and ends soon after; where the store announces changes, it reads
+when told to. A listener gets a hint to fetch the job again, never the change itself. Hints may be late or needless.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tpujob.ports import Store
 
 log = logging.getLogger(__name__)
 
-#: seconds between two looks into a store that tells of changes by itself: for the hint that an outage swallowed
+#: seconds between two reads of a store that announces changes: an announcement may be lost in an outage
 TOLD = 30.0
 
 
@@ -25,8 +24,7 @@ class Changes:
     """Thread-safe. Change numbers are the store's: they grow, and mean the same after a restart."""
 
     def __init__(self, store: Store, *, interval: float = 0.5) -> None:
-        """`interval`: seconds until the change of another process is noticed, at most, where the store does not tell;
-        `poke` is at once."""
+        """`interval`: seconds between two reads of a store that does not announce changes."""
         self._store, self._interval = store, interval
         self._changed = threading.Condition()
         self._poked = threading.Event()
@@ -69,7 +67,7 @@ class Changes:
     # The follower ----------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """With the condition held: a follower is at work, and looks at once, unless it is told when to."""
+        """Called with the condition held. Afterwards the thread runs; it reads at once, unless the store announces."""
         if not self._telling:
             self._poked.set()
         if self._follower is None:
@@ -93,7 +91,7 @@ class Changes:
             return bool(self._listeners)
 
     def _told(self) -> Callable[[], None] | None:
-        """Let the store poke this thread, if it can; what ends that."""
+        """Ask the store to announce changes. Returns what ends that; None: it cannot."""
         try:
             return self._store.follow(self.poke)
         except TpujobError as error:

@@ -23,7 +23,7 @@ from tpujob.service.diff import compare
 from tpujob.service.submission import Submission
 from tpujob.service.views import event_view, job_view
 
-#: seconds for the next page of a log, for which somebody waits
+#: seconds to read the next page of a log
 ANSWER = 15.0
 #: how often a user's command is written again when the reconciler wrote first
 TRIES = 8
@@ -166,7 +166,8 @@ class Jobs:
     def _wish(
         self, job: str, kind: EventKind, text: str, settled: Callable[[Job], bool], **data: Any
     ) -> Job:
-        """Write the user's wish into the record, whatever else is written meanwhile; a settled wish changes nothing."""
+        """Write the user's wish into the record, trying again when another write was first. A wish that is settled
+        already changes nothing."""
         for _ in range(TRIES):
             found = self._find(job)
             if settled(found):
@@ -185,7 +186,8 @@ class Jobs:
             self._tell(stored.id)
             return stored
         raise Conflict(
-            f"job {job} is changing too fast to be told anything", hint="Try again in a moment."
+            f"job {job} could not be changed: other changes came first, {TRIES} times in a row",
+            hint="Try again in a moment.",
         )
 
     def _tell(self, job_id: str) -> None:

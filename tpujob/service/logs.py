@@ -1,7 +1,7 @@
 """One log out of many: the segments that the agents ship, merged by time, a page at a time.
 
 Segments are numbered from 1 for each host and attempt. The newest one may still grow at its end; older ones never
-change, but the oldest of a very long log may be gone. What a page has given is remembered in its cursor alone.
+change, but the oldest of a very long log may be gone. Only the cursor remembers what a page has given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tpujob.api import LogLine, LogPage
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
-from tpujob.domain.text import clean, rfc3339
+from tpujob.domain.text import clean, many, rfc3339
 from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.ports import Blob, Blobs
 from tpujob.protocol import limits, paths
@@ -98,8 +98,7 @@ def _text(raw: bytes) -> str:
 def _start(job: Job, attempt: int | None, cursor: str) -> Cursor:
     newest = len(job.attempts)
     if attempt is not None and not 1 <= attempt <= newest:
-        had = f"{newest} attempt{'s' * (newest != 1)}"
-        raise NotFound(f"job {job.id} has {had}, no attempt {attempt}")
+        raise NotFound(f"job {job.id} has {many(newest, 'attempt')}, no attempt {attempt}")
     if not cursor:
         return Cursor(attempt or newest)
     given = _read_cursor(cursor)
@@ -109,7 +108,7 @@ def _start(job: Job, attempt: int | None, cursor: str) -> Cursor:
 
 
 def _check_host(job: Job, host: int | None) -> None:
-    """That a slice of the job ever had it: the output of one that never was would stay empty, and look quiet."""
+    """Raise NotFound for a host that no slice of the job ever had: its log would just look empty."""
     most = max((len(s.endpoints) for s in job.slices), default=0)
     if host is not None and most and not 0 <= host < most:
         raise NotFound(f"job {job.id} has {hosts_up_to(most)}, no host {host}")
@@ -122,7 +121,7 @@ def hosts_up_to(count: int) -> str:
 def _read_cursor(text: str) -> Cursor:
     match = _CURSOR.fullmatch(text)
     if not match:
-        raise BadRequest("this is no cursor of a log", hint="Begin without a cursor.")
+        raise BadRequest("this is not a cursor of a log", hint="Begin without a cursor.")
     numbers = (tuple(map(int, part.split("."))) for part in match[2].split("~")[1:])
     return Cursor(int(match[1]), {host: (segment, offset) for host, segment, offset in numbers})
 

@@ -28,12 +28,12 @@ from tpujob.ports import Blobs, Clock
 
 #: seconds to write a bundle to the bucket
 BUCKET = 60.0
-#: seconds for what somebody waits for that moves few bytes: is the bucket there
+#: seconds to ask whether the bucket is there
 ANSWER = 15.0
 
 
 class Submission:
-    """The part of `jobsapi.JobsApi` that comes before a job."""
+    """The part of `api.JobsApi` that comes before a job."""
 
     def __init__(self, blobs: Blobs, clock: Clock, site: Site) -> None:
         self._blobs, self._clock = blobs, clock
@@ -85,19 +85,19 @@ class Submission:
         return self._put_once(f"{bucket}/bundles/{sha256}.tar.gz", data)
 
     def _put_once(self, path: str, data: bytes) -> str:
-        """An object whose name says its content."""
+        """Store an object that is named by its content."""
         with contextlib.suppress(Conflict):  # the same content is there already
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
         return path
 
     def _placed(self, spec: Mapping[str, Any]) -> tuple[JobSpec, tuple[Option, ...], str]:
-        """The spec as this site settles it, where it may run, best first, and the bucket that it belongs to."""
+        """The spec with the site's defaults, where it may run (best first), and its bucket."""
         wanted = settled(parse(spec), self._site)
         choices = options(wanted)
         return wanted, choices, self._site.buckets[home_region(choices[0].zone, self._site)]
 
     def _bucket_is_there(self, bucket: str, wanted: JobSpec) -> None:
-        """Afterwards it is, where the site says, or the zones are told what the traffic costs."""
+        """Afterwards the bucket is there, in a region that the spec allows. Raises BadSpec."""
         region = self._site.region_of_bucket(bucket) or ""
         if self._site.made_on_demand:
             self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
@@ -131,9 +131,8 @@ class Submission:
         return replace(job, code=self._code(code, bucket)), created
 
     def _code(self, given: CodeGiven | None, bucket: str) -> Code | None:
-        """What a page shows is in the record, which is read and written anyway, so that a job from a clean checkout
-        costs no object; a diff is too long for it, lies beside the bundle and is named by its own hash, as one bundle
-        can come from several commits."""
+        """Commit and branch are kept in the record. A diff is too long for that: it is an object beside the bundle,
+        named by its own hash, as one bundle can come from several commits."""
         if given is None or not given["commit"]:
             return None
         diff = given["diff"].encode(errors="replace")

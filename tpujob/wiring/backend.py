@@ -1,7 +1,6 @@
 """The backend's adapters: a context's settings become the service that runs jobs there.
 
-With its siblings `wiring/client.py` (the command line's side) and `wiring/doctor.py` (what doctor and quota look at)
-it is all that imports adapters, and, with `config/stack.py`, all that chooses between laptop and cloud.
+The local stack and the cloud differ here, in `wiring/client.py`, in `wiring/doctor.py` and in `config/stack.py` alone.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from tpujob.adapters.ssh.keys import KeyStore
     from tpujob.domain.placement import Site
     from tpujob.engine import Loop
-    from tpujob.service.changes import Changes
-    from tpujob.service.jobs import Jobs
+    from tpujob.service import Changes, Jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +53,7 @@ def backend(settings: Settings) -> Backend:
     import socket
 
     from tpujob.engine import Loop, Orphans, Reconciler, zones
-    from tpujob.service.admin import Admin
-    from tpujob.service.changes import Changes
-    from tpujob.service.jobs import Jobs
+    from tpujob.service import Admin, Changes, Jobs
 
     world = _emulated(settings) if settings.local else _google(settings)
     clock, store = SystemClock(), world.store

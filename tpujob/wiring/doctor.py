@@ -1,6 +1,6 @@
 """What `tpujob doctor` and `tpujob quota` look at: this machine, the local stack or the context's project.
 
-What is seen is judged in `domain/checkup/` and `doctor/quota.py`.
+The checks are in `doctor/`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _trouble_with(settings: Settings) -> TpujobError | None:
 
 def _wants_of(context: Context) -> Wants:
     """What that context asks of its project."""
-    from tpujob.doctor.findings import Grant, Wants
+    from tpujob.doctor.findings import GrantedChips, Wants
 
     return Wants(
         project=context.project,
@@ -97,6 +97,6 @@ def _wants_of(context: Context) -> Wants:
         tags=context.tags,
         firestore=context.store == "firestore",
         database=context.database,
-        grants=[Grant(g.type, g.zone, g.pricing, g.chips) for g in context.grants],
+        grants=[GrantedChips(g.type, g.zone, g.pricing, g.chips) for g in context.grants],
         deployed=bool(context.backend),
     )

@@ -14,8 +14,8 @@ from tests.support.google_server import WANTS, GoogleServer
 from tests.support.tpu_rig import Cloud
 from tpujob.adapters.google import project, rest
 from tpujob.doctor.access import Database, Project
-from tpujob.doctor.cloud import Seen, examine
-from tpujob.doctor.findings import Finding, NotSeen, Verdict, Wants
+from tpujob.doctor.cloud import ProjectSeen, examine
+from tpujob.doctor.findings import Finding, NotSeen, Severity, Wants
 from tpujob.doctor.network import Network, Subnetwork
 from tpujob.doctor.places import Addresses
 from tpujob.ports import BucketFacts
@@ -30,13 +30,13 @@ def _cloud() -> Iterator[Cloud]:
 
 @pytest.fixture(name="look")
 def _look(google: GoogleServer, cloud: Cloud) -> Any:
-    def look(wants: Wants = WANTS) -> Seen:
+    def look(wants: Wants = WANTS) -> ProjectSeen:
         return project.look(wants, endpoint=google.url, tpu_endpoint=cloud.tpu.address)
 
     return look
 
 
-def finding(wants: Wants, seen: Seen, name: str) -> Finding:
+def finding(wants: Wants, seen: ProjectSeen, name: str) -> Finding:
     found = {one.name: one for one in examine(wants, seen)}
     assert name in found, f"no finding {name} in {list(found)}"
     return found[name]
@@ -59,7 +59,7 @@ def test_a_healthy_project_has_nothing_wrong(look: Any) -> None:
     assert seen.database == Database(True, "FIRESTORE_NATIVE", "nam5")
     assert isinstance(seen.ahead_s, float)
     assert "v4-16" in seen.types[g.ZONE]
-    bad = [one for one in examine(WANTS, seen) if one.verdict is not Verdict.OK]
+    bad = [one for one in examine(WANTS, seen) if one.verdict is not Severity.OK]
     assert not bad, "\n".join(map(str, bad))
 
 
@@ -109,7 +109,7 @@ def test_what_cannot_be_seen_is_neither_good_nor_bad(
         one = finding(WANTS, seen, name)
         if answer is NONSENSE and name in MAY_LACK:
             continue
-        assert one.verdict is Verdict.UNKNOWN, f"{path} answered {answer}: {one}"
+        assert one.verdict is Severity.UNKNOWN, f"{path} answered {answer}: {one}"
         assert one.what.startswith("could not be told: "), one
 
 
@@ -127,7 +127,7 @@ def test_what_is_not_there_is_told_from_what_cannot_be_seen(
     assert seen.subnetworks == {g.REGION: None}
     for name in ("project", "network", f"bucket {g.REGION}", "Firestore"):
         one = finding(WANTS, seen, name)
-        assert one.verdict is Verdict.FAIL, one
+        assert one.verdict is Severity.FAIL, one
         assert one.cure.startswith(("gcloud ", "tpujob bucket create ")), one
 
 
@@ -137,11 +137,11 @@ def test_an_api_that_is_not_enabled_says_how_to_enable_it(google: GoogleServer, 
     google.answers[g.SERVICES] = g.enabled("firestore", "tpu")
     seen = look()
     quota = finding(WANTS, seen, f"quota {g.ZONE}")
-    assert quota.verdict is Verdict.UNKNOWN
+    assert quota.verdict is Severity.UNKNOWN
     assert quota.cure == f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}"
     assert "services enable compute.googleapis.com" in finding(WANTS, seen, "SSH").cure
     apis = finding(WANTS, seen, "APIs")
-    assert apis.verdict is Verdict.FAIL
+    assert apis.verdict is Severity.FAIL
     assert apis.what == "not enabled: tpu.googleapis.com, firestore.googleapis.com"
     assert apis.cure.startswith("gcloud services enable tpu.googleapis.com firestore.")
 
@@ -180,14 +180,14 @@ def test_nothing_listens(cloud: Cloud) -> None:
 def test_a_zone_that_is_closed_to_the_project_cannot_be_told(look: Any) -> None:
     wants = replace(WANTS, zones=("us-central2-z",), grants=())
     one = finding(wants, look(wants), "types us-central2-z")
-    assert one.verdict is Verdict.UNKNOWN
+    assert one.verdict is Severity.UNKNOWN
     assert "is not found or access is unauthorized" in one.what
 
 
 def test_the_clock_is_compared_with_googles(google: GoogleServer, look: Any) -> None:
     google.ahead_s = -700
     one = finding(WANTS, look(), "clock")
-    assert one.verdict is Verdict.FAIL
+    assert one.verdict is Severity.FAIL
     assert re.match(r"(699|7\d\d) s ahead of Google's", one.what), one.what
 
 
@@ -220,7 +220,7 @@ def test_a_shared_network_is_looked_at_in_its_own_project(google: GoogleServer, 
     assert [rule.name for rule in seen.rules] == ["tunnel"]
     assert seen.rules[0].ports == ((20, 25),)
     assert seen.subnetworks == {g.REGION: Subnetwork(False, nat=False)}
-    assert finding(wants, seen, "SSH").verdict is Verdict.OK
+    assert finding(wants, seen, "SSH").verdict is Severity.OK
     assert "enable-private-ip-google-access" in finding(wants, seen, f"way out {g.REGION}").cure
 
 

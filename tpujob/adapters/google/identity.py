@@ -11,8 +11,9 @@ from typing import Any
 
 from tpujob.adapters.calling import first_line
 from tpujob.adapters.google.rest import PATIENCE, SCOPE
-from tpujob.doctor.access import LOGIN, Identity, NoIdentity
+from tpujob.doctor.access import Identity, NoIdentity
 from tpujob.doctor.findings import NotSeen
+from tpujob.errors import LOGIN
 
 #: the module of a credential's class, and what such credentials are called
 _KINDS = {

@@ -1,6 +1,6 @@
 """Looks at a project on Google Cloud, all at once: what `tpujob doctor` is told of it. Only asks, never changes.
 
-What the answers mean is in `domain/checkup/`. A look that is refused or fails is a `NotSeen` in its place.
+What the answers mean is in `doctor/`. A look that is refused or fails is a `NotSeen` in its place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tpujob.doctor.access import (
     needed_permissions,
     needed_services,
 )
-from tpujob.doctor.cloud import Seen
+from tpujob.doctor.cloud import ProjectSeen
 from tpujob.doctor.findings import NotSeen, Wants
 from tpujob.doctor.network import Network, Rule, Subnetwork, last_part, network_name
 from tpujob.doctor.places import Addresses
@@ -47,7 +47,7 @@ _COMPUTE = "compute.googleapis.com"
 _STORAGE = "storage.googleapis.com"
 
 
-def look(wants: Wants, *, endpoint: str = "", tpu_endpoint: str = "") -> Seen:
+def look(wants: Wants, *, endpoint: str = "", tpu_endpoint: str = "") -> ProjectSeen:
     """Everything that a context's checks need, in about the time of the slowest answer. Never raises for what Google
     says. `endpoint`: see GoogleRest; `tpu_endpoint`: `host:port` of an emulated Cloud TPU API."""
     credentials: Any = None
@@ -83,7 +83,7 @@ class _Looks:
         self._pool = pool
         self._blind = blind
 
-    def seen(self, identity: Identity | NoIdentity | NotSeen) -> Seen:
+    def seen(self, identity: Identity | NoIdentity | NotSeen) -> ProjectSeen:
         wants = self._wants
         project = self._start(self._project)
         services = self._start(self._services)
@@ -98,7 +98,7 @@ class _Looks:
         buckets = self._each(wants.buckets.values(), self._bucket)
         objects = self._each(wants.buckets.values(), self._objects)
         database = self._start(self._database)
-        return Seen(
+        return ProjectSeen(
             identity=identity,
             project=_or_absent(project),
             services=_or_unseen(services),

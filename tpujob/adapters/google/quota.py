@@ -15,7 +15,7 @@ from typing import Any
 from tpujob.adapters.cloud_tpu import Usage, usage
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google.rest import GoogleRest, part, parts
-from tpujob.doctor.access import LOGIN, NoIdentity
+from tpujob.doctor.access import NoIdentity
 from tpujob.doctor.findings import NotSeen, Wants, listed
 from tpujob.doctor.quota import (
     ONE_HOST,
@@ -30,7 +30,7 @@ from tpujob.doctor.quota import (
 )
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause
-from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.errors import LOGIN, Refused, TpujobError, Transient
 
 SERVICE = "tpu.googleapis.com"
 #: seconds; how far back a figure of use may lie; that they come at least once a day is inferred

@@ -17,7 +17,7 @@ from tpujob.errors import Transient
 def doctor(as_json: Json = False) -> int:
     """Check that jobs can run, and say what to do where they cannot."""
     from tpujob.config import settings
-    from tpujob.doctor.findings import Verdict, worst
+    from tpujob.doctor.findings import Severity, worst
     from tpujob.wiring import doctor
 
     now = settings.load()
@@ -29,7 +29,7 @@ def doctor(as_json: Json = False) -> int:
 
         on = screen()
         say(doctor_page(now.context, found, on.columns, color=on.color))
-    return {Verdict.FAIL: FOUND, Verdict.UNKNOWN: Transient.exit_code}.get(worst(found), 0)
+    return {Severity.FAIL: FOUND, Severity.UNKNOWN: Transient.exit_code}.get(worst(found), 0)
 
 
 def quota(

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clean, clip_middle, paint, wrap
-from tpujob.doctor.findings import Finding, Verdict
+from tpujob.doctor.findings import Finding, Severity
 from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, Overview
 
 #: how a verdict reads, and its colour
 _VERDICTS = {
-    Verdict.OK: ("ok", "green"),
-    Verdict.WARN: ("warn", "yellow"),
-    Verdict.FAIL: ("FAIL", "red"),
-    Verdict.UNKNOWN: ("?", "magenta"),
+    Severity.OK: ("ok", "green"),
+    Severity.WARN: ("warn", "yellow"),
+    Severity.FAIL: ("FAIL", "red"),
+    Severity.UNKNOWN: ("?", "magenta"),
 }
 _QUOTA = (
     Column("Type"),
@@ -78,13 +78,13 @@ def quota_page(
 
 
 def _sum(context: str, found: Sequence[Finding]) -> str:
-    count = {verdict: sum(one.verdict is verdict for one in found) for verdict in Verdict}
+    count = {verdict: sum(one.verdict is verdict for one in found) for verdict in Severity}
     said = [
         f"{count[verdict]} {word}"
         for verdict, word in (
-            (Verdict.FAIL, "failed"),
-            (Verdict.UNKNOWN, "could not be told"),
-            (Verdict.WARN, "to think about"),
+            (Severity.FAIL, "failed"),
+            (Severity.UNKNOWN, "could not be told"),
+            (Severity.WARN, "to think about"),
         )
         if count[verdict]
     ]
