@@ -90,7 +90,7 @@ def test_diff_shows_what_differs(tpujob: Tpujob, api: ScriptedJobs) -> None:
     text = tpujob("diff", "1", "2").out
     assert "run.command  true -> false" in text
     assert "a: 0123456789ab on main, with changes (gs://b/d)" in text
-    assert "b: files of no commit" in text
+    assert "b: files without a commit" in text
     assert "changed  train.py\n@@ -1 +1 @@\n-one\n+two" in text
     assert tpujob("diff", "1", "2", "--json").json["files"][0]["path"] == "train.py"
     assert "0123456789ab on main, with changes" in tpujob("show", "1").out

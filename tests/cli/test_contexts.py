@@ -122,7 +122,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
 def test_a_context_is_written_over_only_on_demand(tpujob: Tpujob, tpujob_state: Path) -> None:
     tpujob(*LAB)
     again = (*LAB, "--network", "other")
-    assert "my-lab-1.yaml, or write over it: --force" in tpujob(*again, code=2).err
+    assert "my-lab-1.yaml, or overwrite it with --force" in tpujob(*again, code=2).err
     assert written(tpujob_state).network == ""
     tpujob(*again, "--force")
     assert written(tpujob_state).network == "other"
@@ -240,7 +240,7 @@ def test_a_bucket_is_made_for_a_region_and_kept_in_the_context(
 def test_a_bucket_that_cannot_be_is_refused_and_not_kept(
     tpujob: Tpujob, tpujob_state: Path, storage: StorageServer
 ) -> None:
-    assert "makes its buckets by itself" in tpujob("bucket", "show", code=2).err
+    assert "makes each bucket when it is first used" in tpujob("bucket", "show", code=2).err
     tpujob(*LAB, "--bucket", "gs://ours")
     tpujob("bucket", "create")
     wrong = ("bucket", "create", "--region")

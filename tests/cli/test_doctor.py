@@ -140,10 +140,10 @@ v6e  spot    us-central2-b      64        16    16   8* chips        -
 
 Used: counted from the nodes and queued resources that the API lists.
 
-* by Cloud Monitoring, which says more than the lists, and may be hours old.
+* by Cloud Monitoring, which counts more than the lists, and may be hours late.
 
-v4: grants are in chips, of which each has two cores; whether the quota counts
-chips or cores Google does not say.
+v4: grants are in chips of two cores each; Google does not say whether the quota
+counts chips or cores.
 """,
     )
     found = tpujob("quota", "--json").json

@@ -83,7 +83,7 @@ class Willing:
             "storage-error --method get --count 2 --status 404",
             "Cloud Storage: the next 2 requests (GET) answer 404",
         ),
-        ("storage-error --off", "Cloud Storage: nothing is set to fail any more"),
+        ("storage-error --off", "Cloud Storage: no request is set to fail"),
     ],
 )
 def test_what_is_set_to_fail_is_said_in_plain_words(

@@ -64,7 +64,7 @@ def test_what_the_table_had_no_room_for_can_be_pasted(tpujob: Tpujob, api: Scrip
     tpujob("hosts", "clear", shown)
     assert api.named("pin_host") == [{"physical": names[0], "verdict": "bad"}]
     assert list(api.suspects) == names[1:]
-    assert "0 machines are called" in tpujob("hosts", "clear", shown, code=2).err
+    assert "0 machines match" in tpujob("hosts", "clear", shown, code=2).err
 
 
 @pytest.mark.parametrize("options", [[], ["--good", "--bad"], ["--off", "--bad"]])
@@ -96,7 +96,7 @@ Name         Zone          Age  $/h Job    In the cloud
 tj-000042-1  us-central2-b  2h 7.37 000042 queued resource ACTIVE, node READY
 tj-000007-13 us-east5-b     1m    ? -      queued resource ACTIVE, node READY
 2 slices that no job claims, at least $7.37/h in all. The backend deletes such
-slices by itself, some minutes after it finds them; now: tpujob sweep.
+slices some minutes after it finds them; `tpujob sweep` does it now.
 """,
     )
     assert tpujob("leaks", "--json", code=6).json == [*api.swept["deleted"], young]
@@ -117,7 +117,7 @@ def test_sweep(tpujob: Tpujob, api: ScriptedJobs) -> None:
 1 slice would be deleted:
 Name        Zone          Age  $/h Job    In the cloud
 tj-000042-1 us-central2-b  2h 7.37 000042 queued resource ACTIVE, node READY
-1 slice left, as a job may just be about to claim what is so young:
+1 slice left alone: so new that a job may still claim them:
 Name        Zone          Age  $/h Job    In the cloud
 tj-000043-1 us-central2-b  1m 7.37 000043 queued resource ACTIVE, node READY
 Keys that would be removed, of slices that are gone: tj-000007-1, tj-000008-1

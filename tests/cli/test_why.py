@@ -287,8 +287,8 @@ def test_the_list_says_what_is_billed_beside_the_rows() -> None:
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        ({}, "not finite: nothing says yet whether it is the machine or the maths"),
-        ({"step": 7}, "not finite at step 7: nothing says yet"),
+        ({}, "not finite: not yet known whether the machine or the program is to blame"),
+        ({"step": 7}, "not finite at step 7: not yet known"),
         ({"step": 0, "blame": "data"}, "not finite at step 0: a replay blames the data"),
         ({"host": 5, "blame": "model"}, "not finite on host 5: a replay blames the model"),
         ({"blame": "gremlins"}, "not finite: gremlins is to blame"),

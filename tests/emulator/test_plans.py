@@ -240,7 +240,7 @@ def test_chaos_says_what_comes_next(emulator: EmulatorClient) -> None:
     shown = emulator.status()["script"]["next"]
     wanted = itertools.islice(chaos.plan(7, chaos.PRESETS["calm"], ["oom", "hang"]), 5)
     assert [(n["do"], n["what"]) for n in shown] == [(p.kind, f"pick {p.pick}") for p in wanted]
-    assert "Nothing comes by itself" in run("chaos", "--off")
+    assert "The plan of faults is stopped" in run("chaos", "--off")
     assert emulator.status()["script"] is None
     assert "--seed" in run("chaos", code=2)
     assert "calm, normal, storm" in run("chaos", "--seed", "1", "--rate", "much", code=2)
@@ -265,7 +265,7 @@ def test_a_file_of_steps_is_run(
     file.write_text(json.dumps([{"at": 60, "do": "oom", "target": "tj-000042-1", "host": 1}]))
     assert "oom" in run("schedule", str(file))
     assert len(emulator.status()["script"]["next"]) == 1, "the first schedule goes on beside it"
-    assert "Nothing comes by itself" in run("schedule", "--off")
+    assert "The plan of faults is stopped" in run("schedule", "--off")
     assert "FILE" in run("schedule", code=2)
     assert "none.yaml" in run("schedule", "none.yaml", code=2)
     file.write_text("- {at: 1s")

@@ -103,6 +103,9 @@ def test_commands_are_those_that_would_help() -> None:
     failed = replace(job_in(_S.FAILED), cause=Cause.CRASH)
     assert commands(failed) == ["tpujob resume 000001"]
     assert commands(replace(failed, cause=Cause.BAD_SPEC)) == ["tpujob create FILE"]
+    assert [c["does"] for c in next_of(failed)["commands"]] == ["starts it again"]
+    (resume,) = next_of(failed, Progress(checkpoint=400))["commands"]
+    assert resume["does"] == "goes on from checkpoint 400"
     assert commands(job_in(_S.SUCCEEDED)) == ["tpujob logs 000001"]
     assert commands(job_in(_S.RUNNING)) == []
 

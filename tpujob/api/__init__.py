@@ -1,4 +1,4 @@
-"""The way in: what a user can ask of jobs (`JobsApi`), and the shapes of what goes in and comes out.
+"""What a user can ask of jobs (`JobsApi`), and the shapes of what goes in and comes out.
 
 Shapes and signatures only: no rule, no I/O, no import of another room. The rules are in `service/` and `domain/`.
 """

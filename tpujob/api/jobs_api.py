@@ -1,4 +1,4 @@
-"""The way in: everything that a user can ask of jobs, for command line, pages and HTTP alike. No rule is here."""
+"""Everything that a user can ask of jobs, for command line, pages and HTTP alike. No rule is here."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class JobsApi(Protocol):
         ...
 
     def pin_host(self, physical: str, verdict: str) -> SuspectView:
-        """Call a machine `good` (never refused) or `bad` (always refused) whatever its score; empty takes that back.
+        """Call a machine `good` (never refused) or `bad` (always refused) whatever its score; empty undoes that.
         Raises BadRequest."""
         ...
 
     def clear_host(self, physical: str) -> None:
-        """Forget what is held against a machine. Raises NotFound."""
+        """Forget a machine's score, pin and reasons. Raises NotFound."""
         ...
 
     def leaks(self) -> SweptView:

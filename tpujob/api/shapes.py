@@ -64,7 +64,7 @@ class AttemptView(TypedDict):
 
 
 class CodeGiven(TypedDict):
-    """Where the checkout stands whose files are shipped, as its owner's machine says."""
+    """The checkout whose files are shipped, as its owner's machine says."""
 
     commit: str
     branch: str
@@ -174,9 +174,9 @@ class JobView(TypedDict):
     user: str
     state: str
     wish: str
-    message: str  #: why it stands where it stands, without `trouble`
+    message: str  #: why it is in its state; `trouble` is not in it
     next: NotRequired[NextView]
-    trouble: str  #: what is in the way just now and is tried again, in one line; empty: nothing
+    trouble: str  #: what fails just now and is tried again, in one line; empty: nothing
     trouble_since: str | None
     waiting: str  #: `capacity` in one line; empty: it waits for none
     capacity: NotRequired[CapacityView | None]

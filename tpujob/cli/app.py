@@ -1,7 +1,6 @@
-"""`tpujob`: every command in one list, and the one place where a command ends.
+"""`tpujob`: the list of all commands, and the one place where a command ends.
 
-A module of commands is imported when it is needed, and what it uses when a command runs: every command pays for its
-imports alone.
+The module of a command is imported when it runs, so that each command pays for its own imports only.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bucket": ("bucket", "app"),
     "doctor": ("doctor", "doctor"),
     "quota": ("doctor", "quota"),
-    "create": ("jobs", "create"),
+    "create": ("create", "create"),
     "list": ("jobs", "list_jobs"),
     "show": ("jobs", "show"),
     "why": ("jobs", "why"),
@@ -63,8 +62,8 @@ class _InOrder(TyperGroup):
 
 
 def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> typer.Typer:
-    """The command line with these commands; as an `outline`, without their options. Declaring all of it costs more CPU
-    time than most commands take."""
+    """The command line with these commands; as an `outline` without their options, as declaring those of all commands
+    costs more CPU time than most commands take."""
     app = typer.Typer(
         name="tpujob",
         cls=_InOrder,
@@ -91,7 +90,7 @@ def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> t
 
 
 def _needed(words: Sequence[str]) -> typer.Typer:
-    """As much of the command line as these words need. A shell that completes gives none here and needs all."""
+    """The part of the command line that these words need. Completion passes no words and needs all of it."""
     first = words[0] if words else "-"
     if first in COMMANDS:
         return build([first])
@@ -118,10 +117,10 @@ def _main(
 
 
 def run(words: Sequence[str]) -> int:
-    """Run one command line; returns its exit code. Every error that can be explained is, on standard error."""
+    """Run one command line; returns its exit code. Errors of ours are explained on standard error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # an old locale is no reason to fail
+            stream.reconfigure(errors="replace")  # an old locale cannot show every character
     try:
         # Typer turns Ctrl-C into 130, and gives back what a command returns
         code = _needed(words)(args=list(words), prog_name="tpujob", standalone_mode=False)

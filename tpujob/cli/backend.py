@@ -1,4 +1,4 @@
-"""The way from a command to the backend: found, started when it is down, and found again when it is replaced."""
+"""How a command reaches the backend: finds it, starts it when it is down, finds it again when it is replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 #: seconds between tries to reach a backend that was there a moment ago
 PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-#: seconds after which no other try begins: an error may itself have taken long to come
+#: seconds after which no further try begins, as an error may take long to come
 PATIENCE = 30.0
 
 
@@ -44,8 +44,8 @@ def running() -> JobsApi | None:
 
 
 def reconnect() -> JobsApi | None:
-    """The backend that took the place of the one that was there a moment ago. One that died is started again; one that
-    was stopped is not, as that was somebody's wish."""
+    """The backend that replaced the one of a moment ago. One that died is started again; one that somebody stopped is
+    not."""
     from tpujob.config import settings
 
     died = settings.load().backend_ready.exists()
@@ -80,7 +80,7 @@ def say_where() -> None:
 
 
 def died() -> str:
-    """What to do about processes of this machine that ended by themselves; empty: there are none."""
+    """What to do about processes of this machine that died; empty: none did."""
     from tpujob.config import settings, stack
 
     now = settings.load()
@@ -95,9 +95,9 @@ def died() -> str:
     return f"{ended} ended unexpectedly: `tpujob up` starts what is missing"
 
 
-class Steady:
-    """Asks the backend again, for half a minute, when it is replaced while a command looks on. For questions only:
-    a command that changes something is never repeated on its own."""
+class RetryingClient:
+    """Repeats a question for half a minute while the backend is being replaced. For questions only: a command that
+    changes something is never repeated by itself."""
 
     def __init__(self) -> None:
         self.api = connect()
@@ -125,8 +125,10 @@ class Steady:
                     yield
             except (BackendGone, Transient):
                 self._reconnect()
-                yield  # who follows asks now, and meets the error if it lasts
+                yield  # the caller asks now, and gets the error if it lasts
 
     def _reconnect(self) -> None:
-        with contextlib.suppress(BackendGone, Transient):  # the next question says so, if it lasts
+        with contextlib.suppress(
+            BackendGone, Transient
+        ):  # the next question raises it, if it lasts
             self.api = reconnect() or self.api

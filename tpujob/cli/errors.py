@@ -1,4 +1,4 @@
-"""How a command ends: the table of exit codes, what an error looks like, and what Ctrl-C says."""
+"""How a command ends: exit codes, the form of an error message, what Ctrl-C says."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ FOUND = 6
 #: Every exit code and what it means; those of errors are `errors.*.exit_code`.
 EXIT_CODES: dict[int, str] = {
     0: "done; for wait, --follow and demo: the job has succeeded",
-    1: "the job has failed, or an error that is none of the others",
-    errors.BadRequest.exit_code: "the command makes no sense as written",
+    1: "the job has failed, or any other error",
+    errors.BadRequest.exit_code: "the command line is wrong",
     errors.NotFound.exit_code: "no such job, host or attempt",
-    errors.IllegalInState.exit_code: "not in the state that the job is in",
+    errors.IllegalInState.exit_code: "not possible in the job's state",
     ENDED_CANCELLED: "the job was cancelled",
-    FOUND: "leaks, fsck and doctor: something was found",
-    errors.BadSpec.exit_code: "the job file asks for something impossible",
-    errors.BackendGone.exit_code: "nothing answers where the backend should be",
-    errors.Refused.exit_code: "a remote service said no",
-    errors.Transient.exit_code: "a remote call failed and may succeed later; doctor: not all could be told",
-    errors.HostKeyChanged.exit_code: "a host showed another key than before",
+    FOUND: "leaks, fsck and doctor: a problem was found",
+    errors.BadSpec.exit_code: "the job file is wrong",
+    errors.BackendGone.exit_code: "the backend does not answer",
+    errors.Refused.exit_code: "a remote service refused",
+    errors.Transient.exit_code: "a remote call failed and may succeed later; doctor: a check could not be made",
+    errors.HostKeyChanged.exit_code: "a host's SSH key has changed",
     errors.Unauthorized.exit_code: "the token is missing or wrong",
     TIMED_OUT: "wait: the time is up, the job goes on",
     INTERRUPTED: "Ctrl-C: the command ended, the job goes on",
-    NOBODY_READS: "nobody reads the output any more",
+    NOBODY_READS: "the output was closed",
 }
 
 
@@ -42,7 +42,7 @@ def exit_code_table() -> str:
 
 
 def show_error(error: errors.TpujobError, screen: Screen) -> None:
-    """One message for a person on standard error, and on its own line what to do next."""
+    """The message on standard error, and below it what to do next."""
     lines = [line for line in error.message.splitlines() if line.strip()] or [type(error).__name__]
     title = paint("tpujob:", "red", screen.err_color)
     note(f"{title} " + "\n".join(clean(line) for line in lines))
@@ -52,7 +52,7 @@ def show_error(error: errors.TpujobError, screen: Screen) -> None:
 
 @contextlib.contextmanager
 def on_interrupt(*lines: str) -> Generator[None]:
-    """Ctrl-C inside says these lines, such as that the job goes on and how to look again."""
+    """Ctrl-C inside prints these lines, such as that the job goes on and how to look again."""
     try:
         yield
     except KeyboardInterrupt:
@@ -61,5 +61,5 @@ def on_interrupt(*lines: str) -> Generator[None]:
 
 
 def goes_on(job_id: str) -> tuple[str, ...]:
-    """What Ctrl-C says while a job is only looked at."""
+    """What Ctrl-C says in a command that only looks at a job."""
     return (f"Job {job_id} goes on without this command.", f"  look again: tpujob show {job_id}")

@@ -8,21 +8,21 @@ import typer
 
 
 def complete_job(incomplete: str) -> list[tuple[str, str]]:
-    """Ids and names of the jobs that there are. Never starts anything, and never complains."""
+    """Ids and names of jobs. Starts nothing and raises nothing."""
     from tpujob.cli.backend import running
 
     try:
         api = running()
         jobs = api.list(all=True)[:200] if api else []
     except Exception:
-        return []  # whatever it is, a half-typed line is no place to say it
+        return []  # a half-typed line is no place for an error
     found = [(job["id"], f"{job['name']}, {job['state']}") for job in jobs]
     found += [(job["name"], f"{job['id']}, {job['state']}") for job in jobs]
     return [pair for pair in dict(found).items() if pair[0].startswith(incomplete)]
 
 
 def complete_host(incomplete: str) -> list[tuple[str, str]]:
-    """Names of the machines that are suspected or pinned. Never starts anything, and never complains."""
+    """Names of suspected and pinned machines. Starts nothing and raises nothing."""
     from tpujob.cli.backend import running
 
     try:

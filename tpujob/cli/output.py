@@ -15,7 +15,7 @@ from tpujob.errors import TpujobError
 
 
 class OutputClosed(Exception):
-    """Nobody reads standard output any more: the command ends, quietly."""
+    """Standard output was closed: the command ends without a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Screen:
 
 
 def screen() -> Screen:
-    """The terminal, or its absence, as it is now."""
+    """The terminal as it is now."""
     from tpujob.config import settings
 
     size = shutil.get_terminal_size((80, 24))
@@ -58,7 +58,7 @@ def say(text: str, *, end: str = "\n", flush: bool = False) -> None:
 
 
 def flush() -> None:
-    """What was said is out. Raises as `say` does."""
+    """Write out what is buffered. Raises as `say` does."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -66,7 +66,7 @@ def flush() -> None:
 
 
 def _lost(error: OSError) -> Exception:
-    """What to raise. Afterwards all output goes nowhere, or the interpreter would complain of it on its way out."""
+    """The error to raise. Afterwards output goes to /dev/null, or the interpreter would fail again at its exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
@@ -75,7 +75,7 @@ def _lost(error: OSError) -> Exception:
 
 
 def note(text: str) -> None:
-    """To standard error: remarks that are no result."""
+    """To standard error: remarks, not results."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 

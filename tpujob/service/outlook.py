@@ -11,14 +11,14 @@ from tpujob.domain.text import rfc3339
 
 def what_next(job: Job, done: Progress, wait: Wait | None, now: float) -> NextView:
     """What happens next, by itself or by a command. `done` is how far the program has come."""
+    from_step = f" from checkpoint {done.checkpoint}" if done.checkpoint is not None else ""
     if job.state.final:
-        return _after_end(job)
+        return _after_end(job, from_step)
     if job.state is State.RELEASING and job.then in _ENDED and job.wish is not Wish.CLEAN:
         return _next("end", f"when the slice is seen to be gone, the job has {job.then}")
     if job.wish is not Wish.RUN:
         return _on_its_way_out(job)
     due = max(job.wake, wait.first_at if wait else 0.0)
-    from_step = f" from checkpoint {done.checkpoint}" if done.checkpoint is not None else ""
     again = f"another slice and goes on{from_step}"
     match job.state:
         case State.QUEUED:
@@ -77,16 +77,16 @@ def _on_its_way_out(job: Job) -> NextView:
             return _next("stop_program", text)
 
 
-def _after_end(job: Job) -> NextView:
+def _after_end(job: Job, from_step: str) -> NextView:
     if job.wish is Wish.CLEAN:
         return _next("remove_record", "its logs and its record are being removed")
     if job.state is State.SUCCEEDED:
         return _next("nothing", "nothing: it is done", _command(job, "logs", "prints its output"))
-    again = _command(job, "resume", "goes on from the last checkpoint")
+    again = _command(job, "resume", f"goes on{from_step}" if from_step else "starts it again")
     if job.cause is Cause.BAD_SPEC:  # a spec never changes, so the same would come of it
         does = "submits the corrected job file as a new job"
         again = CommandView(command="tpujob create FILE", does=does)
-    return _next("nothing", "nothing by itself", again)
+    return _next("nothing", "nothing happens by itself", again)
 
 
 def _next(

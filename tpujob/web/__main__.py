@@ -18,7 +18,7 @@ from tpujob.wiring import backend
 
 
 def main() -> None:
-    """Serve until SIGTERM; then finish the ticks that are under way and end."""
+    """Serve until SIGTERM; then finish the running ticks and end."""
     parser = argparse.ArgumentParser(prog="python -m tpujob.web", description=__doc__)
     parser.add_argument(
         "--ready", type=Path, required=True, help="written once the backend listens"
@@ -31,12 +31,14 @@ def main() -> None:
     settings = settings_module.load(options.state, context=options.context)
     try:
         _serve(settings, options.ready, options.port)
-    except TpujobError as error:  # it ends up in front of the person whose command started this
+    except TpujobError as error:  # the command that started this process shows it
         sys.exit(f"{error.message}\n{error.hint}".strip())
 
 
 def _serve(settings: Settings, ready: Path, port: int) -> None:
-    stamp = settings.context_stamp()  # before the file is read: a change in between is one too many
+    stamp = (
+        settings.context_stamp()
+    )  # before the file is read, so that a change in between is noticed
     parts = backend.backend(settings)
     place = socket.create_server(("127.0.0.1", port))
     address = f"http://127.0.0.1:{place.getsockname()[1]}"

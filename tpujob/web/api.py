@@ -1,7 +1,7 @@
 """`JobsApi` as JSON over HTTP under `/v1`. One function for each route; no rule of a job is here.
 
-Endpoints are plain functions, as the service is synchronous: each runs in a thread of the pool. A view that the service
-returns goes out as it is; the models are for the OpenAPI page at `/docs`.
+Endpoints are plain functions, as the service is synchronous: each runs in a thread of the pool. A view of the service
+is sent as it is; the models only describe it on the OpenAPI page at `/docs`.
 """
 
 from __future__ import annotations
@@ -9,25 +9,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import Depends, FastAPI, Header, Query, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from tpujob import __version__
 from tpujob.api import CodeGiven, JobsApi
-from tpujob.errors import BadRequest, NotFound, TpujobError
-from tpujob.web import schemas
-from tpujob.web.auth import Guard, error_body
+from tpujob.errors import BadRequest
+from tpujob.web import errors, schemas
+from tpujob.web.auth import Guard
 from tpujob.web.scheduler import TICK_PATH, Scheduler
 
-MAX_WAIT = 30.0  #: seconds of one long poll, so that a client that is gone frees its thread by then
+MAX_WAIT = 30.0  #: seconds of one long poll, after which the thread of a lost client is free again
 MAX_POLLS = 16  #: long polls at once; the pool has 40 threads, the others stay for short calls
-LOOK_EVERY = 1.0  #: seconds between looks of a poll at whether the backend is being stopped
-AGAIN_IN = 2.0  #: seconds that a poll beyond these is asked to wait instead
+LOOK_EVERY = 1.0  #: a long poll checks this often, in seconds, whether the backend is being stopped
+AGAIN_IN = 2.0  #: seconds that a poll beyond MAX_POLLS is asked to wait before the next
 
 
 def create_app(
@@ -41,11 +38,10 @@ def create_app(
     make_pass: Callable[[bool], tuple[int, float | None]] | None = None,
     scheduler: Scheduler | None = None,
 ) -> FastAPI:
-    """The backend's app. Every path but `/healthz` asks for `token`. `watch` gives the number of the newest change of
-    any job, so that a client that follows all jobs misses none between two polls; once `stopping()` is true, every
-    long poll ends within `LOOK_EVERY`; `hosts` are the names, apart from the loopback ones, under which the backend
-    answers. `make_pass` looks after every job once, and `scheduler` may ask for that as well as whoever has the token.
-    """
+    """The backend's app. Every path but `/healthz` needs `token`. `watch` gives the number of the newest change of any
+    job, so that a client that follows all jobs misses none between two polls. Once `stopping()` is true, every long
+    poll ends within `LOOK_EVERY`. The backend answers under the names in `hosts` and the loopback ones. `make_pass`
+    runs one tick of every job that is due; `scheduler` may request that without the token."""
     app = FastAPI(
         title="tpujob",
         version=version,
@@ -55,10 +51,7 @@ def create_app(
         responses={"default": {"model": schemas.ErrorReply, "description": "An error"}},
     )
     app.add_middleware(Guard, token=token, hosts=tuple(hosts), scheduler=scheduler)
-    app.add_exception_handler(TpujobError, _explained)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _no_route)
-    app.add_exception_handler(ClientDisconnect, _cut)
+    errors.add_handlers(app)
     _jobs(app, api)
     _one_job(app, api)
     _upkeep(app, api)
@@ -72,7 +65,7 @@ def create_app(
 
     @app.get("/healthz", tags=["backend"], response_model=schemas.Health)
     def healthz() -> JSONResponse:
-        """That it answers. The only path that asks for no token."""
+        """Whether the backend answers. The only path without a token."""
         return JSONResponse({"ok": True})
 
     _ = (get_version, healthz)
@@ -112,7 +105,7 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         """What a job would get and cost; nothing is stored."""
         return JSONResponse(api.plan(new.spec))
 
-    @app.put("/v1/bundles/{sha256}", tags=["jobs"], response_model=schemas.Stored)
+    @app.put("/v1/bundles/{sha256}", tags=["jobs"], response_model=schemas.StoredBundle)
     def put_bundle(
         sha256: str, bucket: str, data: Annotated[bytes, Depends(_body)]
     ) -> JSONResponse:
@@ -133,7 +126,7 @@ def _one_job(app: FastAPI, api: JobsApi) -> None:
         """What happened to it, oldest first, with `seq > after`."""
         return JSONResponse(api.events(job, after=after))
 
-    @app.get("/v1/jobs/{job}/logs", tags=["one job"], response_model=schemas.Page)
+    @app.get("/v1/jobs/{job}/logs", tags=["one job"], response_model=schemas.Logs)
     def get_logs(
         job: JobRef,
         host: Number = None,
@@ -189,9 +182,9 @@ def _upkeep(app: FastAPI, api: JobsApi) -> None:
         """Call a machine good or bad whatever its score."""
         return JSONResponse(api.pin_host(pin.physical, pin.verdict))
 
-    @app.post("/v1/hosts/clear", tags=["upkeep"], response_model=schemas.Done)
+    @app.post("/v1/hosts/clear", tags=["upkeep"], response_model=schemas.Cleared)
     def clear_host(machine: schemas.Machine) -> JSONResponse:
-        """Forget what is held against a machine."""
+        """Forget a machine's score, pin and reasons."""
         api.clear_host(machine.physical)
         return JSONResponse({"done": True})
 
@@ -202,7 +195,7 @@ def _upkeep(app: FastAPI, api: JobsApi) -> None:
 
     @app.post("/v1/sweep", tags=["upkeep"], response_model=schemas.Swept)
     def sweep(dry_run: bool = False) -> JSONResponse:
-        """Ask for the end of what no job claims, and remove the keys of slices that are gone."""
+        """Delete the slices that no job claims, and the keys of slices that are gone."""
         return JSONResponse(api.sweep(dry_run=dry_run))
 
     @app.get("/v1/fsck", tags=["upkeep"], response_model=list[schemas.Broken])
@@ -257,43 +250,8 @@ def _ticking(app: FastAPI, make_pass: Callable[[bool], tuple[int, float | None]]
         """One pass over every job that is due, for a backend that only runs while it is called; with `sweep` also over
         what is in the cloud. Safe to repeat, and from several callers at once."""
         if make_pass is None:
-            raise BadRequest("this backend looks after its jobs by itself")
+            raise BadRequest("this backend makes its passes by itself")
         ticks, next_in = make_pass(sweep)
         return JSONResponse({"ticks": ticks, "next_in": next_in})
 
     _ = tick
-
-
-# Errors --------------------------------------------------------------------------------------------------------------
-
-
-def _reply(error: TpujobError, status: int = 0) -> JSONResponse:
-    return JSONResponse(error_body(error), status_code=status or error.http_status)
-
-
-def _explained(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, TpujobError)
-    return _reply(error)
-
-
-def _malformed(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    return _reply(BadRequest("; ".join(map(_sentence, error.errors()[:5]))))
-
-
-def _sentence(problem: Any) -> str:
-    where = ".".join(str(part) for part in problem["loc"])
-    return f"{where}: {problem['msg']}"[:300]
-
-
-def _no_route(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    if error.status_code == 404:
-        return _reply(NotFound(f"nothing is at {request.url.path[:200]}", hint="see /docs"))
-    if error.status_code == 405:
-        return _reply(BadRequest(f"{request.method} is not done here", hint="see /docs"), 405)
-    return _reply(BadRequest(str(error.detail)[:300]), error.status_code)
-
-
-def _cut(_: Request, _error: Exception) -> JSONResponse:
-    return _reply(BadRequest("the request was cut off"))

@@ -1,6 +1,6 @@
-"""The door of the backend: who may come in, how much they may carry, and what every answer says about itself.
+"""Authentication and limits of the HTTP API: tokens, host names, sizes of bodies, headers of every answer.
 
-One ASGI layer around the whole app, so that a new route is closed until somebody opens it here. Knows nothing of jobs.
+One ASGI layer around the whole app, so that a new route is closed until it is opened here. Knows nothing of jobs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tpujob.errors import BadRequest, TpujobError, Unauthorized
+from tpujob.web.errors import error_body
 from tpujob.web.scheduler import TICK_PATH, Scheduler
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,8 @@ DOCS_PATHS = frozenset({"/docs", "/openapi.json"})  #: a browser may send the to
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 JSON_LIMIT = 1 << 20
 BUNDLE_LIMIT = 100 << 20
-#: how much of a refused body is still read, and for how many seconds: a client that sends without looking meets a
-#: closed connection otherwise, and never the reason
+#: how much of a refused body is still read, and for how many seconds: a client that is still sending would otherwise
+#: see a closed connection instead of the reason
 DRAIN_LIMIT = 8 << 20
 DRAIN_SECONDS = 5.0
 
@@ -39,7 +40,7 @@ _ErrorHeaders: TypeAlias = dict[str, str]
 
 class Guard:
     """Lets a request in when its Host is one of ours (against DNS rebinding), its token is right and its body is not
-    too large. Answers in the API's error form otherwise, and for whatever the app let fall."""
+    too large. Answers in the API's error form otherwise, and when the app raises."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if self._too_large and not self._started:
-            return  # the app answers a cut body; the true reason is told instead
+            return  # the app answers to a cut body; the real reason is sent instead
         if message["type"] == "http.response.start":
             self._started = True
             self._mark(MutableHeaders(scope=message))
@@ -186,18 +187,6 @@ class _Exchange:
         self._received += len(message.get("body", b""))
         self._more = bool(message.get("more_body", False))
         return message
-
-
-def error_body(error: TpujobError) -> dict[str, dict[str, str | int]]:
-    """The one form in which an error leaves the backend; `adapters/remote.py` reads it back."""
-    told: dict[str, str | int] = {
-        "type": type(error).__name__,
-        "message": error.message,
-        "hint": error.hint,
-        "exit_code": error.exit_code,
-    }
-    cause = getattr(error, "cause", "")
-    return {"error": told | ({"cause": str(cause)} if cause else {})}
 
 
 def _lost(request_id: str) -> TpujobError:

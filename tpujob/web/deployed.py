@@ -1,7 +1,7 @@
 """The backend where it is deployed: `python -m tpujob.web.deployed`, such as on Cloud Run.
 
-What it needs comes as files that are put in front of it (a context, a token), and nothing that must last is kept on its
-disk. `deploy/README.md` says how it gets there; on the machine of a person it is `python -m tpujob.web`.
+It reads a context and a token from mounted files, and keeps nothing on its disk that must last. `deploy/README.md` says
+how to deploy it; on a person's machine the backend is `python -m tpujob.web`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHORTEST_TOKEN = 32
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Serve until SIGTERM. What is wrong with its arguments or files it says in one sentence, and ends."""
+    """Serve until SIGTERM; exit with one sentence when an argument or a file is wrong."""
     options = _options(words)
     log_to_stderr()
     try:
@@ -80,8 +80,8 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def prepared(state: Path | None, context_file: Path, token_file: Path) -> Settings:
-    """The settings of that context, with its file and token in the state folder, where the rest looks for them.
-    Raises BadRequest for what cannot serve where a disk does not last."""
+    """The settings of that context, with its file and token copied into the state folder, where all code reads them.
+    Raises BadRequest for a store on the local disk, which would be lost."""
     found = context.parse(_text(context_file), str(context_file))
     if found.store != "firestore":
         raise BadRequest(
@@ -95,7 +95,7 @@ def prepared(state: Path | None, context_file: Path, token_file: Path) -> Settin
             hint="openssl rand -hex 32",
         )
     settings = settings_module.load(state, context=found.name)
-    # its own backend is this one, whatever its clients' copy of the file says
+    # this process is the backend that the clients' copy of the file names
     context.write(settings, found.model_copy(update={"backend": ""}))
     settings_module.keep_token(settings, token)
     return settings

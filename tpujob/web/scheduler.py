@@ -1,9 +1,9 @@
-"""How Cloud Scheduler is known at the door: by the token of its service account, as Cloud Run passes it on.
+"""How a request of Cloud Scheduler is authenticated: by the token of its service account, as Cloud Run passes it on.
 
 Cloud Run checks the signature of a caller's ID token, lets in whoever may invoke the service, and then replaces the
-signature (https://cloud.google.com/run/docs/troubleshooting#signature-removed). So a token that still has one was
-checked by nobody, and is refused. Where Cloud Run's check is switched off, anybody can write such a token; it opens
-nothing but one more pass over the jobs.
+signature (https://cloud.google.com/run/docs/troubleshooting#signature-removed). So a token that still has a signature
+was not checked, and is refused. Where Cloud Run's check is switched off, anybody can write such a token; all it allows
+is one more pass over the jobs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _claims(payload: str) -> dict[str, Any] | None:
 
 
 def _number(value: object, *, late: bool = False) -> float:
-    """A time that is none never is a good one."""
+    """A time of a token; what is not a number is never valid."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return float("inf") if late else 0.0
     return float(value)

@@ -1,4 +1,4 @@
-"""What the HTTP API says about the shapes that go in and out, for its OpenAPI page. No behaviour.
+"""Models of what the HTTP API takes and sends, for its OpenAPI page. No behaviour.
 
 The shapes themselves are the TypedDicts of `api/shapes.py`. pydantic reads those only from Python 3.12 on, so they are
 turned into models of the same fields here.
@@ -25,7 +25,7 @@ from tpujob.api import (
 
 
 class NewCode(BaseModel):
-    """Where the checkout stands whose files are shipped."""
+    """The checkout whose files are shipped."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -68,11 +68,11 @@ class Pin(Machine):
     verdict: str = Field(description="`good`, `bad`, or empty to take it back", max_length=16)
 
 
-class Done(BaseModel):
+class Cleared(BaseModel):
     done: bool
 
 
-class Stored(BaseModel):
+class StoredBundle(BaseModel):
     path: str = Field(description="the object path of the bundle, for `POST /v1/jobs`")
 
 
@@ -99,7 +99,7 @@ class Health(BaseModel):
     ok: bool
 
 
-class Problem(BaseModel):
+class ErrorDetail(BaseModel):
     type: str = Field(description="a class of `tpujob.errors`")
     message: str
     hint: str
@@ -107,7 +107,7 @@ class Problem(BaseModel):
 
 
 class ErrorReply(BaseModel):
-    error: Problem
+    error: ErrorDetail
 
 
 _made: dict[type, type[BaseModel]] = {}
@@ -135,7 +135,7 @@ def _shown(hint: Any) -> Any:
 Job = model_of(JobView)
 Plan = model_of(PlanView)
 Event = model_of(EventView)
-Page = model_of(LogPage)
+Logs = model_of(LogPage)
 Diff = model_of(DiffView)
 Access = model_of(HostAccess)
 Suspect = model_of(SuspectView)

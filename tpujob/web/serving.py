@@ -11,12 +11,12 @@ from fastapi import FastAPI
 
 from tpujob.engine import Loop
 
-#: seconds for answers that are under way when the process is told to end; Cloud Run kills it after ten
+#: seconds that running requests get when the process is told to end; Cloud Run kills it after ten
 LAST_ANSWERS = 5
 
 
 def log_to_stderr() -> None:
-    """What is worth a line, without what libraries say about every call."""
+    """Log to standard error, without the lines that libraries write about every call."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -32,8 +32,8 @@ def serve(
     started: Callable[[], None] = lambda: None,
     with_loop: bool = True,
 ) -> None:
-    """Serve on that socket until SIGTERM; then finish the ticks that are under way and end. `make_app` is given what
-    says that the end has come; `started` is called when connections are accepted."""
+    """Serve on that socket until SIGTERM; then finish the running ticks and return. `make_app` gets a function that
+    tells whether the server is stopping; `started` is called when connections are accepted."""
     app = make_app(lambda: server.should_exit)
     config = uvicorn.Config(
         app,

@@ -1,4 +1,4 @@
-"""The commands about the whole: machines under suspicion, slices that nobody owns, records that do not add up."""
+"""The commands of an administrator: suspected machines, orphaned slices, inconsistent records."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def show_hosts(context: typer.Context, as_json: Json = False) -> None:
 @hosts.command()
 def pin(
     name: Machine,
-    good: Annotated[bool, typer.Option("--good", help="Never keep programs off it.")] = False,
-    bad: Annotated[bool, typer.Option("--bad", help="Always keep programs off it.")] = False,
+    good: Annotated[bool, typer.Option("--good", help="Always let programs run on it.")] = False,
+    bad: Annotated[bool, typer.Option("--bad", help="Never let programs run on it.")] = False,
     off: Annotated[bool, typer.Option("--off", help="Let its score decide again.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what a machine is, whatever its score."""
+    """Call a machine good or bad, whatever its score."""
     if good + bad + off != 1:
         raise BadRequest(
-            "say one of --good, --bad and --off", hint=f"tpujob hosts pin {name} --bad"
+            "give exactly one of --good, --bad and --off", hint=f"tpujob hosts pin {name} --bad"
         )
     api = connect()
     found = api.pin_host(_whole(api, name), "good" if good else "bad" if bad else "")
@@ -69,7 +69,7 @@ def pin(
 
 @hosts.command()
 def clear(name: Machine) -> None:
-    """Forget what is held against a machine."""
+    """Forget a machine's score, pin and reasons."""
     api = connect()
     whole = _whole(api, name)
     api.clear_host(whole)
@@ -77,7 +77,7 @@ def clear(name: Machine) -> None:
 
 
 def _whole(api: JobsApi, name: str) -> str:
-    """The name that a table had no room for, from what it showed; any other name as it is."""
+    """The whole name of a machine that a table cut at `…`; any other name as it is."""
     head, cut, tail = name.partition("…")
     if not cut:
         return name
@@ -85,8 +85,7 @@ def _whole(api: JobsApi, name: str) -> str:
     found = [k for k in known if k.startswith(head) and k.endswith(tail)]
     if len(found) != 1:
         raise BadRequest(
-            f"{len(found)} machines are called {name}",
-            hint="`tpujob hosts --json` has whole names.",
+            f"{len(found)} machines match {name}", hint="`tpujob hosts --json` shows whole names."
         )
     return found[0]
 
@@ -109,7 +108,7 @@ def leaks(as_json: Json = False) -> int:
 
 def sweep(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be deleted.")
+        bool, typer.Option("--dry-run", help="Only show what would be deleted.")
     ] = False,
     as_json: Json = False,
 ) -> int:

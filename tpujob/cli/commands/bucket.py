@@ -38,7 +38,7 @@ def create(
         typer.Option(min=0, metavar="DAYS", help="Remove logs of jobs after so many; 0: never."),
     ] = 90,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Also set up a bucket that was made by other means.")
+        bool, typer.Option("--adopt", help="Also set up a bucket that tpujob did not make.")
     ] = False,
     as_json: Json = False,
 ) -> int:
@@ -49,7 +49,7 @@ def create(
     now, here = _here()
     region = region or here.regions[0]
     bucket = (name or here.buckets.get(region) or _usual(here, region)).rstrip("/")
-    named = context.with_bucket(here, region, bucket)  # refuses what can be no bucket, first
+    named = context.with_bucket(here, region, bucket)  # first, as it refuses a wrong name
     with client.blobs(now, here.project) as blobs:
         made = blobs.make_bucket(
             bucket, region, log_days=log_days or None, adopt=adopt, timeout=PATIENCE
@@ -87,20 +87,20 @@ def _here() -> tuple[Settings, Context]:
     now = settings.load()
     if now.context == settings.LOCAL:
         raise BadRequest(
-            "the local stack makes its buckets by itself, as they are used",
-            hint="for Google Cloud: tpujob init, or tpujob use NAME",
+            "the local stack makes each bucket when it is first used",
+            hint="For Google Cloud choose a context: `tpujob use NAME`, or `tpujob init` to make one.",
         )
     here = context.current(now)
     if here.backend:
         raise BadRequest(
-            f"{here.name} is a deployed backend, which has its own context",
-            hint="make its buckets where its context is kept",
+            f"the context {here.name} is a deployed backend, which keeps its own list of buckets",
+            hint="Run this with the context file that the backend was deployed with.",
         )
     return now, here
 
 
 def _usual(here: Context, region: str) -> str:
-    """Names of buckets are the whole world's, so the project's is in it."""
+    """Names of buckets are global, so the project is in the name."""
     project = here.project.replace(":", "-").replace(".", "-")
     return f"gs://{project}-tpujob-{region}"
 

@@ -64,7 +64,7 @@ def _list(now: Settings, *, as_json: bool) -> int:
 
 
 def _line(now: Settings, name: str) -> str:
-    """One context, in a few words; also of a file that cannot be used."""
+    """One context in a few words, or what is wrong with its file."""
     from tpujob.config import context, settings
     from tpujob.errors import TpujobError
 
@@ -80,7 +80,7 @@ def _line(now: Settings, name: str) -> str:
 
 
 def _deployed(now: Settings, url: str, name: str) -> str:
-    """Afterwards there is a context for that backend, which has accepted its token; its name."""
+    """Write a context for that backend, once it has accepted the token; returns its name."""
     from tpujob.config import context, settings
     from tpujob.wiring import client
 
@@ -103,7 +103,7 @@ def _token(url: str) -> str:
     if not token.strip():
         raise BadRequest(
             f"no token for {url} was given",
-            hint="write it to standard input, such as `tpujob use URL < token.txt`",
+            hint="Write it to standard input: `tpujob use URL < token.txt`",
         )
     return token.strip()
 
@@ -155,7 +155,7 @@ def init(
             metavar="FILE", help="The e-mail of the TPU Research Cloud; - is standard input."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a context.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a context.")] = False,
     as_json: Json = False,
 ) -> int:
     """Write a context: where in Google Cloud jobs run."""
@@ -165,7 +165,7 @@ def init(
     grants = _grants(grant or (), grant_file)
     project = project or _project()
     zones = list(zone or ()) or _zones(grants)
-    name = name or _ask("Name of the context", default=_short(project))
+    name = name or _ask("Name of the context", option="--name", default=_short(project))
     _check_free(now, name, force=force)
     made = context.make(
         {
@@ -205,7 +205,8 @@ def _check_free(now: Settings, name: str, *, force: bool) -> None:
     path = context.path_of(now, name)
     if path.exists() and not force:
         raise BadRequest(
-            f"there is a context {name!r} already", hint=f"edit {path}, or write over it: --force"
+            f"there is a context {name!r} already",
+            hint=f"Edit {path}, or overwrite it with --force.",
         )
 
 
@@ -244,7 +245,7 @@ def _buckets(given: Sequence[str], zones: Sequence[str]) -> dict[str, str]:
             region, bucket = region_of(zones[0]) if zones else "", text
         if region in found:
             raise BadRequest(
-                f"two buckets are given for {region}", hint="write --bucket REGION=gs://NAME"
+                f"two buckets are given for {region}", hint="Write --bucket REGION=gs://NAME."
             )
         found[region] = bucket.rstrip("/")
     return found
@@ -255,12 +256,10 @@ def _short(project: str) -> str:
     return project.rpartition(":")[2][:30].strip("-")
 
 
-def _ask(what: str, *, default: str = "", option: str = "") -> str:
-    """A person's answer, or the default where nobody can be asked. Raises BadRequest when there is none."""
+def _ask(what: str, *, option: str, default: str = "") -> str:
+    """A person's answer; without a terminal the default. Raises BadRequest when there is none."""
     if screen().asks:
         return str(typer.prompt(what, default=default or None, err=True)).strip()
     if not default:
-        raise BadRequest(
-            f"{what.lower()}: not given, and nobody can be asked", hint=f"say {option}"
-        )
+        raise BadRequest(f"{option} is missing", hint="On a terminal tpujob would ask for it.")
     return default

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import Steady, running
+from tpujob.cli.backend import RetryingClient, running
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.output import note, say, screen
 from tpujob.errors import BadRequest, TpujobError
@@ -45,8 +45,8 @@ def _only_local() -> None:
 
     if settings.load().context != settings.LOCAL:
         raise BadRequest(
-            "the demo takes slices away, so it runs on the local stack alone",
-            hint="tpujob use local; or, for once: TPUJOB_CONTEXT=local tpujob demo",
+            "the demo preempts a slice, so it runs on the local stack only",
+            hint="`tpujob use local`, or only this time `TPUJOB_CONTEXT=local tpujob demo`",
         )
 
 
@@ -57,7 +57,7 @@ def _submit() -> tuple[JobView, PlanView]:
     from tpujob.domain.spec import jobspec
 
     wanted = jobspec.dump(jobspec.load(files.read(quickstart()), "the demo"))
-    api = Steady().api
+    api = RetryingClient().api
     key = secrets.token_hex(12)
     return api.create(wanted, user=settings.load().user, idempotency_key=key), api.plan(wanted)
 
@@ -72,7 +72,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
     say(f"Job {job['id']} is configs/quickstart.yaml on {what}. Ctrl-C leaves it running.")
     with on_interrupt(*goes_on(job["id"])):
         sink = sink_for(on, list_price=plan["usd_per_hour"])
-        done = follow(Steady(), job["id"], sink, each=Preemption(wanted=preempt))
+        done = follow(RetryingClient(), job["id"], sink, each=Preemption(wanted=preempt))
     say(
         summary(
             done, on.columns, list_price=plan["usd_per_hour"], attempts=attempts, color=on.color
@@ -82,7 +82,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
 
 
 class Preemption:
-    """Takes the slice away, once, when it hurts: well after a checkpoint, well before the end."""
+    """Preempts the slice once, well after a checkpoint and well before the end."""
 
     def __init__(self, *, wanted: bool) -> None:
         self._done = not wanted

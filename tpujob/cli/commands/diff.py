@@ -44,7 +44,7 @@ def diff_page(found: DiffView, columns: int, *, color: bool = False) -> str:
     for file in found["files"]:
         out += _file(file, color)
     if found["cut"]:
-        out += ["", "Not every change is shown: there is too much of it."]
+        out += ["", "There are more changes than are shown."]
     return "\n".join(out)
 
 
@@ -78,7 +78,7 @@ def _code(found: DiffView) -> list[str]:
 def _stands(side: DiffSide) -> str:
     if side["code"]:
         return clean(words.code(side["code"]))
-    return "files of no commit" if side["bundles"] else "nothing is shipped"
+    return "files without a commit" if side["bundles"] else "nothing is shipped"
 
 
 def _file(file: FileChangeView, color: bool) -> list[str]:

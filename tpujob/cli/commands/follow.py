@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from tpujob.cli.backend import Steady
+from tpujob.cli.backend import RetryingClient
 from tpujob.cli.output import Screen, say
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import event_line, progress_line
@@ -30,7 +30,7 @@ class Sink(AbstractContextManager["Sink"], Protocol):
 
 
 def follow(
-    steady: Steady,
+    steady: RetryingClient,
     job_id: str,
     sink: Sink,
     *,

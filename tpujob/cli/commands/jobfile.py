@@ -1,4 +1,4 @@
-"""The job file that a command is given, checked as far as this machine can before the backend is asked."""
+"""Reads the job file of a command, and checks it as far as this machine can, before the backend is asked."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
 
 
 def _code_is_there(of: JobSpec, file: Path) -> None:
-    """The folder that is to be shipped, and the file of its environment. Raises BadSpec."""
+    """Checks the folder to ship, and the file of its environment. Raises BadSpec."""
     if of.code is None:
         return
     folder = file.parent / of.code
     if not folder.is_dir():
         raise BadSpec(
             f"{file}: code: {folder} is not a folder",
-            hint="Write the path of a folder, as it is seen from the job file.",
+            hint="Write the path relative to the job file.",
         )
     if of.env is None or of.env.kind not in FROM_FILE:
         return
     if not (folder / of.env.source).is_file():
         raise BadSpec(
             f"{file}: env.{of.env.kind}: there is no file {of.env.source} in {folder}",
-            hint="Write its path as it is seen from the folder of `code`.",
+            hint="Write the path relative to the folder of `code`.",
         )

@@ -1,23 +1,20 @@
-"""The commands that make, show and steer jobs."""
+"""The commands that show and steer jobs. `create` is in `create.py`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import Steady, connect, say_where
+from tpujob.cli.backend import RetryingClient, connect, say_where
 from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt
 from tpujob.cli.options import JobRef, Json, Yes
-from tpujob.cli.output import Screen, note, say, say_json, screen
+from tpujob.cli.output import note, say, say_json, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import (
-    created_text,
     next_commands,
-    plan_page,
     steered_text,
     stop_question,
 )
@@ -25,109 +22,7 @@ from tpujob.cli.render.job_page import job_page
 from tpujob.cli.render.listing import job_table
 
 if TYPE_CHECKING:
-    from tpujob.api import CodeGiven, JobsApi, JobView, PlanView
-    from tpujob.domain.spec import JobSpec
-
-
-def create(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved plan; submit nothing.")
-    ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")
-    ] = False,
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Instead of the name in the file.")
-    ] = "",
-    allow_cross_region: Annotated[
-        bool,
-        typer.Option(
-            "--allow-cross-region",
-            help="Also zones outside the bucket's region; traffic is billed.",
-        ),
-    ] = False,
-    key: Annotated[
-        str,
-        typer.Option(metavar="KEY", help="A repeat with the same key makes no second job."),
-    ] = "",
-    as_json: Json = False,
-) -> int:
-    """Submit a job."""
-    from tpujob.cli.commands import jobfile
-
-    spec = jobfile.read(file, name, cross_region=allow_cross_region)
-    on = screen()
-    say_where()
-    api = connect()
-    plan = _plan(api, spec, file)
-    if dry_run:
-        say_json(plan) if as_json else say(plan_page(plan, on.columns, color=on.color))
-        return 0
-    job = _submit(api, spec, file, plan, key or _new_key(), name)
-    if not as_json:
-        say(created_text(job, on.columns, plan["usd_per_hour"], color=on.color), flush=True)
-    if follow:
-        return _follow(job, plan["usd_per_hour"], on, as_json=as_json)
-    if as_json:
-        say_json(job)
-    return 0
-
-
-def _plan(api: JobsApi, spec: JobSpec, file: Path) -> PlanView:
-    """What the job would get. Raises BadSpec that names the file, which the backend has never seen."""
-    from tpujob.errors import BadSpec
-
-    try:
-        return api.plan(_dump(spec))
-    except BadSpec as error:
-        raise BadSpec(f"{file}: {error.message}", hint=error.hint) from error
-
-
-def _submit(
-    api: JobsApi, spec: JobSpec, file: Path, plan: PlanView, key: str, name: str
-) -> JobView:
-    from tpujob.config import settings
-
-    again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
-    again += " --allow-cross-region" if spec.tpu.cross_region else ""
-    unsure = (
-        "It may have been submitted. Safe to repeat, as it makes no second job:",
-        f"  {again}",
-    )
-    with on_interrupt(*unsure):
-        bundles: list[str] = []
-        code: CodeGiven | None = None
-        if spec.code is not None:
-            from tpujob.cli.commands.shipping import ship
-
-            path, code = ship(api, file.parent / spec.code, plan["bucket"])
-            bundles.append(path)
-        user = settings.load().user
-        return api.create(_dump(spec), user=user, bundles=bundles, code=code, idempotency_key=key)
-
-
-def _dump(spec: JobSpec) -> dict[str, Any]:
-    from tpujob.domain.spec import jobspec as spec_module
-
-    return spec_module.dump(spec)
-
-
-def _new_key() -> str:
-    import secrets
-
-    return secrets.token_hex(12)
-
-
-def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:
-    from tpujob.cli.commands.follow import follow, sink_for
-
-    with on_interrupt(*goes_on(job["id"])):
-        if as_json:
-            return wait(job["id"], as_json=True)
-        done = follow(Steady(), job["id"], sink_for(on, list_price=list_price))
-    say(steered_text(done, on.columns, time.time(), color=on.color))
-    return words.EXIT_OF_STATE[done["state"]]
+    from tpujob.api import JobsApi, JobView
 
 
 def list_jobs(
@@ -185,7 +80,7 @@ def wait(
 ) -> int:
     """Wait until a job has ended; the exit code says how."""
     deadline = time.monotonic() + timeout if timeout else None
-    steady = Steady()
+    steady = RetryingClient()
     found = steady.ask(lambda api: api.get(job))
     job_id = found["id"]
     with on_interrupt(*goes_on(job_id)):
@@ -197,7 +92,7 @@ def wait(
     return words.EXIT_OF_STATE.get(found["state"], TIMED_OUT)
 
 
-def _next_look(steady: Steady, job_id: str, deadline: float | None) -> JobView:
+def _next_look(steady: RetryingClient, job_id: str, deadline: float | None) -> JobView:
     left = 30.0 if deadline is None else min(30.0, max(0.05, deadline - time.monotonic()))
     hints = steady.follow(job_id, timeout=left)
     next(hints)

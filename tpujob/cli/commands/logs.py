@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import Steady
+from tpujob.cli.backend import RetryingClient
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.options import JobRef, Json
 from tpujob.cli.output import flush, say, say_json_line, say_json_list, screen
@@ -39,7 +39,7 @@ def logs(
     as_json: Json = False,
 ) -> int:
     """Print a job's output, all hosts merged."""
-    steady = Steady()
+    steady = RetryingClient()
     job_id = steady.ask(lambda api: api.get(job))["id"]
 
     def read(cursor: str) -> Callable[[JobsApi], LogPage]:
@@ -53,9 +53,9 @@ def logs(
 
 
 def _pages(
-    steady: Steady, read: Callable[[str], Callable[[JobsApi], LogPage]], follow: bool
+    steady: RetryingClient, read: Callable[[str], Callable[[JobsApi], LogPage]], follow: bool
 ) -> Iterator[list[LogLine]]:
-    """Page after page: to the end of what there is, or, when following, to the end of what will be."""
+    """Page after page, to the end of the output so far; when following, until the job has ended."""
     cursor = ""
     while True:
         page = steady.ask(read(cursor))
@@ -83,7 +83,7 @@ def _print(lines: Iterator[LogLine], *, follow: bool, prefix: bool, as_json: boo
 
 def events(job: JobRef, follow: Follow = False, as_json: Json = False) -> int:
     """Print what happened to a job, oldest first."""
-    steady = Steady()
+    steady = RetryingClient()
     job_id = steady.ask(lambda api: api.get(job))["id"]
     if not follow:
         found = steady.ask(lambda api: api.events(job_id))
@@ -112,7 +112,7 @@ def _say_events(found: list[EventView]) -> None:
     flush()
 
 
-def _events(steady: Steady, job_id: str) -> Iterator[list[EventView]]:
+def _events(steady: RetryingClient, job_id: str) -> Iterator[list[EventView]]:
     after = 0
     for _ in steady.follow(job_id, timeout=10):
         job = steady.ask(lambda api: api.get(job_id))

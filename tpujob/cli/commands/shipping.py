@@ -1,4 +1,4 @@
-"""How `tpujob create` ships a folder of code, and what it says about it."""
+"""How `tpujob create` ships a folder of code."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def ship(api: JobsApi, folder: Path, bucket: str) -> tuple[str, CodeGiven]:
-    """Pack the folder and store it; its object path, and where its checkout stands. Warns of what looks like a key.
-    Raises BadRequest, naming files."""
+    """Pack the folder and store it; returns its object path and the state of its checkout. Warns of what looks like a
+    key. Raises BadRequest, naming files."""
     from tpujob.bundle import pack
 
     bundle = pack(folder)

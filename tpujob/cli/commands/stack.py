@@ -23,7 +23,7 @@ def up(as_json: Json = False) -> int:
 
 
 def down() -> int:
-    """Stop what runs on this machine. Jobs in the cloud run on, unattended, until it is up again."""
+    """Stop what runs on this machine. Jobs in the cloud go on, but nobody looks after them until `tpujob up`."""
     from tpujob.config import settings, stack
 
     now = settings.load()
@@ -65,7 +65,7 @@ def status(as_json: Json = False) -> int:
 
 
 def _address(ready: Mapping[str, Any] | None) -> str:
-    """Where it listens, in the words of its ready file: the backend's `url`, the others' `control`."""
+    """Where it listens: in its ready file `url` for the backend, `control` for the others."""
     return str(ready.get("url") or ready.get("control") or "") if ready else ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tpujob.cli.backend import Steady
+from tpujob.cli.backend import RetryingClient
 from tpujob.cli.output import Screen, flush, say, say_json_line, screen
 from tpujob.cli.render.listing import job_table
 
@@ -19,7 +19,7 @@ EVERY = 2.0  #: seconds, at the latest: ages and steps change without a hint
 
 def watch_list(user: str, all_jobs: bool, *, as_json: bool) -> int:
     """Until Ctrl-C. On a terminal in place; elsewhere the table, or a line of JSON, at each change."""
-    steady = Steady()
+    steady = RetryingClient()
     on = screen()
     shown = ""
     with _in_place() if on.tty and not as_json else _plainly():

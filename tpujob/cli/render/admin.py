@@ -53,21 +53,21 @@ def hosts_table(found: Sequence[SuspectView], columns: int, *, color: bool = Fal
 
 
 def host_text(one: SuspectView) -> str:
-    """Where a machine stands after a person's word on it."""
+    """A machine after it was pinned."""
     kept = "programs are kept off it" if one["refused"] else "programs may run on it"
     pin = f"pinned as {one['pinned']}" if one["pinned"] else "not pinned"
     return clean(f"{one['physical']}: {pin}, score {one['score']:.2f}; {kept}.")
 
 
 def leaks_table(found: Sequence[LeakView], columns: int, *, color: bool = False) -> str:
-    """What nobody owns, the sum of its prices, and what becomes of it."""
+    """The slices that no job claims, the sum of their prices, and what happens to them."""
     if not found:
         return NO_LEAKS
     known = [one["usd_per_hour"] for one in found if one["usd_per_hour"] is not None]
     least = "" if len(known) == len(found) else "at least "
     total = (
         f"{many(len(found), 'slice')} that no job claims, {least}{rate(sum(known))} in all. "
-        "The backend deletes such slices by itself, some minutes after it finds them; now: tpujob sweep."
+        "The backend deletes such slices some minutes after it finds them; `tpujob sweep` does it now."
     )
     return "\n".join([_leak_rows(found, columns, color=color), *wrap(total, columns)])
 
@@ -79,7 +79,7 @@ def swept_page(
     would = "would be " if dry_run else ""
     said = (
         (swept["deleted"], f"{would or 'being '}deleted:"),
-        (swept["kept"], "left, as a job may just be about to claim what is so young:"),
+        (swept["kept"], "left alone: so new that a job may still claim them:"),
         (swept["failed"], "could not be deleted; try again:"),
     )
     out: list[str] = []

@@ -1,4 +1,4 @@
-"""What commands answer that make or steer a job: what it would get, what it got, where it stands now. Pure."""
+"""What the commands print that make or steer a job: its plan, its id, its state and what comes next. Pure."""
 
 from __future__ import annotations
 

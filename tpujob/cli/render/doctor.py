@@ -43,7 +43,7 @@ _STOCK = (
 def doctor_page(
     context: str, found: Sequence[Finding], columns: int, *, color: bool = False
 ) -> str:
-    """One line for each check, and for what is not well a line below it that can be pasted."""
+    """One line for each check, and below a failed one the command that helps."""
     room = max((len(one.name) for one in found), default=0)
     indent = " " * (4 + 1 + room + 2)
     lines: list[str] = []
@@ -60,7 +60,7 @@ def doctor_page(
 def quota_page(
     found: Overview, columns: int, *, color: bool = False, everywhere: bool = False
 ) -> str:
-    """A row for each kind of TPU in each zone, then what is to be known about the figures."""
+    """A row for each kind of TPU in each zone, then remarks on the figures."""
     parts: list[str] = []
     if found.rows:
         parts.append(table(_QUOTA, [_row(row) for row in found.rows], columns, color=color))
@@ -121,13 +121,15 @@ def _remarks(found: Overview) -> list[str]:
     if any(row.used_by == "nodes" for row in found.rows):
         said.append("Used: counted from the nodes and queued resources that the API lists.")
     if any(row.used_by == "monitoring" for row in found.rows):
-        said.append("* by Cloud Monitoring, which says more than the lists, and may be hours old.")
+        said.append(
+            "* by Cloud Monitoring, which counts more than the lists, and may be hours late."
+        )
     doubtful = [
         g for g in DOUBTFUL if any(r.kind.generation == g and r.granted for r in found.rows)
     ]
     if doubtful:
         said.append(
-            f"{' and '.join(doubtful)}: grants are in chips, of which each has two cores; whether the quota "
-            "counts chips or cores Google does not say."
+            f"{' and '.join(doubtful)}: grants are in chips of two cores each; Google does not say whether "
+            "the quota counts chips or cores."
         )
     return [*said, *(f"Could not be told: {note}" for note in found.notes)]

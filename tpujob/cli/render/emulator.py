@@ -35,7 +35,7 @@ _STOCK = (
 
 
 def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) -> str:
-    """Slices and their hosts, the stock of the zones where something is, the faults in force and what comes next."""
+    """Slices and their hosts, the stock of zones in use, the faults in force and the plan of faults."""
     slices, faults = found["slices"], found["faults"]
     touched = {s["zone"] for s in slices} | {s["zone"] for s in faults["stockouts"]}
     stock = [row for z in found["zones"] if z["zone"] in touched for row in _stock_rows(z)]
@@ -58,7 +58,7 @@ def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) 
 def fault_lines(faults: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     lines: list[str] = []
     for s in faults["stockouts"]:
-        lasts = "until it is taken back" if s["for_s"] is None else f"for {span(s['for_s'])}"
+        lasts = "until --off" if s["for_s"] is None else f"for {span(s['for_s'])}"
         how = "requests fail" if s["fail"] else "requests wait"
         lines.append(f"stockout    {s['zone']} {s['generation'] or 'all types'}, {lasts}, {how}")
     for q in faults["quotas"]:
@@ -82,7 +82,7 @@ def fault_lines(faults: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
 
 
 def plan_lines(script: Mapping[str, Any]) -> list[str]:
-    """What comes by itself: its name, how much has come, and the next of it."""
+    """A plan of faults: its name, how many steps are done, and the next ones."""
     lines = [f"{script['name']}: {script['done']} done, next:"]
     return [
         *lines,

@@ -77,12 +77,12 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
 
 
 def _fruitless(slice: SliceView) -> bool:
-    """A request that never became a slice."""
+    """Whether the request never became a slice."""
     return bool(slice["gone_at"] and not slice["ready_at"])
 
 
 def _requests(job: JobView, columns: int) -> list[str]:
-    """What came to nothing, in one line: there may be many of them."""
+    """The requests that came to nothing, in one line, as there may be many."""
     zones = Counter(slice["zone"] for slice in job["slices"] if _fruitless(slice))
     if not zones:
         return []
@@ -127,7 +127,7 @@ def _attempt(attempt: AttemptView, columns: int, now: float, color: bool) -> lis
 def proof(
     attempt: AttemptView, columns: int, *, color: bool, indent: int, most: int = 24
 ) -> list[str]:
-    """The lines that prove an attempt's cause, wrapped; `most` lines of them, and a word on what was left out."""
+    """The lines that prove an attempt's cause, wrapped: at most `most`, the last of which says that there are more."""
     room = max(20, columns - indent - 2)
     lines = [line for said in attempt["evidence"] for line in _quoted(said, room)]
     if len(lines) > most:
@@ -142,8 +142,8 @@ def _quoted(said: str, room: int) -> list[str]:
 
 
 def _telling(attempt: AttemptView, room: int, most: int) -> int:
-    """Which line to begin with where not all of them have room. The host that failed first comes first: the last of
-    its output says most, but of a stack, which proves a hang, the innermost frame, its first."""
+    """The first line to show when there is no room for all. The host that failed first comes first, and the end of its
+    output says most; a stack, which proves a hang, begins with its innermost frame."""
     if attempt["cause"] == "HANG":
         return 0
     host = attempt["evidence"][0].partition(":")[0]

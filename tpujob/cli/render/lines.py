@@ -1,4 +1,4 @@
-"""Lines that several commands print: of events, of output, of progress, and facts beside their labels. Pure."""
+"""Lines that several commands print: events, output, progress, and facts beside their labels. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def event_line(event: EventView, columns: int = 0, *, color: bool = False) -> st
 
 
 def event_lines(event: EventView, columns: int, *, color: bool = False) -> str:
-    """As `event_line`, but what does not fit goes on below."""
+    """As `event_line`, but wrapped instead of cut."""
     return _beside(event, wrap(clean(event["text"]), _room(columns)), color)
 
 

@@ -19,7 +19,7 @@ No jobs. Make the first one:
 See one run from start to end, preemption included:
   tpujob demo"""
 
-#: narrow terminals cost first what is long by chance, then what the id tells as well
+#: on a narrow terminal the long columns are cut first, then those that the id stands for as well
 _JOB_COLUMNS = (
     Column("Job ID"),
     Column("User", floors=(8, 6, 4)),
@@ -42,7 +42,7 @@ def job_table(
     all: bool = True,
     user: str = "",
 ) -> str:
-    """`tpujob list`. Several jobs, one line each; what an empty list means, and the way to a first job."""
+    """`tpujob list`: one line for each job; for an empty list what that means, and how to make a first job."""
     if not jobs:
         return _none(all=all, user=clean(user))
     rows = [
@@ -74,7 +74,7 @@ def _none(*, all: bool, user: str) -> str:
 
 
 def _condemned(job: JobView, columns: int) -> list[str]:
-    """That a job is billed for more than the slice that its row shows."""
+    """A line for a job that is billed for more than the slice in its row."""
     text = f"{job['id']}: {words.condemned(job)}; {rate(job['usd_per_hour'])} in all"
     return wrap(clean(text), max(20, columns))
 

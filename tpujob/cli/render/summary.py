@@ -1,4 +1,4 @@
-"""What `tpujob demo` says at the end: a timeline of the attempts, what was lost, what it would have cost. Pure."""
+"""What `tpujob demo` prints at the end: a timeline of the attempts, steps lost, what it would have cost. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ACCURACY = "test_accuracy"  #: the metric of the quickstart's program
 
 
 def steps_lost(job: JobView) -> int | None:
-    """Steps that were made twice: over all interruptions, the last step made minus the one that was gone on from.
-    None when an attempt does not say."""
+    """Steps that were made twice: over all interruptions, the last step minus the one that the next attempt resumed
+    from. None when an attempt reports no step."""
     lost = 0
     for before, after in zip(job["attempts"], job["attempts"][1:], strict=False):
         if before["step"] is None:

@@ -1,4 +1,4 @@
-"""A table without borders that fits a width: columns give way in a stated order, down to a stated floor. Pure.
+"""A table without borders that fits a width: columns are cut in a given order, each to a given floor. Pure.
 
 Written by hand because a table library costs more CPU time at 1,000 rows than the rest of the command.
 """

@@ -1,4 +1,4 @@
-"""`tpujob why`: on one screen, why a job stands where it stands, and what happens next. Pure."""
+"""`tpujob why`: on one screen, why a job is in its state, and what happens next. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tpujob.api import AttemptView, EventView, JobView
 
 LATELY, PROOF = 3, 5  #: events, and lines of evidence
-STILL = 300.0  #: seconds without a new step that are worth a word
+STILL = 300.0  #: seconds without a new step that are worth a line
 
 
 def why_page(
@@ -61,10 +61,10 @@ def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
 def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
     age = elapsed(job["progress_at"], now)
     limit = span(job["stall_s"]) if job["stall_s"] else ""
-    if job["step"] is None:  # many programs never tell one: what they print is progress, too
+    if job["step"] is None:  # many programs never report one: what they print is progress, too
         after = "" if age is None else f", {span(age)} after it started"
         hang = f"; {limit} without progress is a hang" if limit else ""
-        return [("Progress", f"the program has told no step yet{after}{hang}")]
+        return [("Progress", f"the program has reported no step yet{after}{hang}")]
     line = ("Progress", progress_line(job, bar=10))
     if age is None:
         return [line]

@@ -1,4 +1,4 @@
-"""What a job's state means for the person who owns it, in plain words. Pure."""
+"""Facts of a job in words, as several pages show them. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ EXIT_OF_STATE = {"succeeded": 0, "failed": 1, "cancelled": 5}
 
 
 def now(job: JobView) -> str:
-    """Why it stands where it stands; of a wait for capacity, as it is now and not as it was when it began."""
+    """Why the job is in its state; while it waits for capacity, the wait as it is now."""
     return job["waiting"] if job["waiting"] and job["state"] == "queued" else job["message"]
 
 
 def kind(of: JobView | PlanView | SliceView) -> str:
-    """Of which type the hardware is, and how many slices of it where that is more than one."""
+    """The type of the hardware, and the number of slices when there are several."""
     if of["tpu_slices"] == 1:
         return of["type"]
     from tpujob.domain.hardware.accelerators import (
@@ -96,7 +96,7 @@ _BLAME = {
     "device": "a replay blames the device",
     "data": "a replay blames the data",
     "model": "a replay blames the model",
-    "": "nothing says yet whether it is the machine or the maths",
+    "": "not yet known whether the machine or the program is to blame",
 }
 
 
@@ -115,7 +115,7 @@ def steps_of(attempt: AttemptView) -> str:
 
 
 def code(code: CodeView) -> str:
-    """Where the checkout stood whose files are shipped."""
+    """The commit whose files are shipped."""
     branch = f" on {code['branch']}" if code["branch"] else ""
     changes = ", with changes" if code["dirty"] else ""
     return f"{code['commit'][:12]}{branch}{changes}" + (

@@ -1,7 +1,6 @@
-"""`tpujob emulator ...`: make things go wrong on the local Cloud TPU, and see how it stands.
+"""`tpujob emulator ...`: inject faults into the local Cloud TPU, and show its state.
 
-Here is what is done to the cloud as a whole. `slices.py` has what is done to slices and hosts,
-`plans.py` what comes by plan.
+Here are the faults of the whole cloud; those of slices and hosts are in `slices.py`, plans of faults in `plans.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
 
 app = typer.Typer(
-    no_args_is_help=True, help="Make things go wrong on the local Cloud TPU, and look at it."
+    no_args_is_help=True, help="Inject faults into the local Cloud TPU, and show its state."
 )
 
 
@@ -73,7 +72,7 @@ def quota(
         str, typer.Option(metavar="[spot|on-demand|reserved]", help="Left out: each of them.")
     ] = "",
 ) -> None:
-    """Limit what may be held of a generation in a zone."""
+    """Limit how much of a generation may be held in a zone."""
     if not limit.isdecimal() and limit != "none":
         raise typer.BadParameter(f"{limit!r} is neither a number nor none", param_hint="LIMIT")
     given.client().quota(zone, type, int(limit) if limit != "none" else None, pricing=pricing)
@@ -117,7 +116,7 @@ def storage_error(
     after: Annotated[
         bool, typer.Option("--after", help="Fail after the request took effect, not before.")
     ] = False,
-    off: Annotated[bool, typer.Option("--off", help="Take all of these faults back.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Remove all of these faults.")] = False,
 ) -> None:
     """Let the next requests of Cloud Storage fail, or hang."""
     when = "post" if after else "pre"
@@ -126,7 +125,7 @@ def storage_error(
     )
     of = "" if method == "*" else f" ({method.upper()})"
     answers = f"{_next(count, 'request', of)} {status}"
-    say(f"Cloud Storage: {'nothing is set to fail any more' if off else answers}")
+    say(f"Cloud Storage: {'no request is set to fail' if off else answers}")
 
 
 def _next(count: int, what: str, of: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What the commands of `tpujob emulator` share: their arguments, and the way to the emulator."""
+"""What the commands of `tpujob emulator` share: arguments, and the client of the emulator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def duration(text: str) -> float:
     """Seconds of `45`, `30s`, `10m`, `1.5h`, `2d`. Raises typer.BadParameter."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", str(text).strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no duration; write it as 30s, 10m, 2h or 1d")
+        raise typer.BadParameter(f"{text!r} is not a duration; write it as 30s, 10m, 2h or 1d")
     return float(match[1]) * _UNITS[match[2]]
 
 
@@ -43,7 +43,7 @@ AnyHost = Annotated[
 
 
 def slice_or_id(target: str) -> str:
-    """What the emulator knows: slices and job ids. A job's name is the backend's to resolve."""
+    """A slice or a job id, which the emulator knows. The name of a job is resolved by the backend."""
     if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+(-[-a-z0-9]+)?", target):
         return target
     from tpujob.cli.backend import connect

@@ -1,4 +1,4 @@
-"""The commands of `tpujob emulator` that let drills come by themselves: from a seed, or from a file."""
+"""The commands of `tpujob emulator` that inject faults by a plan: from a seed, or from a file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.output import say
 from tpujob.emulator.faults import PER_HOUR, PRESETS
 
-_OFF = Annotated[
-    bool, typer.Option("--off", help="Nothing comes by itself any more; what came stays.")
-]
+_OFF = Annotated[bool, typer.Option("--off", help="Stop the plan; faults that are set stay.")]
 
 
 def chaos(
@@ -37,14 +35,14 @@ def chaos(
     ] = "",
     off: _OFF = False,
 ) -> None:
-    """Let faults come at random.
+    """Inject faults at random.
 
     Preemptions, stockouts, errors of the APIs, slow hosts and others, at times that a seed decides."""
     if off:
         _end()
         return
     if seed is None:
-        raise typer.BadParameter("say which, as in --seed 7", param_hint="--seed")
+        raise typer.BadParameter("give one, such as --seed 7", param_hint="--seed")
     kinds = [kind.strip() for kind in only.split(",") if kind.strip()]
     _show(given.client().chaos(seed, rate=_rate(rate), for_s=lasts, only=kinds))
 
@@ -58,7 +56,7 @@ def schedule(
     ] = None,
     off: _OFF = False,
 ) -> None:
-    """Run a list of drills, each at its time.
+    """Inject a list of faults, each at its time.
 
     A step has `at`, `do` (the name of a command) and that command's options
     by name: {at: 2m, do: stockout, zone: us-central2-b, for: 10m}."""
@@ -66,13 +64,13 @@ def schedule(
         _end()
         return
     if file is None:
-        raise typer.BadParameter("name a file with steps", param_hint="FILE")
+        raise typer.BadParameter("give a file with steps", param_hint="FILE")
     _show(given.client().schedule(_read(file)))
 
 
 def _end() -> None:
     given.client().end_plan()
-    say("Nothing comes by itself any more.")
+    say("The plan of faults is stopped.")
 
 
 def _rate(text: str) -> float:
@@ -87,7 +85,7 @@ def _rate(text: str) -> float:
 
 
 def _read(file: Path) -> list[Any]:
-    """The steps, with every value as text, for `000042` is a job and no number. Raises typer.BadParameter."""
+    """The steps, with every value as text, as `000042` is a job and not a number. Raises typer.BadParameter."""
     import yaml
 
     try:
@@ -105,7 +103,7 @@ def _read(file: Path) -> list[Any]:
 def _show(coming: dict[str, Any]) -> None:
     from tpujob.cli.render.emulator import plan_lines
 
-    say("\n".join(plan_lines(coming)) if coming["next"] else "Nothing will come.")
+    say("\n".join(plan_lines(coming)) if coming["next"] else "The plan has no steps left.")
 
 
 COMMANDS = (chaos, schedule)

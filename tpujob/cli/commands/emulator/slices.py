@@ -1,4 +1,4 @@
-"""The commands of `tpujob emulator` that are done to a slice, to one of its hosts, or to a physical machine."""
+"""The commands of `tpujob emulator` for a slice, one of its hosts, or a physical machine."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def slow(
 
 
 def silence(target: Target = "", host: AnyHost = None) -> None:
-    """Let hosts die without a word.
+    """Let hosts die silently.
 
     No process, no SSH and no metadata server any more, while the API says READY."""
     done = given.client().silence(given.slice_or_id(target), host=host)
@@ -82,9 +82,9 @@ def hang(
     host: AnyHost = None,
     off: Annotated[bool, typer.Option("--off", help="Let it go on.")] = False,
 ) -> None:
-    """Stop a program where it is, as one that waits.
+    """Let a program hang.
 
-    Its agent runs on, and its host answers."""
+    Its agent goes on, and its host answers."""
     done = given.client().hang(given.slice_or_id(target), host=host, off=off)
     say(f"{done['slice']}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
 

@@ -1,0 +1,123 @@
+"""`tpujob create`: a job file becomes a job, which may be followed until it ends."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpujob.cli.backend import RetryingClient, connect, say_where
+from tpujob.cli.errors import goes_on, on_interrupt
+from tpujob.cli.options import Json
+from tpujob.cli.output import Screen, say, say_json, screen
+from tpujob.cli.render import words
+from tpujob.cli.render.answers import created_text, plan_page, steered_text
+
+if TYPE_CHECKING:
+    from tpujob.api import CodeGiven, JobsApi, JobView, PlanView
+    from tpujob.domain.spec import JobSpec
+
+
+def create(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved plan; submit nothing.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")
+    ] = False,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Instead of the name in the file.")
+    ] = "",
+    allow_cross_region: Annotated[
+        bool,
+        typer.Option(
+            "--allow-cross-region",
+            help="Also zones outside the bucket's region; traffic is billed.",
+        ),
+    ] = False,
+    key: Annotated[
+        str,
+        typer.Option(metavar="KEY", help="A repeat with the same key makes no second job."),
+    ] = "",
+    as_json: Json = False,
+) -> int:
+    """Submit a job."""
+    from tpujob.cli.commands import jobfile
+
+    spec = jobfile.read(file, name, cross_region=allow_cross_region)
+    on = screen()
+    say_where()
+    api = connect()
+    plan = _plan(api, spec, file)
+    if dry_run:
+        say_json(plan) if as_json else say(plan_page(plan, on.columns, color=on.color))
+        return 0
+    job = _submit(api, spec, file, plan, key or _new_key(), name)
+    if not as_json:
+        say(created_text(job, on.columns, plan["usd_per_hour"], color=on.color), flush=True)
+    if follow:
+        return _follow(job, plan["usd_per_hour"], on, as_json=as_json)
+    if as_json:
+        say_json(job)
+    return 0
+
+
+def _plan(api: JobsApi, spec: JobSpec, file: Path) -> PlanView:
+    """What the job would get. Raises BadSpec that names the file, which the backend has never seen."""
+    from tpujob.errors import BadSpec
+
+    try:
+        return api.plan(_dump(spec))
+    except BadSpec as error:
+        raise BadSpec(f"{file}: {error.message}", hint=error.hint) from error
+
+
+def _submit(
+    api: JobsApi, spec: JobSpec, file: Path, plan: PlanView, key: str, name: str
+) -> JobView:
+    from tpujob.config import settings
+
+    again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
+    again += " --allow-cross-region" if spec.tpu.cross_region else ""
+    unsure = (
+        "The job may have been submitted. This command makes no second one:",
+        f"  {again}",
+    )
+    with on_interrupt(*unsure):
+        bundles: list[str] = []
+        code: CodeGiven | None = None
+        if spec.code is not None:
+            from tpujob.cli.commands.shipping import ship
+
+            path, code = ship(api, file.parent / spec.code, plan["bucket"])
+            bundles.append(path)
+        user = settings.load().user
+        return api.create(_dump(spec), user=user, bundles=bundles, code=code, idempotency_key=key)
+
+
+def _dump(spec: JobSpec) -> dict[str, Any]:
+    from tpujob.domain.spec import jobspec as spec_module
+
+    return spec_module.dump(spec)
+
+
+def _new_key() -> str:
+    import secrets
+
+    return secrets.token_hex(12)
+
+
+def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:
+    from tpujob.cli.commands.follow import follow, sink_for
+
+    with on_interrupt(*goes_on(job["id"])):
+        if as_json:
+            from tpujob.cli.commands.jobs import wait
+
+            return wait(job["id"], as_json=True)
+        done = follow(RetryingClient(), job["id"], sink_for(on, list_price=list_price))
+    say(steered_text(done, on.columns, time.time(), color=on.color))
+    return words.EXIT_OF_STATE[done["state"]]
