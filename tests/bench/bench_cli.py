@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tpujob.adapters.sqlite.store import SqliteStore
+from tpujob.adapters.sqlite import SqliteStore
 from tpujob.config import stack
 from tpujob.config.settings import load
 from tpujob.domain.model import (

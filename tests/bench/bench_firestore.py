@@ -18,8 +18,7 @@ from pathlib import Path
 from tests.support import firestore_emulator
 from tests.support.firestore_network import Network
 from tests.support.hour import Hour
-from tpujob.adapters.firestore.calls import Firestore
-from tpujob.adapters.firestore.store import FirestoreStore
+from tpujob.adapters.firestore import Firestore, FirestoreStore
 
 #: US dollars for 100,000, in one region (us-central1); in a multi-region twice that
 PRICES = {"reads": 0.03, "writes": 0.09, "deletes": 0.01}

@@ -24,7 +24,7 @@ import psutil
 
 from tests.support.farm_rig import FarmProcess
 from tests.support.ssh_slices import slice_at
-from tpujob.adapters.ssh.hosts import SshHosts
+from tpujob.adapters.ssh import SshHosts
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice
 

@@ -14,7 +14,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage import transfer_manager
 
-from tpujob.adapters.gcs.blobs import GcsBlobs
+from tpujob.adapters.gcs import GcsBlobs
 
 
 def main() -> None:

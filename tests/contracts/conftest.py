@@ -9,7 +9,7 @@ import pytest
 from tests.support.firestore_emulator import firestore_endpoint, firestore_place
 from tests.support.google_server import GoogleServer, healthy
 from tests.support.tpu_rig import PROJECT, Cloud
-from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
 
 __all__ = ["firestore_endpoint", "firestore_place"]
 

@@ -15,7 +15,7 @@ import pytest
 from tests.emulator.storage_rig import ask
 from tests.support.farm_rig import FarmProcess
 from tests.support.tpu_rig import QUICK, ZONE, Cloud, node_state, queued, until
-from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceState
 from tpujob.emulator.client import EmulatorClient

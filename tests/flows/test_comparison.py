@@ -18,7 +18,7 @@ from tests.support.agent_host import Bucket as RealBucket
 from tests.support.agent_host import Host, MetadataServer, until
 from tests.support.stage import Stage
 from tests.support.world import HostsOfCloud, Machine
-from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice, State
 from tpujob.domain.observations import Present, SliceSeen, SliceState

@@ -10,8 +10,7 @@ import pytest
 from tests.support.firestore_network import LOSE, Network
 from tests.support.hour import Hour
 from tests.support.stores import a_job, an_event
-from tpujob.adapters.firestore.calls import Firestore
-from tpujob.adapters.firestore.store import FirestoreStore
+from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.config import settings
 from tpujob.wiring import backend
 

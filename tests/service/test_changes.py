@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.stores import a_job, an_event
-from tpujob.adapters.sqlite.store import SqliteStore
+from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job
 from tpujob.errors import StoreError
 from tpujob.service.changes import Changes

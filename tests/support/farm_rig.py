@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import paramiko
 
-from tpujob.adapters.ssh.keys import FileKeys, public_line
+from tpujob.adapters.ssh import FileKeys
+from tpujob.adapters.ssh.keys import public_line
 
 T = TypeVar("T")
 

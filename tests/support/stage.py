@@ -19,7 +19,7 @@ from tests.support.world import (
     orphans,
     service,
 )
-from tpujob.adapters.sqlite.store import SqliteStore
+from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job, State
 from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler

@@ -13,12 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
-from tpujob.adapters.firestore.calls import Firestore
-from tpujob.adapters.firestore.store import FirestoreStore
+from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.adapters.firestore.values import Put
+from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.adapters.sqlite.file import SqliteFile
-from tpujob.adapters.sqlite.store import SqliteStore
 from tpujob.domain.model import Event, EventKind, Job, Slice, State, Wish
 from tpujob.domain.spec import parse
 from tpujob.errors import Conflict

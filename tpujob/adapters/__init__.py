@@ -1,1 +1,4 @@
-"""One vendor each: translate to and from a port. Know neither each other nor the service."""
+"""One vendor a package: each translates between a port and that vendor. No adapter knows the service or its rules.
+
+What several of them need is here: `calling.py` (deadlines, repeats, clocks), `records.py` (what stores write).
+"""

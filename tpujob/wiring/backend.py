@@ -19,10 +19,9 @@ from tpujob.errors import BackendGone
 if TYPE_CHECKING:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
     from tpujob.adapters.firestore import FirestoreStore
-    from tpujob.adapters.gcs.blobs import GcsBlobs
+    from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.sqlite import SqliteStore
-    from tpujob.adapters.ssh.hosts import SshHosts
-    from tpujob.adapters.ssh.keys import KeyStore
+    from tpujob.adapters.ssh import KeyStore, SshHosts
     from tpujob.domain.placement import Site
     from tpujob.engine import Loop
     from tpujob.service import Changes, Jobs
@@ -108,8 +107,8 @@ def open_store(settings: Settings) -> SqliteStore | FirestoreStore:
 
 def _emulated(settings: Settings) -> _World:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
-    from tpujob.adapters.gcs.blobs import GcsBlobs
-    from tpujob.adapters.ssh.hosts import SshHosts
+    from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.ssh import SshHosts
     from tpujob.domain.placement import EVERYWHERE
 
     emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
@@ -130,8 +129,8 @@ def _emulated(settings: Settings) -> _World:
 
 def _google(settings: Settings) -> _World:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
-    from tpujob.adapters.gcs.blobs import GcsBlobs
-    from tpujob.adapters.ssh.hosts import SshHosts
+    from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.ssh import SshHosts
     from tpujob.config import context
 
     here = context.current(settings)
@@ -172,10 +171,10 @@ def _google(settings: Settings) -> _World:
 
 def _keys(settings: Settings, project: str, owner: str) -> KeyStore:
     if settings.keys_in == "files":
-        from tpujob.adapters.ssh.keys import FileKeys
+        from tpujob.adapters.ssh import FileKeys
 
         return FileKeys(settings.keys)
-    from tpujob.adapters.ssh.secret_manager import SecretKeys
+    from tpujob.adapters.ssh import SecretKeys
 
     return SecretKeys(project, owner=owner, endpoint=settings.google_endpoint)
 

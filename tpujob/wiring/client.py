@@ -14,7 +14,7 @@ from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest, Unauthorized
 
 if TYPE_CHECKING:
-    from tpujob.adapters.gcs.blobs import GcsBlobs
+    from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.remote import RemoteJobs
     from tpujob.api import HostAccess
     from tpujob.config.stack import Access
@@ -90,21 +90,19 @@ def greet(url: str, token: str) -> None:
 
 def open_session(settings: Settings, access: HostAccess, command: list[str] | None) -> int:
     """`tpujob ssh`, from this machine and with this user's rights; see `ssh_session`."""
-    from tpujob.adapters.ssh import session
+    from tpujob.adapters import ssh
 
     def secret(name: str) -> str:
-        from tpujob.adapters.ssh.secret_manager import SecretKeys
-
-        return SecretKeys(access["project"], endpoint=settings.google_endpoint).read(name)
+        return ssh.SecretKeys(access["project"], endpoint=settings.google_endpoint).read(name)
 
     tunnel = shlex.split(settings.tunnel)
-    return session.open_session(access, command, tunnel=tunnel, secret=secret)
+    return ssh.open_session(access, command, tunnel=tunnel, secret=secret)
 
 
 @contextlib.contextmanager
 def blobs(settings: Settings, project: str) -> Generator[GcsBlobs]:
     """Cloud Storage as a context of that project sees it, from this process."""
-    from tpujob.adapters.gcs.blobs import GcsBlobs
+    from tpujob.adapters.gcs import GcsBlobs
 
     made = GcsBlobs(project, endpoint=settings.storage_endpoint)
     try:

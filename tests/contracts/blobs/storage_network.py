@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
-from tpujob.adapters.gcs.blobs import GcsBlobs
+from tpujob.adapters.gcs import GcsBlobs
 from tpujob.emulator.storage import StorageServer
 
 T = 20.0  # seconds; far more than anything here takes

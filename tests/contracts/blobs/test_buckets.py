@@ -11,7 +11,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from tests.contracts.blobs.storage_network import T, gcs
-from tpujob.adapters.gcs.blobs import GcsBlobs
+from tpujob.adapters.gcs import GcsBlobs
 from tpujob.emulator.storage import StorageServer
 from tpujob.errors import NotFound, Refused
 from tpujob.ports import BucketFacts

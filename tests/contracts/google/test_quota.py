@@ -14,7 +14,7 @@ from tests.contracts.slices.tpu_slices import fail
 from tests.support import google_server as g
 from tests.support.google_server import WANTS, GoogleServer
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
-from tpujob.adapters.cloud_tpu import usage
+from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.adapters.google.rest import GoogleRest
@@ -140,8 +140,8 @@ def test_a_list_without_an_end_is_an_error(google: GoogleServer, rest: GoogleRes
         quota.limits(rest, g.PROJECT)
 
 
-def held(cloud: Cloud, *zones: str) -> usage.Counted:
-    return usage.count(PROJECT, zones, timeout=20, endpoint=cloud.tpu.address)
+def held(cloud: Cloud, *zones: str) -> Usage:
+    return count_usage(PROJECT, zones, timeout=20, endpoint=cloud.tpu.address)
 
 
 def test_what_is_held_is_counted_whoever_made_it_and_once(cloud: Cloud) -> None:

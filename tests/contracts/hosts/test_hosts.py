@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from tests.contracts.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, until
 from tests.support.ssh_slices import slice_at
+from tpujob.adapters.ssh import FileKeys, SshHosts
 from tpujob.adapters.ssh.agent_calls import plan_name
-from tpujob.adapters.ssh.hosts import SshHosts
-from tpujob.adapters.ssh.keys import FileKeys, host_label
+from tpujob.adapters.ssh.keys import host_label
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient

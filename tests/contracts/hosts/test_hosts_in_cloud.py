@@ -25,14 +25,13 @@ from tests.contracts.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess
 from tests.support.ssh_slices import slice_at
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until
-from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
-from tpujob.adapters.ssh import connection
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.adapters.ssh import FileKeys, SshHosts, connection, open_session
 from tpujob.adapters.ssh.connection import Login
 from tpujob.adapters.ssh.host_keys import HostKeys
-from tpujob.adapters.ssh.hosts import LOGIN_PATIENCE, SshHosts
-from tpujob.adapters.ssh.keys import FileKeys, new_private_key
+from tpujob.adapters.ssh.hosts import LOGIN_PATIENCE
+from tpujob.adapters.ssh.keys import new_private_key
 from tpujob.adapters.ssh.pool import Bounds
-from tpujob.adapters.ssh.session import open_session
 from tpujob.adapters.ssh.transport import MAX_TUNNELS
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Endpoint, Slice
@@ -323,7 +322,7 @@ import json, sys, threading, time
 from pathlib import Path
 import psutil
 from tests.support.ssh_slices import slice_at
-from tpujob.adapters.ssh.hosts import SshHosts
+from tpujob.adapters.ssh import SshHosts
 from tpujob.domain.actions import HostPlan
 
 keys, port, agent, name, addresses = json.load(sys.stdin)

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.hosts.secret_manager import Refusal, SecretServer
-from tpujob.adapters.ssh.keys import FileKeys, KeyStore, public_line
-from tpujob.adapters.ssh.secret_manager import LIFETIME, SecretKeys
+from tpujob.adapters.ssh import FileKeys, KeyStore, SecretKeys
+from tpujob.adapters.ssh.keys import public_line
+from tpujob.adapters.ssh.secret_manager import LIFETIME
 from tpujob.errors import HostKeyChanged, Refused, Transient
 
 SLICE, OTHER = "tj-000007-1", "tj-000007-2"

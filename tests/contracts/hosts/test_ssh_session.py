@@ -18,8 +18,7 @@ import pytest
 from tests.contracts.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, until
 from tests.support.ssh_slices import slice_at
-from tpujob.adapters.ssh.hosts import SshHosts
-from tpujob.adapters.ssh.session import open_session
+from tpujob.adapters.ssh import SshHosts, open_session
 from tpujob.api.shapes import HostAccess
 from tpujob.errors import HostKeyChanged, TpujobError, Transient
 
@@ -29,7 +28,7 @@ MIB = 1024 * 1024
 #: a process that opens a session on its own streams, and says how much memory it grew by
 CLIENT = """
 import json, resource, sys
-from tpujob.adapters.ssh.session import open_session
+from tpujob.adapters.ssh import open_session
 import fabric, paramiko
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = peak()

@@ -13,8 +13,8 @@ from google.cloud.tpu_v2alpha1 import TpuClient as AlphaClient
 
 from tests.contracts.slices.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
-from tpujob.adapters.cloud_tpu.request import DataDisk, Options
-from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
+from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
+from tpujob.adapters.cloud_tpu.request import DataDisk
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Present, SliceState
 from tpujob.emulator.faults import inject

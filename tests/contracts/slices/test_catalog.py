@@ -8,8 +8,8 @@ import pytest
 
 from tests.contracts.slices.tpu_slices import fail
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud
-from tpujob.adapters.cloud_tpu.calls import Api
-from tpujob.adapters.cloud_tpu.catalog import FRESH, Catalog
+from tpujob.adapters.cloud_tpu import Api, Catalog
+from tpujob.adapters.cloud_tpu.catalog import FRESH
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import Refused
 

@@ -20,9 +20,9 @@ from tests.support.tpu_rig import (
     result,
     until,
 )
-from tpujob.adapters.cloud_tpu.request import Options, node_ids, slice_of
+from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
+from tpujob.adapters.cloud_tpu.request import node_ids, slice_of
 from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
-from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.states import NODE_STATES, QUEUED_STATES
 from tpujob.domain.model import Endpoint
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown

@@ -23,8 +23,8 @@ from tests.support.tpu_rig import (
     result,
     until,
 )
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.errors import CALL_CODES
-from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.emulator.faults import inject

@@ -10,8 +10,7 @@ from typing import Any
 
 from tests.support.firestore_network import Network
 from tests.support.stores import a_job, an_event
-from tpujob.adapters.firestore.calls import Firestore
-from tpujob.adapters.firestore.store import FirestoreStore
+from tpujob.adapters.firestore import Firestore, FirestoreStore
 
 FILE = Path(__file__).parents[3] / "deploy" / "firestore.indexes.json"
 Index = tuple[str, frozenset[str], tuple[tuple[str, str], ...]]

@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.firestore_network import LOSE, Network
 from tests.support.stores import DAMAGE, a_job, a_slice, an_event
-from tpujob.adapters.firestore.calls import Firestore, Patience
+from tpujob.adapters.firestore import Firestore, FirestoreStore
+from tpujob.adapters.firestore.calls import Patience
 from tpujob.adapters.firestore.errors import REFUSALS
-from tpujob.adapters.firestore.store import FirestoreStore
 from tpujob.domain.model import Job, Suspect
 from tpujob.errors import Fenced, NotFound, StoreError, Transient
 from tpujob.ports import Lease

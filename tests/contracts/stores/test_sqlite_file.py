@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.stores import a_job, an_event
+from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import APPLICATION, SqliteFile
-from tpujob.adapters.sqlite.store import SqliteStore
 from tpujob.adapters.sqlite.tables import SCRIPTS
 from tpujob.domain.codec import to_json
 from tpujob.domain.model import EventKind, Slice

@@ -1,6 +1,7 @@
 """The port `Slices` on the Cloud TPU API, through Google's client: the real service, or the emulator.
 
-All words of the vendor end here: states in `states.py`, errors in `errors.py`, each a table.
+When a slice is wanted is decided in `domain/`. The vendor's states become ours in `states.py`, its errors in
+`errors.py`; its library is imported at the first call.
 """
 
 from tpujob.adapters.cloud_tpu.calls import Api
@@ -8,6 +9,6 @@ from tpujob.adapters.cloud_tpu.catalog import Catalog
 from tpujob.adapters.cloud_tpu.request import Options
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.throttle import Throttle
-from tpujob.adapters.cloud_tpu.usage import Usage
+from tpujob.adapters.cloud_tpu.usage import Usage, count_usage
 
-__all__ = ["Api", "Catalog", "CloudTpuSlices", "Options", "Throttle", "Usage"]
+__all__ = ["Api", "Catalog", "CloudTpuSlices", "Options", "Throttle", "Usage", "count_usage"]

@@ -30,7 +30,7 @@ class Usage:
     closed: Mapping[str, NotSeen]  #: zones that could not be listed
 
 
-def count(project: str, zones: Sequence[str], *, timeout: float, endpoint: str = "") -> Usage:
+def count_usage(project: str, zones: Sequence[str], *, timeout: float, endpoint: str = "") -> Usage:
     """What anybody holds in these zones, in whatever state: suspended, failed and preempted ones hold quota until they
     are deleted (seen in public: marin#87). That waiting requests do is inferred. Never raises for what the API says.
     `endpoint`: `host:port` of an emulator."""

@@ -1,4 +1,4 @@
-"""The port `Store` on Firestore. Compares versions and writes; holds no rules.
+"""The ports `Store` and `Reputation` on Firestore. Compares versions and writes; holds no rules.
 
 What a record means belongs to `domain/`; how records become documents is in `records.py` and `values.py`.
 """

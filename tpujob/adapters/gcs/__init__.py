@@ -1,4 +1,10 @@
 """The port `Blobs` on Cloud Storage, and buckets as tpujob sets them up.
 
-All words of the vendor end here: its errors become ours in `errors.py`.
+What a blob means belongs to its callers. The vendor's errors become ours in `errors.py`; its library is imported at
+the first call.
 """
+
+from tpujob.adapters.gcs.blobs import GcsBlobs
+from tpujob.adapters.gcs.bucket import facts_of
+
+__all__ = ["GcsBlobs", "facts_of"]

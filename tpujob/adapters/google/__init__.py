@@ -1,4 +1,5 @@
-"""Looks at a project on Google Cloud, by REST: identity, project, quotas. Only asks, never changes.
+"""What a project on Google Cloud is like, asked over REST for `doctor` and `quota`. Asks only, changes nothing.
 
-What follows from what was seen belongs to `doctor/`.
+What follows from the answers belongs to `doctor/`. Callers import the modules: a command that asks `defaults.py` for
+the usual project must not pay for the others.
 """

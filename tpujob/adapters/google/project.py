@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Missing
 from tpujob.adapters.cloud_tpu import Api, Catalog
-from tpujob.adapters.gcs.bucket import facts_of
+from tpujob.adapters.gcs import facts_of
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google import quota as google_quota
 from tpujob.adapters.google.rest import GoogleRest, parts, text

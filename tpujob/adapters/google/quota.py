@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tpujob.adapters.cloud_tpu import Usage, usage
+from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google.rest import GoogleRest, part, parts
 from tpujob.doctor.access import NoIdentity
@@ -56,7 +56,7 @@ def overview(
     google = GoogleRest(wants.project, _credentials(endpoint), endpoint=endpoint)
     try:
         found = limits(google, wants.project)
-        counted = usage.count(wants.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint)
+        counted = count_usage(wants.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint)
         notes = _not_counted(counted)
         told: list[Reported] | None = None
         try:

@@ -1,4 +1,11 @@
-"""The port `Hosts` over SSH, with Fabric: connections, keys, host keys, and the agent as it travels.
+"""The port `Hosts` over SSH: connections, keys, host keys, the agent as it travels, and a person's session.
 
-What runs on a host is `agent/`; what it is told, `domain/host/`.
+What runs on a host is in `agent/`, what it is told in `domain/host/`. Fabric is imported at the first connection.
 """
+
+from tpujob.adapters.ssh.hosts import SshHosts
+from tpujob.adapters.ssh.keys import FileKeys, KeyStore
+from tpujob.adapters.ssh.secret_manager import SecretKeys
+from tpujob.adapters.ssh.session import open_session
+
+__all__ = ["FileKeys", "KeyStore", "SecretKeys", "SshHosts", "open_session"]
