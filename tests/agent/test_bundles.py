@@ -14,7 +14,7 @@ import pytest
 from tests.support.agent_host import Host, archive
 from tpujob.agent import base
 from tpujob.agent.setup import bundles
-from tpujob.agent.storage import Metadata, Storage
+from tpujob.agent.storage import MetadataClient, Storage
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -98,10 +98,12 @@ def test_two_that_fetch_the_same_bundle_at_once_both_get_it(
             both.wait(10)  # each has seen that there is no such folder
             take(data)
 
-    monkeypatch.setattr(bundles, "ROOT", str(tmp_path))
+    monkeypatch.setattr(bundles, "BUNDLES", str(tmp_path))
     where = f"gs://shed/{hashlib.sha256(data).hexdigest()}.tar.gz"
     with ThreadPoolExecutor(2) as pool:
-        folders = list(pool.map(lambda _: bundles.fetch(Slow(Metadata()), where), range(2)))
+        folders = list(
+            pool.map(lambda _: bundles.fetch_bundle(Slow(MetadataClient()), where), range(2))
+        )
     assert folders[0] == folders[1]
     assert (Path(folders[0]) / "a").read_text() == "1"
-    assert len(list((tmp_path / "bundles").iterdir())) == 1, "something was left lying about"
+    assert len(list(tmp_path.iterdir())) == 1, "something was left lying about"

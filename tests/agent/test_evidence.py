@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.agent_host import JOB, PATIENT, Host, patient, until
 from tpujob.agent import ending
-from tpujob.agent.ship.evidence import MAX_EVIDENCE, TRACEBACK, evidence
+from tpujob.agent.ship.evidence import MAX_EVIDENCE, TRACEBACK, pick_lines
 from tpujob.domain.host import reports
 from tpujob.protocol import paths
 
@@ -56,12 +56,12 @@ def test_a_good_end_needs_no_evidence(host: Host, code: int) -> None:
 def test_evidence_fits_and_keeps_the_most_telling_lines() -> None:
     telling = [b"MemoryError %d " % i + b"\xff\x1b" * 150 for i in range(500)]
     frames = [b"  File %d" % i + b"x" * 300 for i in range(200)]
-    body = evidence([*telling, TRACEBACK, *frames, b"KeyError: 'the end'", b"bye"])
+    body = pick_lines([*telling, TRACEBACK, *frames, b"KeyError: 'the end'", b"bye"])
     assert len(body) <= MAX_EVIDENCE
     kept = json.loads(body)["lines"]
     assert "KeyError: 'the end'" in kept
     assert any(line.startswith("MemoryError 499") for line in kept)
-    assert json.loads(evidence([])) == {"v": 1, "lines": []}
+    assert json.loads(pick_lines([])) == {"v": 1, "lines": []}
 
 
 class Gate:

@@ -14,7 +14,7 @@ import pytest
 
 from tpujob.agent import processes
 from tpujob.agent.ship.log import Log
-from tpujob.agent.storage import Metadata, Storage
+from tpujob.agent.storage import MetadataClient, Storage
 from tpujob.agent.watch import stacks
 
 HOLD = "import sys, time; held = open(sys.argv[1]); print('held', flush=True); time.sleep(1000)"
@@ -137,7 +137,7 @@ def test_py_spy_is_asked_where_there_is_one(
         'echo "    all_reduce (train.py:12)"\n'
     )
     spy.chmod(0o755)
-    log = Log(Storage(Metadata()), "gs://shed/log-", str(tmp_path / "spool"), 1000)
+    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, str(tmp_path / "spool"), 1000)
     lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
     assert lines[:3] == [
         f"Process {holder.pid}: python",
@@ -151,7 +151,7 @@ def test_py_spy_is_asked_where_there_is_one(
 def test_a_process_without_a_handler_is_not_sent_a_signal(
     tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
-    log = Log(Storage(Metadata()), "gs://shed/log-", str(tmp_path / "spool"), 1000)
+    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, str(tmp_path / "spool"), 1000)
     lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
     assert lines[0].startswith("process ")
     assert holder.poll() is None

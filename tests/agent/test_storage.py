@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.support.agent_host import MetadataServer
-from tpujob.agent.storage import DIRECT, Metadata, Storage, StorageError
+from tpujob.agent.storage import DIRECT, MetadataClient, Storage, StorageError
 
 TOKEN = "service-accounts/default/token"
 
@@ -61,7 +61,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
 def storage(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """As on Google Cloud, at another address."""
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
-    made = Storage(Metadata())
+    made = Storage(MetadataClient())
     monkeypatch.setattr(made, "_base", guarded.url)
     monkeypatch.setattr(made, "_opener", DIRECT)
     return made
@@ -137,4 +137,4 @@ def test_an_answer_that_is_cut_off_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         threading.Thread(target=cut, daemon=True).start()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
-        assert "cut off" in str(refused(Storage(Metadata())))
+        assert "cut off" in str(refused(Storage(MetadataClient())))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import Host
-from tpujob.agent.watch.patterns import Watch
+from tpujob.agent.watch.patterns import PatternWatch
 from tpujob.domain.host import reports
 from tpujob.domain.model import Verdict
 
@@ -74,9 +74,9 @@ def test_other_ends_leave_a_verdict_file_alone(host: Host) -> None:
 # The search itself ---------------------------------------------------------------------------------------------------
 
 
-def watching(**patterns: Any) -> tuple[Watch, list[str]]:
+def watching(**patterns: Any) -> tuple[PatternWatch, list[str]]:
     notes: list[str] = []
-    return Watch(patterns, notes.append, lambda: None), notes
+    return PatternWatch(patterns, notes.append, lambda: None), notes
 
 
 def test_a_bad_pattern_is_said_to_be_one() -> None:

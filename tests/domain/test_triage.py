@@ -71,7 +71,7 @@ def test_each_sign_names_its_cause(cause: Cause, line: str, code: int) -> None:
 @pytest.mark.parametrize("line", [line for _, line in SIGNS] + [ECHO])
 def test_the_agent_keeps_every_line_that_is_a_sign(line: str) -> None:
     later = [b"later %d" % i for i in range(1000)]
-    kept = read_evidence(agent.evidence([line.encode(), *later]))
+    kept = read_evidence(agent.pick_lines([line.encode(), *later]))
     assert kept[0] == line[: agent.TAIL_WIDTH]
 
 

@@ -261,12 +261,12 @@ def archive(*members: tarfile.TarInfo | tuple[str, str]) -> bytes:
 PATIENT = """
 import os, pathlib, signal, sys, time
 home = pathlib.Path(os.environ["HOME"])
-with open(home / "starts", "a") as f: f.write(os.environ["TPUJOB_ATTEMPT"] + "\\n")
 def told(*_):
     with open(home / "told", "a") as f: f.write("x")
     time.sleep(0.3)
     sys.exit(75)
 signal.signal(signal.SIGTERM, told)
+with open(home / "starts", "a") as f: f.write(os.environ["TPUJOB_ATTEMPT"] + "\\n")
 print("ready", flush=True)
 while True: time.sleep(0.1)
 """

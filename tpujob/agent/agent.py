@@ -1,8 +1,6 @@
-"""The commands of the agent: brings a host to its plan, and stops what runs there.
+"""The commands of the agent: `start PLAN`, `stop --grace S [--ask]` and `status` print one line of JSON and end.
 
-`start PLAN`, `stop --grace S [--ask]` and `status` print one line of JSON and end; the work is done by a detached
-daemon, one for each attempt. Everything lies below `~/.tpujob`; an attempt's `state.json` is its record, and the lock
-beside it tells whether its daemon lives.
+The work of an attempt is done by its daemon, which `start` detaches.
 """
 
 from __future__ import annotations
@@ -11,24 +9,23 @@ import argparse
 import contextlib
 import json
 import os
-import re
-import select
 import signal
-import traceback
+from typing import Generator
 
-from tpujob.agent.attempts import ask_others, other_states, over, stop_others
-from tpujob.agent.base import (
-    ATTEMPTS,
-    Failure,
-    Record,
-    command_lock,
-    is_locked,
-    read_json,
-    take_lock,
+from tpujob.agent.attempts import (
+    State,
+    ask_others,
+    has_ended,
+    other_attempts,
+    read_state,
+    stop_others,
 )
-from tpujob.agent.daemon import Daemon
+from tpujob.agent.base import Failure, Record, is_locked, read_json, take_lock
+from tpujob.agent.daemon import spawn
+from tpujob.agent.folders import ATTEMPTS, COMMAND_LOCK, AttemptFolder, folder_of_attempt
 from tpujob.agent.processes import end_all, family, free_devices, send
-from tpujob.agent.setup.containers import remove_all
+from tpujob.agent.setup import remove_containers
+from tpujob.protocol import Phase, Plan, check_plan
 
 
 def start(path: str) -> Record:
@@ -36,139 +33,82 @@ def start(path: str) -> Record:
     program was once started is never started again."""
     plan = read_plan(path)
     job, attempt = plan["job"], plan["attempt"]
-    folder = os.path.join(ATTEMPTS, "%s-%d" % (job, attempt))
-    with command_lock():
-        newest = max((s["attempt"] for s in other_states() if s["job"] == job), default=0)
+    folder = folder_of_attempt(job, attempt)
+    with _command_lock():
+        newest = max((s["attempt"] for s in other_attempts() if s["job"] == job), default=0)
         if newest > attempt:
             raise Failure("attempt %d is stale: attempt %d was started here" % (attempt, newest))
-        state = read_json(os.path.join(folder, "state.json"))
-        if state and not _never_began(state, folder):
+        state = read_state(folder)
+        if state and not _may_start_again(state, folder):
             return {"ok": True, "state": "already", "attempt": attempt, "pid": state["pid"]}
         pid = spawn(plan, folder)
     return {"ok": True, "state": "started", "attempt": attempt, "pid": pid}
 
 
-def _never_began(state: Record, folder: str) -> bool:
-    """Whether the attempt's start may be repeated: it was undone, or its daemon died, before the program began.
-    Afterwards no daemon of it is left."""
-    if state["program"] or (state["phase"] == "exited" and not state["stopped"]):
+def _may_start_again(state: State, folder: AttemptFolder) -> bool:
+    """Whether the attempt was stopped, or its daemon died, before the program began. If so, no daemon of it is left
+    afterwards."""
+    if state["program"] or (state["phase"] == Phase.EXITED and not state["stopped"]):
         return False
-    if not over(folder):
+    if not has_ended(folder):
         return False
-    send({state["pid"]} if is_locked(os.path.join(folder, "lock")) else set(), signal.SIGKILL)
+    send({state["pid"]} if is_locked(folder.lock) else set(), signal.SIGKILL)
     return True
 
 
-def read_plan(path: str) -> Record:
-    """The plan in a file, checked as far as a wrong one could do harm. Raises Failure."""
-    plan = read_json(path)
-    kinds = {
-        "job": str, "attempt": int, "host": int, "workdir": str, "bundles": list, "argv": list,
-        "env": dict, "context": dict, "grace": (int, float), "report_every": (int, float),
-        "log_bytes": int,
-    }  # fmt: skip
-    wrong = [key for key, kind in kinds.items() if not isinstance(plan.get(key), kind)]
-    if plan.get("v") != 1 or wrong:
-        raise Failure("%s is no plan that this agent understands: %s" % (path, ", ".join(wrong)))
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", plan["job"]) or not plan["argv"]:
-        raise Failure("%s names no job or no program" % path)
-    if not plan["workdir"].startswith("gs://"):
-        raise Failure("%s has no workdir in a bucket" % path)
-    return plan
-
-
-def spawn(plan: Record, folder: str) -> int:
-    """Start the attempt's daemon; returns its pid once it has its lock and its record."""
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        code = 1
-        try:
-            os.setsid()
-            if os.fork() == 0:
-                be_daemon(plan, folder, writer)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    os.close(writer)
-    os.wait()
-    answer = b""
-    while select.select([reader], [], [], 30)[0]:
-        data = os.read(reader, 4096)
-        answer += data
-        if not data or answer.endswith(b"\n"):
-            break
-    os.close(reader)
-    if not answer.strip().isdigit():
-        said = answer.decode("utf-8", "replace").strip() or "it did not come up"
-        raise Failure("the agent's daemon: %s" % said)
-    return int(answer)
-
-
-def be_daemon(plan: Record, folder: str, answer: int) -> None:
-    """What the detached process does, for all its life."""
+def read_plan(path: str) -> Plan:
+    """The plan in a file. Raises Failure."""
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, "stop.json"))
-        _detach(os.path.join(folder, "agent.log"), answer)
-        lock = take_lock(os.path.join(folder, "lock"), 10)
-        if lock is None:
-            raise OSError("%s is in use" % folder)
-        daemon = Daemon(plan, folder)
-        daemon.save()
-        os.write(answer, b"%d\n" % os.getpid())
-    except OSError as error:
-        os.write(answer, ("%s\n" % error).encode())
-        return
-    os.close(answer)
-    daemon.run()
-
-
-def _detach(log: str, keep: int) -> None:
-    """Nothing of the session that started it is left open."""
-    os.chdir("/")
-    null, file = (
-        os.open(os.devnull, os.O_RDONLY),
-        os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-    )
-    for descriptor, number in ((null, 0), (file, 1), (file, 2)):
-        os.dup2(descriptor, number)
-    for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:
-        if descriptor > 2 and descriptor != keep:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        return check_plan(read_json(path))
+    except ValueError as error:
+        raise Failure("%s: %s" % (path, error)) from error
 
 
 def stop(grace: float) -> Record:
     """Nothing of tpujob runs on this host afterwards, and its devices are free. Safe to repeat."""
-    with command_lock():  # no start is under way
-        pass
+    _await_commands()
     asked = stop_others(grace)
     if end_all(lambda: family(ATTEMPTS), 0 if asked else grace):
         raise Failure("processes of an attempt do not end", "TPU_BUSY")
-    remove_all()
+    remove_containers()
     free_devices(grace)
-    ended = [read_json(os.path.join(s["folder"], "state.json")) for s in asked]
+    ended = [read_json(AttemptFolder(s["folder"]).state) for s in asked]
     kept = ("job", "attempt", "exit_code")
     return {"ok": True, "state": "stopped", "stopped": [{k: s.get(k) for k in kept} for s in ended]}
 
 
 def ask_to_stop(grace: float) -> Record:
-    """Every program here has been told to end within `grace` seconds; `stop` then sees to it. For slices of so many
+    """Tell every program here to end within `grace` seconds, and wait for none; `stop` waits. For slices of so many
     hosts that they are stopped in turns."""
-    with command_lock():
-        pass
+    _await_commands()
     ask_others(grace)
     return {"ok": True, "state": "asked"}
 
 
 def status() -> Record:
-    return {"ok": True, "attempts": other_states()}
+    return {"ok": True, "attempts": other_attempts()}
 
 
-def _stopped(given: argparse.Namespace) -> Record:
+@contextlib.contextmanager
+def _command_lock() -> Generator[None, None, None]:
+    """One command at a time decides what becomes of this host."""
+    os.makedirs(ATTEMPTS, mode=0o700, exist_ok=True)
+    descriptor = take_lock(COMMAND_LOCK, 60)
+    if descriptor is None:
+        raise Failure("another start or stop has been running for a minute")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _await_commands() -> None:
+    """No start is under way."""
+    with _command_lock():
+        pass
+
+
+def _stop(given: argparse.Namespace) -> Record:
     return ask_to_stop(given.grace) if given.ask else stop(given.grace)
 
 
@@ -185,7 +125,7 @@ def main() -> int:
         if given.command == "start":
             answer = start(given.plan)
         else:
-            answer = _stopped(given) if given.command == "stop" else status()
+            answer = _stop(given) if given.command == "stop" else status()
     except Failure as failure:
         answer = {"ok": False, "error": str(failure), "cause": failure.cause}
     except OSError as error:

@@ -1,6 +1,6 @@
-"""What the steps of one attempt share: its plan and folders, its record, what it tells, and what it is told.
+"""What the steps of one attempt share: its plan and folder, its record, what it reports, and what it is told.
 
-What it goes through is in `daemon.py`; the other attempts that this host knows of are in `attempts.py`.
+The steps are in `daemon.py`; the other attempts that this host knows of are in `attempts.py`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import contextlib
 import os
 import signal
 import threading
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, cast
 
-from tpujob.agent.base import Record, Stopped, attempt_path, read_json, write_json
-from tpujob.agent.setup.compiled import Compiled
-from tpujob.agent.setup.runtimes import Bare
-from tpujob.agent.ship.log import Log
-from tpujob.agent.ship.reports import Progress, Reporter
-from tpujob.agent.storage import Metadata, Storage
+from tpujob.agent.attempts import State
+from tpujob.agent.base import Stopped, read_json, write_json
+from tpujob.agent.folders import AttemptFolder
+from tpujob.agent.runtimes import Runtime
+from tpujob.agent.ship import CompileCache, Log, ProgressReader, ReportWriter
+from tpujob.agent.storage import MetadataClient, Storage
 from tpujob.agent.wake import Wake
-from tpujob.agent.watch.notices import Notices
-from tpujob.agent.watch.supervision import Supervision
+from tpujob.agent.watch import Notices, Supervision
+from tpujob.protocol import AgentCause, Phase, Plan, ReportDocument, limits, paths
 from workloads.contract import EVENTS
 
 #: what a report takes from a state
@@ -30,24 +30,35 @@ SAID = (
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 
-class Attempt:
+class HostAttempt:
     """One attempt on this host. Its methods are for the main thread."""
 
-    def __init__(self, plan: Record, folder: str) -> None:
+    def __init__(self, plan: Plan, folder: AttemptFolder) -> None:
         """Signals are heard from now on."""
         self.plan, self.folder = plan, folder
-        self.out, self.work = os.path.join(folder, "out"), os.path.join(folder, "work")
-        self.state: Record = {"job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid()}
-        self.state.update(phase="fetching", exit_code=None, error="", cause=None, notice="")
-        self.state.update(program=False, stopped=False, physical="", saved_in=None, verdict=None)
-        self.state["versions"] = {}
-        self.grace: Optional[float] = None  #: set when `stop` has been called
+        self.state: State = {
+            "job": plan["job"],
+            "attempt": plan["attempt"],
+            "pid": os.getpid(),
+            "phase": Phase.FETCHING,
+            "exit_code": None,
+            "error": "",
+            "cause": None,
+            "notice": "",
+            "program": False,
+            "stopped": False,
+            "physical": "",
+            "saved_in": None,
+            "verdict": None,
+            "versions": {},
+        }
+        self.grace: Optional[float] = None  #: seconds to end in, once `stop` was called
         self.warned = False  #: SIGTERM came, or a notice
-        self._called = False  #: `stop` has knocked
+        self._stop_signalled = False
         self.host_lock: Optional[int] = None
-        self.place = Bare()  #: what set-up, the check and the program run in
+        self.runtime = Runtime()  #: what set-up, the check and the program run in
         self.keeping: Optional[threading.Thread] = None  #: while the environment goes to the bucket
-        self.compiled: Optional[Compiled] = None  #: the programs that were compiled before
+        self.compile_cache: Optional[CompileCache] = None
         self.supervision: Optional[Supervision] = None  #: while the program runs, and after
         self.wake = Wake()
         for each in SIGNALS:
@@ -55,55 +66,59 @@ class Attempt:
 
     def open(self) -> None:
         """From now on the log and the report go to the bucket, and notices are heard."""
-        self.metadata = Metadata()
+        plan = self.plan
+        where = (plan["workdir"], plan["attempt"], plan["host"])
+        self.metadata = MetadataClient()
         self.storage = Storage(self.metadata)
-        where, host = attempt_path(self.plan), self.plan["host"]
-        self.shipped_to = "%s/host-%d" % (where, host)
-        spool = os.path.join(self.folder, "spool")
-        self.log = Log(self.storage, self.shipped_to + "/log-", spool, self.plan["log_bytes"])
-        base = dict({"v": 1, "host": host}, **self.said())
-        report = "%s/reports/host-%d" % (where, host)
-        every = self.plan["report_every"]
-        self.reporter = Reporter(self.storage, report, every, base, self._vitals)
-        self.progress = Progress(os.path.join(self.out, EVENTS))
+        self.shipped_to = paths.host_folder(*where)
+        spool = self.folder.spool
+        self.log = Log(self.storage, lambda n: paths.log_path(*where, n), spool, plan["log_bytes"])
+        said: ReportDocument = {"v": 1, "host": plan["host"], **self.said()}
+        path, every = paths.report_path(*where), plan["report_every"]
+        self.reporter = ReportWriter(self.storage, path, every, said, self._vitals)
+        self.progress = ProgressReader(os.path.join(self.folder.out, EVENTS))
         self.notices = Notices(self.metadata, self.progress)
 
-    # What it tells
+    # What it reports
 
     def save(self) -> None:
         """Raises OSError."""
-        write_json(os.path.join(self.folder, "state.json"), self.state)
+        write_json(self.folder.state, self.state)
 
     def save_if_possible(self) -> None:
-        """A full disk ends no program, and does not keep its end from being told."""
+        """A full disk ends no program, and does not keep its end from being reported."""
         with contextlib.suppress(OSError):
             self.save()
 
-    def phase(self, phase: str, said: bool = True) -> None:
+    def fail(self, error: str, cause: AgentCause) -> None:
+        """Note why the program was not started."""
+        self.state.update(error=error[: limits.MAX_TEXT], cause=cause)
+
+    def phase(self, phase: Phase, said: bool = True) -> None:
         self.state["phase"] = phase
         self.save_if_possible()
         if said:
             self.reporter.update({"phase": phase})
 
-    def said(self) -> Record:
+    def said(self) -> ReportDocument:
         """The record's part of a report."""
-        return {key: self.state[key] for key in SAID}
+        return cast(ReportDocument, {key: self.state[key] for key in SAID})
 
-    def _vitals(self) -> Record:
-        running = self.supervision is not None and self.state["phase"] != "exited"
+    def _vitals(self) -> ReportDocument:
+        running = self.state["phase"] != Phase.EXITED
         return self.supervision.vitals() if self.supervision and running else {}
 
     # What it is told
 
-    def told(self) -> bool:
-        """Whether it is to end: by `stop`, by a notice, by SIGTERM."""
+    def must_stop(self) -> bool:
+        """By `stop`, by a notice, by SIGTERM."""
         return self.grace is not None or self.warned
 
     def listen(self) -> None:
         """Take in what was said to this daemon, and by the program."""
         if self.grace is None:
-            asked = read_json(os.path.join(self.folder, "stop.json"))
-            if asked or self._called:  # on a full disk `stop` cannot leave word
+            asked = read_json(self.folder.stop)
+            if asked or self._stop_signalled:  # on a full disk `stop` cannot write its file
                 grace = asked.get("grace", self.plan["grace"])
                 self.grace, self.state["stopped"] = float(grace), True
         urgent = self.progress.look()
@@ -125,8 +140,8 @@ class Attempt:
             self.reporter.update({"saved_in": took}, urgent=True)
 
     def aside(self, work: Callable[[], Any], whole: bool = False) -> Any:
-        """What `work` returns. It runs beside, so that a word to stop is heard; it is abandoned then, unless it must
-        be done `whole`: what signals processes must not go on after this attempt. Raises Stopped."""
+        """Call `work` on another thread and return its result. When the attempt is told to stop, it is abandoned, or
+        with `whole` waited for: what signals processes must not go on after this attempt. Raises Stopped."""
         outcome: List[Any] = []
 
         def do() -> None:
@@ -141,19 +156,19 @@ class Attempt:
             self.wake.wait(0.05)
             self.listen()
             if not whole:
-                self.go_on()
+                self.check_stop()
         if outcome[1] is not None:
             raise outcome[1]
-        self.go_on()
+        self.check_stop()
         return outcome[0]
 
-    def go_on(self) -> None:
-        """Raises Stopped once it was told to end."""
-        if self.told():
+    def check_stop(self) -> None:
+        """Raises Stopped if it was told to stop."""
+        if self.must_stop():
             raise Stopped
 
     def _on_signal(self, number: int, _frame: object) -> None:
         if number == signal.SIGTERM:
             self.warned = True
         elif number == signal.SIGUSR1:
-            self._called = True
+            self._stop_signalled = True

@@ -1,4 +1,8 @@
-"""The attempts that this host knows of, and how the daemons of others are asked to stop."""
+"""The attempts that this host knows of, and how the daemons of others are asked to stop.
+
+An attempt's `state.json` is its record; its lock tells whether its daemon lives. Both, `stop.json` and the signal are
+understood by agents of other versions: a newer one stops what an older one runs.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +11,81 @@ import glob
 import os
 import signal
 import time
-from typing import List
+from typing import Dict, List, Optional, TypedDict, cast
 
-from tpujob.agent.base import ATTEMPTS, Record, is_locked, read_json, write_json
+from tpujob.agent.base import is_locked, read_json, write_json
+from tpujob.agent.folders import ATTEMPTS, AttemptFolder
 from tpujob.agent.processes import KILL_PATIENCE, send
+from tpujob.protocol import AgentCause, Phase, VerdictDocument
 
 
-def other_states(besides: str = "") -> List[Record]:
-    """The record of every attempt that this host knows of, with `folder`, `phase` and whether its daemon is `live`."""
-    found: List[Record] = []
-    for folder in sorted(glob.glob(os.path.join(glob.escape(ATTEMPTS), "*"))):
-        state = read_json(os.path.join(folder, "state.json"))
-        if state and folder != besides:
-            live = is_locked(os.path.join(folder, "lock"))
-            found.append(dict(state, folder=folder, live=live))
+class State(TypedDict):
+    """`state.json`. The first part goes into every report."""
+
+    job: str
+    attempt: int
+    phase: str  #: a Phase
+    exit_code: Optional[int]
+    error: str
+    cause: Optional[AgentCause]
+    notice: str
+    physical: str
+    saved_in: Optional[float]
+    verdict: Optional[VerdictDocument]
+    versions: Dict[str, str]
+    # for the next command only
+    pid: int  #: of the daemon
+    program: bool  #: it was started
+    stopped: bool  #: by `stop`
+
+
+class OtherAttempt(State):
+    """With what is found out about it."""
+
+    folder: str
+    live: bool  #: its daemon runs
+
+
+def read_state(folder: AttemptFolder) -> Optional[State]:
+    """None: there is none."""
+    return cast(Optional[State], read_json(folder.state) or None)
+
+
+def other_attempts(besides: str = "") -> List[OtherAttempt]:
+    """Every attempt that this host knows of, less the one in the folder `besides`."""
+    found: List[OtherAttempt] = []
+    for path in sorted(glob.glob(os.path.join(glob.escape(ATTEMPTS), "*"))):
+        folder = AttemptFolder(path)
+        state = read_state(folder)
+        if state and path != besides:
+            live = is_locked(folder.lock)
+            found.append(cast(OtherAttempt, dict(state, folder=path, live=live)))
     return found
 
 
-def stop_others(grace: float, besides: str = "") -> List[Record]:
-    """Ask every other daemon to stop its program, and see to it. Returns the records of those that were asked."""
+def stop_others(grace: float, besides: str = "") -> List[OtherAttempt]:
+    """Have every other daemon stop its program; one that does not is killed. Returns those that were asked."""
     asked = ask_others(grace, besides)
     until = time.monotonic() + grace + KILL_PATIENCE
     for state in asked:
-        while not over(state["folder"]) and time.monotonic() < until:
+        folder = AttemptFolder(state["folder"])
+        while not has_ended(folder) and time.monotonic() < until:
             time.sleep(0.05)
-        if not over(state["folder"]):
+        if not has_ended(folder):
             send({state["pid"]}, signal.SIGKILL)
     return asked
 
 
-def ask_others(grace: float, besides: str = "") -> List[Record]:
-    """Ask every other daemon to stop its program, and wait for none. Returns their records; safe to repeat."""
-    asked = [s for s in other_states(besides) if s["live"] and s["phase"] != "exited"]
+def ask_others(grace: float, besides: str = "") -> List[OtherAttempt]:
+    """Ask every other daemon to stop its program, and wait for none. Returns those that were asked; safe to repeat."""
+    asked = [s for s in other_attempts(besides) if s["live"] and s["phase"] != Phase.EXITED]
     for state in asked:
-        with contextlib.suppress(OSError):  # a full disk: the signal alone says it
-            write_json(os.path.join(state["folder"], "stop.json"), {"grace": grace})
+        with contextlib.suppress(OSError):  # on a full disk the signal alone must do
+            write_json(AttemptFolder(state["folder"]).stop, {"grace": grace})
         send({state["pid"]}, signal.SIGUSR1)
     return asked
 
 
-def over(folder: str) -> bool:
-    ended = read_json(os.path.join(folder, "state.json")).get("phase") == "exited"
-    return ended or not is_locked(os.path.join(folder, "lock"))
+def has_ended(folder: AttemptFolder) -> bool:
+    ended = read_json(folder.state).get("phase") == Phase.EXITED
+    return ended or not is_locked(folder.lock)

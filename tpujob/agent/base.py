@@ -1,4 +1,4 @@
-"""What every part of the agent knows: its folders, its failures, files and records in them, locks between processes."""
+"""What every part of the agent uses: failures, records in files, locks between processes."""
 
 from __future__ import annotations
 
@@ -6,35 +6,32 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import time
-from typing import Any, Callable, Dict, Generator, Optional, cast
+from typing import Any, Callable, Dict, Mapping, Optional, cast
 
-ROOT = os.path.join(os.path.expanduser("~"), ".tpujob")
-ATTEMPTS = os.path.join(ROOT, "attempts")
-CACHES = os.path.join(ROOT, "cache")  #: what may be lost at any time: a folder for each tool
+from tpujob.protocol import AgentCause
 
 Record = Dict[str, Any]
 Note = Callable[[str], None]  #: takes a line for the attempt's log
-Told = Callable[[], bool]  #: whether the attempt was told to stop
-#: Does what it is given beside, so that a word to stop is heard, and raises Stopped then; else returns the same.
+MustStop = Callable[[], bool]  #: whether the attempt was told to stop
+#: Calls a function on another thread and returns its result; raises Stopped as soon as the attempt is told to stop.
 Aside = Callable[..., Any]
 
 
 class Failure(Exception):
-    """The attempt cannot go on: a sentence for a person and a cause of tpujob's list."""
+    """The attempt cannot go on: a sentence for a person, and the cause."""
 
-    def __init__(self, message: str, cause: str = "SETUP") -> None:
+    def __init__(self, message: str, cause: AgentCause = "SETUP") -> None:
         super().__init__(message)
-        self.cause = cause
+        self.cause: AgentCause = cause
 
 
 class Stopped(Exception):
-    """Told to stop before the program was started."""
+    """The attempt was told to stop before its program was started."""
 
 
 def read_json(path: str) -> Record:
-    """Empty when there is none, or it is no object."""
+    """Empty: there is no file, or it holds no object."""
     try:
         with open(path, encoding="utf-8") as file:
             record = json.load(file)
@@ -43,7 +40,7 @@ def read_json(path: str) -> Record:
     return cast(Record, record) if isinstance(record, dict) else {}
 
 
-def write_json(path: str, record: Record) -> None:
+def write_json(path: str, record: Mapping[str, Any]) -> None:
     """Whole or not at all."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
     with open(temporary, "w", encoding="utf-8") as file:
@@ -55,17 +52,6 @@ def remove_file(path: str) -> None:
     """Absent is success."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-
-
-def fresh_folder(path: str) -> None:
-    """There and empty afterwards, whatever was in it."""
-    shutil.rmtree(path, ignore_errors=True)
-    os.makedirs(path)
-
-
-def attempt_path(plan: Record) -> str:
-    """Where in the bucket an attempt's objects lie."""
-    return "%s/attempts/%d" % (plan["workdir"], plan["attempt"])
 
 
 def take_lock(path: str, patience: float) -> Optional[int]:
@@ -95,16 +81,3 @@ def is_locked(path: str) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-@contextlib.contextmanager
-def command_lock() -> Generator[None, None, None]:
-    """One command at a time decides what becomes of this host."""
-    os.makedirs(ATTEMPTS, mode=0o700, exist_ok=True)
-    descriptor = take_lock(os.path.join(ROOT, "command.lock"), 60)
-    if descriptor is None:
-        raise Failure("another start or stop has been at it for a minute")
-    try:
-        yield
-    finally:
-        os.close(descriptor)

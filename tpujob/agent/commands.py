@@ -1,4 +1,4 @@
-"""The commands of an attempt: what each is started with, how it is followed to its end, and how it is stopped."""
+"""Runs the commands of an attempt: with what variables, to their end, and how they are stopped."""
 
 from __future__ import annotations
 
@@ -11,75 +11,80 @@ import subprocess
 import time
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
-from tpujob.agent.attempt import Attempt
-from tpujob.agent.base import Record
+from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.processes import end_all, family
-from tpujob.agent.setup.runtimes import Bare
-from tpujob.agent.watch.supervision import Supervision
+from tpujob.agent.runtimes import Runtime
+from tpujob.agent.watch import Supervision
+from tpujob.protocol import Phase, Plan
 from workloads.contract import OUT, PREFIX
 from workloads.contract.faults import VARIABLE
 
 PIPE = 1024 * 1024  #: bytes that wait in a command's output while the agent is busy
 
 
-def run_program(attempt: Attempt) -> int:
-    """The program has begun, for good, and has ended. Returns its exit code."""
-    attempt.phase("running")
+def run_program(attempt: HostAttempt) -> int:
+    """Run the program; it is never started again. Returns its exit code."""
+    attempt.phase(Phase.RUNNING)
     attempt.state["program"] = True
     attempt.save()
     parts = (attempt.plan, attempt.log, attempt.reporter, attempt.progress, attempt.wake.up)
     supervision = attempt.supervision = Supervision(*parts)
-    own, place = _variables(attempt), attempt.place
+    own, runtime = _variables(attempt), attempt.runtime
     argv, forever = attempt.plan["argv"], float("inf")
-    return _follow(attempt, argv, b"", forever, place, attempt.work, own, supervision)
+    return _follow(attempt, argv, b"", forever, runtime, attempt.folder.work, own, supervision)
 
 
-def run_before(attempt: Attempt, argv: List[str], tag: bytes, patience: float) -> int:
-    """The same for what comes before the program, and runs as it will. Raises Stopped."""
+def run_before(attempt: HostAttempt, argv: List[str], tag: bytes, patience: float) -> int:
+    """The same for a command that comes before the program and runs as the program will. Raises Stopped."""
     own = _variables(attempt)
-    code = _follow(attempt, argv, tag, patience, attempt.place, attempt.work, own)
-    attempt.go_on()
+    code = _follow(attempt, argv, tag, patience, attempt.runtime, attempt.folder.work, own)
+    attempt.check_stop()
     return code
 
 
 def run_bare(
-    attempt: Attempt, argv: List[str], tag: bytes, patience: float, cwd: str, more: Dict[str, str]
+    attempt: HostAttempt,
+    argv: List[str],
+    tag: bytes,
+    patience: float,
+    cwd: str,
+    more: Dict[str, str],
 ) -> int:
-    """The same on the host itself, with `more` variables instead of the program's: nothing of the program's may change
-    what this does. Raises Stopped."""
+    """The same on the host itself, with `more` variables instead of the program's, which must not change what this
+    does. Raises Stopped."""
     own = dict(_stamp(attempt), **more)
-    code = _follow(attempt, argv, tag, patience, Bare(), cwd, own)
-    attempt.go_on()
+    code = _follow(attempt, argv, tag, patience, Runtime(), cwd, own)
+    attempt.check_stop()
     return code
 
 
 # What it is started with ---------------------------------------------------------------------------------------------
 
 
-def injected_fault(plan: Record) -> str:
+def injected_fault(plan: Plan) -> str:
     """The value of `TPUJOB_FAULT`: the job's fault, else that of the host; empty: none."""
     asked = plan["context"].get("fault") or plan["env"].get(VARIABLE)
     return str(asked or os.environ.get(VARIABLE, ""))
 
 
-def _stamp(attempt: Attempt) -> Dict[str, str]:
-    """What every process of this attempt is known by."""
-    return {"PYTHONUNBUFFERED": "1", OUT: attempt.out}
+def _stamp(attempt: HostAttempt) -> Dict[str, str]:
+    """The variables by which every process of this attempt is known."""
+    return {"PYTHONUNBUFFERED": "1", OUT: attempt.folder.out}
 
 
-def _variables(attempt: Attempt) -> Dict[str, str]:
-    """Those of the program that are not the host's."""
+def _variables(attempt: HostAttempt) -> Dict[str, str]:
+    """The program's variables that are not the host's."""
     context = {k: os.path.expanduser(str(v)) for k, v in attempt.plan["context"].items()}
     given: Dict[str, str] = dict(_stamp(attempt), **attempt.plan["env"])
-    if attempt.compiled is not None:
-        context["cache"] = attempt.compiled.folder
+    if attempt.compile_cache is not None:
+        context["cache"] = attempt.compile_cache.folder
         if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-            given.setdefault("JAX_COMPILATION_CACHE_DIR", attempt.compiled.folder)
+            given.setdefault("JAX_COMPILATION_CACHE_DIR", attempt.compile_cache.folder)
     if context.get("cache"):
         os.makedirs(context["cache"], exist_ok=True)
-    context.update(out=attempt.out, fault=injected_fault(attempt.plan))
+    context.update(out=attempt.folder.out, fault=injected_fault(attempt.plan))
     given.update({PREFIX + k.upper(): v for k, v in context.items()})
-    path = (attempt.work, given.get("PYTHONPATH") or os.environ.get("PYTHONPATH", ""))
+    path = (attempt.folder.work, given.get("PYTHONPATH") or os.environ.get("PYTHONPATH", ""))
     given["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
     return given
 
@@ -88,35 +93,35 @@ def _variables(attempt: Attempt) -> Dict[str, str]:
 
 
 def _follow(
-    attempt: Attempt,
+    attempt: HostAttempt,
     argv: List[str],
     tag: bytes,
     patience: float,
-    place: Bare,
+    runtime: Runtime,
     cwd: str,
     own: Dict[str, str],
     supervision: Optional[Supervision] = None,
 ) -> int:
-    """Start a command, follow it to its end, end what is left of it. Exit codes of a shell for one that cannot be
-    started; after `patience` seconds it is killed. `own`: those of its variables that are not the host's."""
+    """Start a command, follow it to its end, end what is left of it. One that cannot be started gets the exit code that
+    a shell gives; after `patience` seconds it is killed. `own`: its variables that are not the host's."""
     environment = dict(os.environ, **own)
     if "PYTHONPATH" not in own:  # the host's is for programs alone
         environment.pop("PYTHONPATH", None)
-    place.dress(environment)
-    argv = place.command(argv, own, cwd)
+    runtime.set_variables(environment)
+    argv = runtime.command(argv, own, cwd)
     try:
         child, output = _start(argv, cwd, environment)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         attempt.log.note("cannot start %s: %s" % (argv[0], why))
         return 127 if isinstance(error, FileNotFoundError) else 126
-    find = functools.partial(family, attempt.folder, child.pid)
+    find = functools.partial(family, attempt.folder.path, child.pid)
     if supervision is not None:
         supervision.follow(find, environment.get("PATH", os.defpath))
     pump = attempt.log.follow(output, tag, supervision.hear if supervision else None)
-    _attend(attempt, child, find, place, time.monotonic() + patience)
+    _attend(attempt, child, find, runtime, time.monotonic() + patience)
     end_all(find, 2)
-    place.clear()
+    runtime.clear()
     pump.join(5)
     return child.returncode
 
@@ -147,34 +152,34 @@ def _start(
 
 
 def _attend(
-    attempt: Attempt,
+    attempt: HostAttempt,
     child: subprocess.Popen[bytes],
     find: Callable[[], Set[int]],
-    place: Bare,
+    runtime: Runtime,
     deadline: float,
 ) -> None:
-    """Wait for the child, and pass on to its processes what they must hear."""
-    told, kill_at = False, 0.0
+    """Wait for the child, and pass signals on to its processes."""
+    passed_on, kill_at = False, 0.0
     while child.poll() is None:
         attempt.listen()
         grace = _allowed(attempt)
         if grace is not None and not kill_at:
             kill_at = time.monotonic() + grace
-            attempt.phase("stopping")
-            place.send(find(), signal.SIGTERM)
-        elif attempt.warned and not told and not kill_at:
-            told = True
+            attempt.phase(Phase.STOPPING)
+            runtime.send(find(), signal.SIGTERM)
+        elif attempt.warned and not passed_on and not kill_at:
+            passed_on = True
             said = attempt.notices.said or "told by the host"
             attempt.log.note("passing SIGTERM on: %s" % said)
-            place.send(find(), signal.SIGTERM)
+            runtime.send(find(), signal.SIGTERM)
         if time.monotonic() >= min(kill_at or deadline, deadline):
-            place.send(find(), signal.SIGKILL)
-        pause = 0.1 if kill_at or told else min(1.0, max(0, deadline - time.monotonic()))
+            runtime.send(find(), signal.SIGKILL)
+        pause = 0.1 if kill_at or passed_on else min(1.0, max(0, deadline - time.monotonic()))
         attempt.wake.wait(pause)
     attempt.listen()
 
 
-def _allowed(attempt: Attempt) -> Optional[float]:
+def _allowed(attempt: HostAttempt) -> Optional[float]:
     """Seconds that a command has to end by itself; None: it may go on."""
     if attempt.grace is not None:
         return attempt.grace

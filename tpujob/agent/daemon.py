@@ -1,72 +1,135 @@
-"""What one attempt on this host goes through, from its plan to its last report."""
+"""The detached process of one attempt: how it is started, and the steps from the plan to the last report."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import traceback
 from typing import Optional
 
-from tpujob.agent.attempt import Attempt
-from tpujob.agent.base import Failure, Record, Stopped
+from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.base import Failure, Stopped, remove_file, take_lock
 from tpujob.agent.commands import run_program
 from tpujob.agent.ending import blame_memory, finish
+from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.processes import end_all, family, free_devices, kernel_kills
-from tpujob.agent.setup.bundles import fetch
-from tpujob.agent.setup.steps import (
-    check,
-    fetch_compiled,
-    furnish,
-    meet_machine,
-    prepare,
-    take_over,
+from tpujob.agent.setup import (
+    check_machine,
+    fetch_bundle,
+    fetch_compile_cache,
+    prepare_environment,
+    prepare_folder,
+    run_preflight,
+    take_over_host,
 )
+from tpujob.protocol import Phase, Plan
+
+# How it is started ---------------------------------------------------------------------------------------------------
 
 
-class Daemon:
-    """What the detached process does."""
+def spawn(plan: Plan, folder: AttemptFolder) -> int:
+    """Start the attempt's daemon; returns its pid once it has its lock and its record. Raises Failure."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        code = 1
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                _be_daemon(plan, folder, writer)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.close(writer)
+    os.wait()
+    answer = b""
+    while select.select([reader], [], [], 30)[0]:
+        data = os.read(reader, 4096)
+        answer += data
+        if not data or answer.endswith(b"\n"):
+            break
+    os.close(reader)
+    if not answer.strip().isdigit():
+        said = answer.decode("utf-8", "replace").strip() or "it did not come up"
+        raise Failure("the agent's daemon: %s" % said)
+    return int(answer)
 
-    def __init__(self, plan: Record, folder: str) -> None:
-        self._attempt = Attempt(plan, folder)
-        self.save = self._attempt.save
 
-    def run(self) -> None:
-        """Runs to the end of the attempt, whatever happens."""
-        attempt = self._attempt
-        attempt.open()
-        kills = kernel_kills()
-        code = _exit_code(attempt)
-        blame_memory(attempt, code, kernel_kills() - kills)
-        finish(attempt, code)
-
-
-def _exit_code(attempt: Attempt) -> Optional[int]:
-    """Of its program; None when it had no chance, and the record says why. Raises nothing."""
+def _be_daemon(plan: Plan, folder: AttemptFolder, answer: int) -> None:
+    """What the detached process does, for all its life."""
     try:
-        return _live(attempt)
+        os.makedirs(folder.path, mode=0o700, exist_ok=True)
+        remove_file(folder.stop)
+        _detach(folder.agent_log, answer)
+        lock = take_lock(folder.lock, 10)
+        if lock is None:
+            raise OSError("%s is in use" % folder.path)
+        attempt = HostAttempt(plan, folder)
+        attempt.save()
+        os.write(answer, b"%d\n" % os.getpid())
+    except OSError as error:
+        os.write(answer, ("%s\n" % error).encode())
+        return
+    os.close(answer)
+    run(attempt)
+
+
+def _detach(log: str, keep: int) -> None:
+    """Leave nothing open of the session that started it."""
+    os.chdir("/")
+    null, file = (
+        os.open(os.devnull, os.O_RDONLY),
+        os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+    )
+    for descriptor, number in ((null, 0), (file, 1), (file, 2)):
+        os.dup2(descriptor, number)
+    for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if descriptor > 2 and descriptor != keep:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+# The steps -----------------------------------------------------------------------------------------------------------
+
+
+def run(attempt: HostAttempt) -> None:
+    """Go through the attempt to its end, whatever happens."""
+    attempt.open()
+    kills = kernel_kills()
+    code = _exit_code(attempt)
+    blame_memory(attempt, code, kernel_kills() - kills)
+    finish(attempt, code)
+
+
+def _exit_code(attempt: HostAttempt) -> Optional[int]:
+    """Of the program; None: it was not started, and the record says why. Raises nothing."""
+    try:
+        return _run_steps(attempt)
     except Stopped:
         return -signal.SIGTERM
     except Failure as failure:
-        attempt.state.update(error=str(failure)[:500], cause=failure.cause)
+        attempt.fail(str(failure), failure.cause)
     except Exception as error:  # a mistake here must not leave a program without its keeper
         traceback.print_exc()
-        end_all(lambda: family(attempt.folder), attempt.plan["grace"])
-        attempt.state.update(error="the agent failed: %r" % error, cause="CRASH")
+        end_all(lambda: family(attempt.folder.path), attempt.plan["grace"])
+        attempt.fail("the agent failed: %r" % error, "CRASH")
     return None
 
 
-def _live(attempt: Attempt) -> int:
-    """Every step up to the program's end; returns its exit code."""
+def _run_steps(attempt: HostAttempt) -> int:
+    """Every step up to the program's end; returns its exit code. Raises Failure, Stopped."""
     plan = attempt.plan
-    os.makedirs(attempt.out, exist_ok=True)
-    attempt.aside(lambda: meet_machine(attempt))
-    attempt.aside(lambda: take_over(attempt), whole=True)
-    bundles = attempt.aside(lambda: [fetch(attempt.storage, b) for b in plan["bundles"]])
-    furnish(attempt, bundles)
-    prepare(attempt, bundles)
-    attempt.phase("clearing")
+    os.makedirs(attempt.folder.out, exist_ok=True)
+    attempt.aside(lambda: check_machine(attempt))
+    attempt.aside(lambda: take_over_host(attempt), whole=True)
+    bundles = attempt.aside(lambda: [fetch_bundle(attempt.storage, b) for b in plan["bundles"]])
+    prepare_environment(attempt, bundles)
+    prepare_folder(attempt, bundles)
+    attempt.phase(Phase.CLEARING)
     attempt.aside(lambda: free_devices(plan["grace"]), whole=True)
-    if plan.get("preflight"):
-        check(attempt)
-        fetch_compiled(attempt)
+    run_preflight(attempt)
+    fetch_compile_cache(attempt)
     return run_program(attempt)

@@ -1,4 +1,4 @@
-"""Processes of this host: whose they are, who holds a device, and how they are ended."""
+"""Processes of this host: which belong to an attempt, which hold a device, how they are ended."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def family(folder: str, session: int = 0) -> Set[int]:
 
 
 def send(pids: Set[int], number: int) -> None:
-    """To root's as well where `sudo` lets us: a program may be `sudo python train.py`."""
+    """Signal them; root's too where `sudo` allows it, as a program may be `sudo python train.py`."""
     refused: Set[int] = set()
     for pid in pids:
         try:
@@ -71,16 +71,16 @@ def send(pids: Set[int], number: int) -> None:
 def end_all(
     find: Callable[[], Set[int]],
     grace: float,
-    tell: Callable[[Set[int], int], None] = send,
+    signal_all: Callable[[Set[int], int], None] = send,
     pause: float = 0.05,
 ) -> Set[int]:
-    """SIGTERM, up to `grace` seconds, SIGKILL until none is left; returns those that stay, which is seldom."""
+    """SIGTERM, up to `grace` seconds, SIGKILL until none is left; returns those that stay, which is rare."""
     left = find()
-    tell(left, signal.SIGTERM)
+    signal_all(left, signal.SIGTERM)
     kill_at = time.monotonic() + grace
     while left and time.monotonic() < kill_at + KILL_PATIENCE:
         if time.monotonic() >= kill_at:
-            tell(left, signal.SIGKILL)
+            signal_all(left, signal.SIGKILL)
         time.sleep(pause)
         left = find()
     return left
@@ -90,7 +90,7 @@ def end_all(
 
 
 def free_devices(grace: float) -> None:
-    """Nothing holds the TPU afterwards; only then its lock file is removed. Raises Failure TPU_BUSY."""
+    """End what holds the TPU, then remove its lock file. Raises Failure TPU_BUSY."""
     left = end_all(lambda: holders(device_files()), grace)
     left |= end_all(lambda: hidden_holders(device_files()), grace, send_as_root, pause=0.5)
     if left:
@@ -105,7 +105,7 @@ def free_devices(grace: float) -> None:
 
 
 def device_files() -> Set[str]:
-    """Those of the TPU. They are named by patterns with `:` between them."""
+    """Of the TPU. `TPUJOB_DEVICES` holds patterns with `:` between them."""
     patterns = os.environ.get("TPUJOB_DEVICES", "/dev/accel*:/dev/vfio/*").split(":")
     return {os.path.realpath(name) for pattern in patterns for name in glob.glob(pattern)}
 
@@ -123,7 +123,7 @@ def holders(files: Set[str]) -> Set[int]:
 
 
 def hidden_holders(files: Set[str]) -> Set[int]:
-    """The same of other users' processes, where `sudo` lets us see them."""
+    """The same for other users' processes, where `sudo` lets us see them."""
     named = [word for name in sorted(files) for word in ("-o", "-lname", name)][1:]
     look = sudo(["find", "/proc", "-mindepth", "3", "-maxdepth", "3", *named]) if named else []
     said = output_of(look, 20) or b""  # it fails whenever a process ends meanwhile
@@ -136,7 +136,7 @@ def send_as_root(pids: Set[int], number: int) -> None:
 
 
 def sudo(argv: List[str]) -> List[str]:
-    """The command as the superuser's, who must not be asked for a password; empty where that cannot be, or need not."""
+    """The command as root, without asking for a password; empty where that is impossible or not needed."""
     return ["sudo", "-n", "--", *argv] if os.geteuid() != 0 and _may_sudo() else []
 
 
@@ -169,8 +169,8 @@ def output_of(argv: List[str], patience: float) -> Optional[bytes]:
 
 
 def give_up(child: subprocess.Popen[bytes]) -> None:
-    """Kill it, and wait a moment at most: what runs as root is not ours to kill, and what waits for a dead disk does
-    not die."""
+    """Kill it, and wait a moment at most: we cannot kill what runs as root, and what waits for a dead disk does not
+    die."""
     with contextlib.suppress(PermissionError):
         child.kill()
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The two servers an agent talks to: the one that tells a VM about itself, and the storage that outlives it."""
+"""The two servers that an agent talks to: the metadata server of its VM, and the storage."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ import urllib.request
 from email.utils import parsedate_to_datetime
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from tpujob.protocol import MAINTENANCE, PREEMPTED
+
 PIECE = 1024 * 1024  #: bytes that are read at once
 
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-class Metadata:
-    """The server that tells a VM about itself."""
+class MetadataClient:
+    """Asks the metadata server, which tells a VM about itself."""
 
     def __init__(self) -> None:
         host = os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
         self._base = "http://%s/computeMetadata/v1/instance/" % host
 
     def get(self, path: str) -> Optional[str]:
-        """Empty: it knows nothing of that name. None: no answer."""
+        """Empty: nothing of that name. None: no answer."""
         headers = {"Metadata-Flavor": "Google"}
         request = urllib.request.Request(self._base + path, headers=headers)  # noqa: S310
         try:
@@ -44,11 +46,11 @@ class Metadata:
         """Whether this host is about to be taken away. None: no answer."""
         preempted = self.get("preempted")
         if preempted == "TRUE":
-            return "preempted"
+            return PREEMPTED
         coming = self.get("maintenance-event")
         if preempted is None and coming is None:
             return None
-        return "" if coming in ("NONE", "", None) else "maintenance"
+        return "" if coming in ("NONE", "", None) else MAINTENANCE
 
 
 class StorageError(Exception):
@@ -58,14 +60,14 @@ class StorageError(Exception):
 
     @property
     def lasts(self) -> bool:
-        """The same would be answered again: it is no use to ask once more."""
+        """The same answer would come again: a retry is no use."""
         return self.status in (400, 401, 403, 404)
 
 
 class Storage:
     """Objects by `gs://` path, over the JSON API."""
 
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: MetadataClient) -> None:
         emulated = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
         if emulated and "://" not in emulated:
             emulated = "http://" + emulated
@@ -73,7 +75,7 @@ class Storage:
         self._opener = DIRECT if emulated else urllib.request.build_opener()
         self._metadata = None if emulated else metadata
         self._token, self._token_until = "", 0.0
-        self._refused = ""  #: the newest token that the storage did not take
+        self._refused = ""  #: the newest token that the storage refused
         self._lock = threading.Lock()
         self.skew: Optional[float] = (
             None  #: seconds that this host's clock is ahead of the storage's
@@ -92,8 +94,8 @@ class Storage:
             pass
 
     def put_new(self, path: str, file: str) -> bool:
-        """Write a file's content whole or not at all, piece by piece, unless something is there already; whether it
-        was written. Raises StorageError, OSError."""
+        """Write a file's content whole or not at all, unless there is an object already; whether it was written. Raises
+        StorageError, OSError."""
         bucket, name = _bucket_and_name(path)
         asked = {"uploadType": "media", "name": name, "ifGenerationMatch": "0"}
         where = "/upload/storage/v1/b/%s/o?%s" % (bucket, urllib.parse.urlencode(asked))
@@ -185,7 +187,7 @@ class Storage:
 
     def _bearer(self) -> str:
         """Empty for an emulator, and on a host without an account. Raises StorageError when the metadata server is
-        silent: without a token the storage would say no, as if for good."""
+        silent, as the storage would refuse a call without a token for good."""
         if self._metadata is None:
             return ""
         with self._lock:
@@ -204,7 +206,7 @@ class Storage:
             return self._token
 
     def _drop(self, token: str) -> bool:
-        """That token was not taken. Whether another may be: not when it was asked for again since, and is the same."""
+        """Forget a token that was refused. Whether another may be taken: not if this one was refused before."""
         with self._lock:
             hope = token not in ("", self._refused)
             self._refused, self._token, self._token_until = token, "", 0.0

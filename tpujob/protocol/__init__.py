@@ -18,13 +18,20 @@ from tpujob.protocol.plan import (
     WatchPatterns,
     check_plan,
 )
-from tpujob.protocol.report import VERSIONS, EvidenceDocument, ReportDocument, VerdictDocument
+from tpujob.protocol.report import (
+    VERSIONS,
+    AgentCause,
+    EvidenceDocument,
+    ReportDocument,
+    VerdictDocument,
+)
 
 __all__ = [
     "MAINTENANCE",
     "NOTICES",
     "PREEMPTED",
     "VERSIONS",
+    "AgentCause",
     "EnvironmentOrder",
     "EvidenceDocument",
     "MountCache",

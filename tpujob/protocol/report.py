@@ -5,12 +5,17 @@ It is in the metadata of the object `paths.report_path`, so that a list call rea
 
 from __future__ import annotations
 
-from typing import TypedDict, Union
+from typing import Literal, TypedDict, Union
 
 #: what the check before the program finds of what is installed
 VERSIONS = ("python", "jax", "jaxlib", "libtpu")
 
 Number = Union[int, float]
+
+#: The causes that an agent gives; `domain.model.Cause` has them all.
+AgentCause = Literal[
+    "SETUP", "PERMISSION", "TPU_BUSY", "PREFLIGHT", "BAD_HOST", "OOM_HOST", "NONFINITE", "CRASH"
+]
 
 
 class VerdictDocument(TypedDict):
@@ -34,7 +39,7 @@ class ReportDocument(TypedDict, total=False):
         int | None
     )  #: once it has exited; negative: killed by that signal; None: it was not started
     error: str  #: what the agent could not do
-    cause: str | None  #: of that error, from tpujob's list
+    cause: AgentCause | None  #: of that error
     notice: str  #: one of NOTICES
     saved_in: float | None  #: seconds from the notice to the commit of a newer checkpoint
     physical: str  #: the machine below the host

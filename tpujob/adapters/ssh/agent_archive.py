@@ -8,10 +8,11 @@ from functools import cache
 from pathlib import Path
 
 import tpujob.agent
+import tpujob.protocol
 import workloads.contract
 
 #: what is in it, with everything below; all of it standard library only
-PACKAGES = (tpujob.agent, workloads.contract)
+PACKAGES = (tpujob.agent, tpujob.protocol, workloads.contract)
 _MAIN = "import sys\n\nfrom tpujob.agent.agent import main\n\nsys.exit(main())\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  #: the archive's hash is its name on a host: no time may be in it
 

@@ -2,3 +2,8 @@
 
 What is installed for the program belongs to `setup/`.
 """
+
+from tpujob.agent.preflight.cache import invalidate
+from tpujob.agent.preflight.check import BadDevice, Preflight
+
+__all__ = ["BadDevice", "Preflight", "invalidate"]

@@ -1,4 +1,4 @@
-"""What the newest pre-flight check on this host found, in `~/.tpujob/preflight.json`, and whether it still holds."""
+"""Keeps what the newest pre-flight check on this host found, and tells whether it still holds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 import time
 from typing import Dict
 
-from tpujob.agent.base import ROOT, Record, read_json, remove_file, write_json
+from tpujob.agent.base import Record, read_json, remove_file, write_json
+from tpujob.agent.folders import PREFLIGHT
+from tpujob.protocol import Plan, PreflightOrder
 
-KEPT = os.path.join(ROOT, "preflight.json")
 FRESH = 3600.0  #: seconds for which a check of the devices holds
 
 
-def key_of(plan: Record, facts: Record) -> Record:
+def key_of(plan: Plan, order: PreflightOrder, facts: Record) -> Record:
     """What must be the same for an earlier check to hold. `facts`: what is installed where the program runs."""
     boot = ""
     try:
@@ -20,7 +21,7 @@ def key_of(plan: Record, facts: Record) -> Record:
             boot = file.read().strip()
     except OSError:
         pass
-    asked = {name: plan["preflight"][name] for name in ("slice", "chips", "hosts")}
+    asked = {"slice": order["slice"], "chips": order["chips"], "hosts": order["hosts"]}
     bundles = [os.path.basename(path) for path in plan["bundles"]]
     versions: Record = facts.get("versions") or {}
     return {**asked, "versions": versions, "bundles": bundles, "boot": boot}
@@ -28,25 +29,25 @@ def key_of(plan: Record, facts: Record) -> Record:
 
 def is_fresh(key: Record) -> bool:
     """Whether a check of the same devices with the same code passed on this host a short while ago."""
-    kept = read_json(KEPT)
+    kept = read_json(PREFLIGHT)
     at = kept.get("at")
     recent = isinstance(at, (int, float)) and 0 <= time.time() - at < FRESH
     return recent and kept.get("passed") is True and kept.get("key") == key
 
 
-def keep(passed: bool, skipped: bool, key: Record, said: Dict[str, str], attempt: int) -> None:
-    """Write down how a check ended. `skipped`: the devices were not asked, as an earlier check still holds; it does
-    so from its own time on."""
-    at = read_json(KEPT).get("at") if passed and skipped else time.time()
+def save(passed: bool, skipped: bool, key: Record, said: Dict[str, str], attempt: int) -> None:
+    """Write down how a check ended. `skipped`: the devices were not asked, as an earlier check still holds; the time
+    stays that check's."""
+    at = read_json(PREFLIGHT).get("at") if passed and skipped else time.time()
     record = {"v": 1, "at": at, "passed": passed, "key": key, "checks": said}
-    write_json(KEPT, dict(record, attempt=attempt))
+    write_json(PREFLIGHT, dict(record, attempt=attempt))
 
 
-def doubt() -> None:
-    """What was found no longer holds: an attempt has ended in a way that the devices may be to blame for."""
-    kept = read_json(KEPT)
+def invalidate() -> None:
+    """Have the next check ask the devices: an attempt ended in a way that they may be to blame for."""
+    kept = read_json(PREFLIGHT)
     if kept.get("passed"):
         try:
-            write_json(KEPT, dict(kept, passed=False))
-        except OSError:  # to remove it takes no room
-            remove_file(KEPT)
+            write_json(PREFLIGHT, dict(kept, passed=False))
+        except OSError:  # no space; removing takes none
+            remove_file(PREFLIGHT)

@@ -1,5 +1,5 @@
-"""The check before a program starts: that this host, and all hosts together, are what they should be. What it found
-is kept by `cache.py`, so that an attempt soon after need not ask the devices again.
+"""The check before a program starts. `cache.py` keeps what it finds, so that an attempt soon after need not ask the
+devices again.
 """
 
 from __future__ import annotations
@@ -13,22 +13,14 @@ import shutil
 import time
 from typing import Callable, Dict, List, Optional, Tuple
 
-from tpujob.agent.base import (
-    ROOT,
-    Aside,
-    Failure,
-    Note,
-    Record,
-    Told,
-    attempt_path,
-    read_json,
-    remove_file,
-)
+from tpujob.agent.base import Aside, Failure, MustStop, Note, Record, read_json, remove_file
 from tpujob.agent.commands import injected_fault
-from tpujob.agent.preflight.cache import is_fresh, keep, key_of
+from tpujob.agent.folders import ROOT
+from tpujob.agent.preflight.cache import is_fresh, key_of, save
 from tpujob.agent.preflight.meeting import meet
 from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
 from tpujob.agent.storage import Storage, StorageError
+from tpujob.protocol import VERSIONS, Plan, PreflightOrder, VerdictDocument, paths
 from workloads.contract import faults
 
 ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: of the disk that must be free: bytes, and part of the whole
@@ -37,7 +29,6 @@ ARRIVAL = 3  #: times the budget, for hosts whose set-up takes longer than other
 QUICK = 5.0  #: seconds that a part gets, at least, however long those before took
 SETTLE = 15.0  #: seconds for the hosts to tell each other what their devices said
 TRIES = 10.0  #: seconds that the storage may be away
-COMPARED = ("jax", "jaxlib", "libtpu", "python")
 
 Run = Callable[[List[str], bytes, float], int]
 
@@ -45,33 +36,35 @@ Run = Callable[[List[str], bytes, float], int]
 class Preflight:
     def __init__(
         self,
-        plan: Record,
+        plan: Plan,
+        order: PreflightOrder,
         folder: str,
         storage: Storage,
         note: Note,
         run: Run,
         aside: Aside,
-        told: Told,
+        must_stop: MustStop,
     ) -> None:
-        """`run` runs a command as the program would be run, and returns its exit code; `aside` does what it is given
-        while a word to stop is heard; both raise Stopped then."""
-        self._plan, self._asked, self._storage = plan, plan["preflight"], storage
-        self._folder = os.path.join(folder, "preflight")
-        self._run, self._aside, self._told = run, aside, told
+        """`run` runs a command as the program would be run, and returns its exit code; `run` and `aside` raise
+        Stopped."""
+        self._plan, self._asked, self._storage, self._folder = plan, order, storage, folder
+        self._run, self._aside, self._must_stop = run, aside, must_stop
         self._started = time.monotonic()
         self._said: Dict[str, str] = {}
         self._key: Record = {}
         self._skipped = False
         self._log = note
-        self.versions: Record = {}  #: of Python and what belongs to JAX, where the program runs
+        self.versions: Dict[
+            str, str
+        ] = {}  #: of Python and what belongs to JAX, where the program runs
 
-    def go(self) -> None:
-        """Every check, in the order of what it costs. Raises Failure."""
+    def check(self) -> None:
+        """Every check, the cheapest first. Raises Failure, Stopped."""
         passed = False
         try:
             self._aside(self._quick)
             facts = self._facts()
-            self._key = key_of(self._plan, facts)
+            self._key = key_of(self._plan, self._asked, facts)
             words = self._meeting(facts, is_fresh(self._key))
             if self._may_skip(words):
                 passed = is_fresh(self._key)
@@ -79,7 +72,7 @@ class Preflight:
                 self._devices()
                 passed = True
         finally:
-            keep(passed, self._skipped, self._key, self._said, self._plan["attempt"])
+            save(passed, self._skipped, self._key, self._said, self._plan["attempt"])
 
     # On this host
 
@@ -104,7 +97,8 @@ class Preflight:
             raise Failure(text % (free, 100 * share, *needed), "PREFLIGHT")
 
     def _workdir(self) -> None:
-        path = "%s/preflight/host-%d" % (attempt_path(self._plan), self._plan["host"])
+        folder = paths.attempt_folder(self._plan["workdir"], self._plan["attempt"])
+        path = "%s/preflight/host-%d" % (folder, self._plan["host"])
         until = time.monotonic() + TRIES
         while True:
             data = secrets.token_hex(32).encode()
@@ -139,9 +133,9 @@ class Preflight:
     # Of all hosts
 
     def _facts(self) -> Record:
-        """What is installed where the program runs; empty: its Python does not tell, and need not."""
+        """What is installed where the program runs; empty: its Python cannot tell, and need not."""
         code, said = self._script("facts", max(QUICK, self._left()))
-        if code != 0 and self._asked.get("required"):
+        if code != 0 and self._asked["required"]:
             text = "the program's Python does not say what is installed (exit code %d)"
             raise Failure(text % code, "PREFLIGHT")
         if code != 0:
@@ -151,7 +145,7 @@ class Preflight:
         return said
 
     def _meeting(self, facts: Record, fresh: bool) -> List[Record]:
-        """The words of all hosts, which agree. Raises Failure."""
+        """The messages of all hosts, which agree. Raises Failure."""
         bundles = [os.path.basename(path)[:12] for path in self._plan["bundles"]]
         usable = bool(facts.get("usable"))
         versions: Record = facts.get("versions") or {}
@@ -166,20 +160,19 @@ class Preflight:
         odd = difference(words)
         if odd:
             raise Failure(odd, "PREFLIGHT")
-        named = ["%s %s" % (name, versions[name]) for name in COMPARED if versions.get(name)]
+        named = ["%s %s" % (name, versions[name]) for name in VERSIONS if versions.get(name)]
         of_jax = "" if versions.get("jax") else "; nothing of JAX is installed"
         self._note("versions", (", ".join(named) or "no Python") + of_jax)
         return words
 
     def _meet(self, word: Record, patience: float) -> List[Record]:
-        named = {name: self._plan[name] for name in ("job", "attempt", "host")}
-        address, hosts = self._asked["coordinator"], self._plan["hosts"]
-        said = dict(word, **named)
-        return list(self._aside(lambda: meet(address, said, hosts, patience, self._told)))
+        plan, address, hosts = self._plan, self._asked["coordinator"], self._plan["hosts"]
+        said = dict(word, job=plan["job"], attempt=plan["attempt"], host=plan["host"])
+        return list(self._aside(lambda: meet(address, said, hosts, patience, self._must_stop)))
 
     def _may_skip(self, words: List[Record]) -> bool:
-        """Whether the devices need not be asked: decided by the words of all hosts alone, so that none waits for
-        another that does not ask. Raises Failure."""
+        """Whether the devices need not be asked. Decided from the messages of all hosts alone, so that all decide
+        alike. Raises Failure."""
         if all(word["fresh"] for word in words):
             self._skipped = True
             self._note("devices", "checked on all hosts less than an hour ago")
@@ -195,11 +188,11 @@ class Preflight:
         return True
 
     def _devices(self) -> None:
-        """Ask the devices, then tell the other hosts: all come to the same end, with the same words. Raises Failure."""
+        """Ask the devices and tell the other hosts, so that all end alike. Raises Failure."""
         before = time.monotonic()
         found = self._ask(max(QUICK, self._left()))
         self._aside(lambda: free_devices(0), whole=True)
-        words = [{"host": self._plan["host"], **found}]
+        words: List[Record] = [{"host": self._plan["host"], **found}]
         if self._plan["hosts"] > 1:
             words = self._meet(found, max(0.0, self._left()) + SETTLE)
         counts = (found.get("devices"), found.get("kind"), found.get("total"))
@@ -207,7 +200,7 @@ class Preflight:
         own = worst["host"] == self._plan["host"]
         text = worst["error"] if own else "host %d: %s" % (worst["host"], worst["error"])
         if worst["lies"]:
-            raise Lie(text, worst["host"], worst["device"])
+            raise BadDevice(text, worst["host"], worst["device"])
         if worst["error"]:
             raise Failure(text, "PREFLIGHT")
         took = time.monotonic() - before
@@ -215,9 +208,9 @@ class Preflight:
         self._log("pre-flight: the devices took %.1f s" % took)
 
     def _ask(self, seconds: float) -> Record:
-        """What `devices.py` found out, with `error` (empty: all is well), `lies` and `device`."""
-        order = {name: self._asked[name] for name in ("coordinator", "hosts", "chips")}
-        order.update(host=self._plan["host"], seconds=seconds, spoilt=self._spoilt())
+        """What `devices.py` found, with `error` (empty: all is well), `lies` and `device`."""
+        order: Record = dict(self._asked, host=self._plan["host"], spoilt=self._spoilt())
+        order.update(seconds=seconds)
         until = time.monotonic() + seconds
         code, said = self._script("check", seconds, json.dumps(order))
         error = str(said.get("error") or "")
@@ -262,18 +255,23 @@ class Preflight:
         self._log("pre-flight: %s: %s" % (check, text))
 
 
-class Lie(Failure):
-    """A device of this or another host gave a wrong answer; `device` is empty when nobody knows whose it was."""
+class BadDevice(Failure):
+    """A device of this or another host gave a wrong answer. `device` is empty when it is not known which."""
 
     def __init__(self, text: str, host: int, device: str) -> None:
         super().__init__(text, "BAD_HOST")
-        where = {"host": host if device else None, "device": device}
-        self.verdict: Record = dict(where, step=None, blame="device", text=text[:300])
+        self.verdict: VerdictDocument = {
+            "step": None,
+            "host": host if device else None,
+            "device": device,
+            "blame": "device",
+            "text": text[:300],
+        }
 
 
 def difference(words: List[Record]) -> str:
-    """Which host has something else than the others; empty: all have the same."""
-    for name in (*COMPARED, "code"):
+    """Which host has something else installed than the others; empty: none."""
+    for name in (*VERSIONS, "code"):
         found = [_shown(word, name) for word in words]
         (usual, times), *others = collections.Counter(found).most_common()
         if others:

@@ -1,5 +1,5 @@
-"""An environment in the bucket, one archive for each key: for other hosts and later slices. Whoever may write there may
-already choose what jobs of that bucket run.
+"""Keeps environments in the bucket, one archive for each key, for other hosts and later slices. Whoever may write there
+may choose what jobs of that bucket run anyway.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import tarfile
 import threading
 from typing import Optional
 
-from tpujob.agent.base import Aside, Note, Record, fresh_folder, remove_file
-from tpujob.agent.setup.runtimes import ENVS, MARKER, Built
+from tpujob.agent.base import Aside, Note, Record, remove_file
+from tpujob.agent.folders import ENVS, make_empty
+from tpujob.agent.runtimes import MARKER, BuiltEnvironment
 from tpujob.agent.storage import Storage, StorageError
 
 MAX_KEPT = 8 * 1024**3  #: bytes of an environment that is kept in the bucket
 ROOM = 4 * 1024**3  #: bytes of the disk that stay free when it is packed for that
 
 
-def fetch(storage: Storage, where: str, built: Built, note: Note) -> bool:
-    """Whether the bucket had it and it runs here; if not, its folder may hold anything."""
-    fresh_folder(built.folder)
+def fetch(storage: Storage, where: str, built: BuiltEnvironment, note: Note) -> bool:
+    """Whether the bucket has it and it runs here; if not, its folder may hold anything."""
+    make_empty(built.folder)
     archive = built.folder + ".tar"
     try:
         with open(archive, "wb") as file:
@@ -46,10 +47,10 @@ def fetch(storage: Storage, where: str, built: Built, note: Note) -> bool:
 
 
 def keep(
-    storage: Storage, where: str, built: Built, note: Note, aside: Aside
+    storage: Storage, where: str, built: BuiltEnvironment, note: Note, aside: Aside
 ) -> Optional[threading.Thread]:
-    """Pack it before anybody changes it, and put it into the bucket beside what follows: on the thread that is
-    returned. None: it is not kept, as the log says. Raises Stopped."""
+    """Pack it before anybody changes it, then put it into the bucket on the thread that is returned. None: it is not
+    kept, as the log says. Raises Stopped."""
     archive = built.folder + ".tar"
     try:
         size = aside(lambda: _size_of(built.folder))

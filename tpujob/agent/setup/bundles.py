@@ -11,24 +11,26 @@ import tempfile
 import time
 from typing import List
 
-from tpujob.agent.base import ROOT, Aside, Failure
+from tpujob.agent.base import Aside, Failure
+from tpujob.agent.folders import BUNDLES
 from tpujob.agent.storage import Storage, StorageError
+from tpujob.protocol import AgentCause
 
-FETCH_PATIENCE = 600.0  #: seconds that a bundle is asked for while the storage is away
+FETCH_PATIENCE = 600.0  #: seconds for which a storage that is away is asked again
 MAX_FILES, MAX_UNPACKED = 200_000, 4 * 1024**3  #: of a bundle
-PROBLEM_MEANS = {401: "PERMISSION", 403: "PERMISSION"}  #: HTTP status of a bundle -> cause
+NO_PERMISSION = (401, 403)  #: HTTP status
 
 
-def fetch(storage: Storage, path: str) -> str:
+def fetch_bundle(storage: Storage, path: str) -> str:
     """The folder of a bundle, fetched and unpacked once. Raises Failure."""
     match = re.search(r"/([0-9a-f]{64})\.tar\.gz$", path)
     if not match:
         raise Failure("%s does not have its hash in its name" % path)
-    folder = os.path.join(ROOT, "bundles", match.group(1))
+    folder = os.path.join(BUNDLES, match.group(1))
     if os.path.isdir(folder):
         return folder
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    scratch = tempfile.mkdtemp(dir=os.path.dirname(folder))
+    os.makedirs(BUNDLES, exist_ok=True)
+    scratch = tempfile.mkdtemp(dir=BUNDLES)
     try:
         archive, files = os.path.join(scratch, "archive"), os.path.join(scratch, "files")
         _download(storage, path, archive, match.group(1))
@@ -43,7 +45,7 @@ def fetch(storage: Storage, path: str) -> str:
 
 
 def lay_out(bundles: List[str], folder: str, aside: Aside) -> None:
-    """The files of all of them are in one folder; of those with the same name, the last bundle's."""
+    """Copy all of them into one folder; of two files with one name the later bundle's wins."""
     for bundle in bundles:
         aside(lambda b=bundle: shutil.copytree(b, folder, symlinks=True, dirs_exist_ok=True))
 
@@ -62,7 +64,7 @@ def _download(storage: Storage, path: str, archive: str, wanted: str) -> None:
         except StorageError as error:
             problem, final = str(error), error.lasts
             if final:
-                cause = PROBLEM_MEANS.get(error.status, "SETUP")
+                cause: AgentCause = "PERMISSION" if error.status in NO_PERMISSION else "SETUP"
                 raise Failure("cannot fetch %s: %s" % (path, problem), cause) from error
         if final or time.monotonic() > until:
             raise Failure("cannot fetch %s: %s" % (path, problem))
@@ -71,7 +73,7 @@ def _download(storage: Storage, path: str, archive: str, wanted: str) -> None:
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Files, folders and links that stay inside, nothing else. Raises Failure."""
+    """Unpack files, folders, and links that stay inside; refuse anything else. Raises Failure."""
     os.makedirs(folder)
     room, count = MAX_UNPACKED, 0
     try:

@@ -1,7 +1,7 @@
-"""Images: set-up and the program run in a container, which is gone when they have ended.
+"""Runs set-up and the program in a container, which is removed when they have ended.
 
-The container sees the TPU, the host's network, `~/.tpujob` and the mounts, each at its own place, and runs as this
-user. Its name is noted before it is started, so that whoever comes after this agent finds it.
+The container sees the TPU, the host's network, `~/.tpujob` and the mounts, each at its own path, and runs as this user.
+Its name is noted before it is started, so that a later agent can remove it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import shutil
 import signal
 from typing import Callable, Dict, List, Set
 
-from tpujob.agent.base import ROOT, Failure, Note, Record, remove_file
+from tpujob.agent.base import Failure, Note, remove_file
+from tpujob.agent.folders import CONTAINER_HOME, CONTAINERS, ROOT, AttemptFolder
 from tpujob.agent.processes import output_of, send, sudo
-from tpujob.agent.setup.runtimes import Bare
+from tpujob.agent.runtimes import Runtime
+from tpujob.protocol import EnvironmentOrder, Plan
 
-NAMES = os.path.join(ROOT, "containers")  #: a file for each container that may exist
-HOME = os.path.join(ROOT, "home")  #: its user's home folder; outlives attempts
 ANSWER = 30.0  #: seconds for the daemon of docker to answer
 
 #: What every container is run with: the devices and the network of the host, memory that the TPU's driver may lock, a
@@ -31,21 +31,22 @@ OPTIONS = (
 _counter = itertools.count(1)
 
 
-class Container(Bare):
+class Container(Runtime):
     """Commands run in a container of an image, one container for each."""
 
-    def __init__(self, plan: Record, folder: str, places: List[str]) -> None:
-        """`folder`: the attempt's. `places`: what it sees of the host besides `~/.tpujob`."""
-        asked = plan["environment"]
-        self.key = self._image = str(asked["image"])
+    def __init__(
+        self, plan: Plan, asked: EnvironmentOrder, folder: AttemptFolder, visible: List[str]
+    ) -> None:
+        """`visible`: the folders of the host that it sees besides `~/.tpujob`."""
+        self.key = self._image = str(asked.get("image"))
         self._args: List[str] = list(asked.get("args") or [])
-        self._folder, self._places = folder, places
+        self._folder, self._visible = folder, visible
         self._docker: List[str] = []
         self._prefix = "tpujob-%s-%d-%d" % (plan["job"], plan["attempt"], os.getpid())
         self._name = ""
 
     def make(self, note: Note, run: Callable[[List[str]], int]) -> None:
-        """The image is on this host afterwards. Raises Failure."""
+        """Pull the image unless this host has it. Raises Failure."""
         self._docker = docker()
         if (
             output_of([*self._docker, "image", "inspect", "--format", "-", self._image], ANSWER)
@@ -65,21 +66,21 @@ class Container(Bare):
 
     def command(self, argv: List[str], own: Dict[str, str], cwd: str) -> List[str]:
         self._name = "%s-%d" % (self._prefix, next(_counter))
-        for made in (NAMES, HOME):
+        for made in (CONTAINERS, CONTAINER_HOME):
             os.makedirs(made, mode=0o700, exist_ok=True)
-        with open(os.path.join(NAMES, self._name), "w", encoding="ascii"):
+        with open(os.path.join(CONTAINERS, self._name), "w", encoding="ascii"):
             pass
         user = "--user=%d:%d" % (os.getuid(), os.getgid())
         words = ["--name=%s" % self._name, user, "--workdir=%s" % os.path.realpath(cwd)]
-        for place in (ROOT, *self._places):
-            words.append("--volume=%s:%s" % (place, place))
-        variables = self._variables(dict({"HOME": HOME}, **own))
+        for path in (ROOT, *self._visible):
+            words.append("--volume=%s:%s" % (path, path))
+        variables = self._variables({"HOME": CONTAINER_HOME, **own})
         return [*self._docker, "run", *OPTIONS, *words, *variables, *self._args, self._image, *argv]
 
     def _variables(self, own: Dict[str, str]) -> List[str]:
-        """In a file that only this user reads: other users see what is on a command line. A file has no way to say a
-        line's end, so a value with one is given by word."""
-        path = os.path.join(self._folder, "docker.env")
+        """In a file that only this user reads, as other users see a command line. A value with a newline cannot be in
+        that file, so it is given on the command line all the same."""
+        path = self._folder.docker_env
         plain = {k: v for k, v in own.items() if "\n" not in v}
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.writelines("%s=%s\n" % pair for pair in plain.items())
@@ -87,7 +88,7 @@ class Container(Bare):
         return ["--env-file=%s" % path, *several]
 
     def send(self, pids: Set[int], number: int) -> None:
-        """By docker, as a signal to its client may not arrive, or arrive twice."""
+        """Through docker, as a signal to its client may get lost or arrive twice."""
         kill = ["kill", "--signal=%s" % signal.Signals(number).name, self._name]
         heard = output_of([*self._docker, *kill], ANSWER) == self._name.encode() + b"\n"
         if not heard or number == signal.SIGKILL:  # there is none yet, or docker is stuck
@@ -98,7 +99,7 @@ class Container(Bare):
 
 
 def docker() -> List[str]:
-    """The words that docker is called with. Raises Failure."""
+    """The words that docker is called with, sudo included where needed. Raises Failure."""
     if not shutil.which("docker"):
         raise Failure(
             "docker is not on this host; take a runtime_version that has it, or write "
@@ -111,7 +112,7 @@ def docker() -> List[str]:
 
 
 def remove(names: List[str]) -> None:
-    """These containers are gone. Whoever cannot be reached is tried again by the next attempt."""
+    """Remove these containers. What fails is tried again by the next attempt."""
     if not names:
         return
     try:
@@ -120,10 +121,10 @@ def remove(names: List[str]) -> None:
         return
     for name in names:
         if output_of([*words, "rm", "--force", name], ANSWER) is not None:
-            remove_file(os.path.join(NAMES, name))
+            remove_file(os.path.join(CONTAINERS, name))
 
 
-def remove_all() -> None:
-    """No container of an attempt is left on this host."""
+def remove_containers() -> None:
+    """Remove every container of an attempt on this host."""
     with contextlib.suppress(FileNotFoundError):
-        remove(sorted(os.listdir(NAMES)))
+        remove(sorted(os.listdir(CONTAINERS)))

@@ -1,4 +1,4 @@
-"""The environment that set-up and the program run in: built once on a host, by what is in it, and kept.
+"""The environment that set-up and the program run in: built once on a host, and kept.
 
 It lies in `~/.tpujob/envs/<key>`: the key is a hash over everything that it is made from, and the marker `done.json` is
 written last, so that half a build is never taken for a whole one. It is built where it stays, as scripts in it hold
@@ -15,12 +15,14 @@ import threading
 import time
 from typing import List, Optional
 
-from tpujob.agent.base import Aside, Note, Record, fresh_folder, take_lock
+from tpujob.agent.base import Aside, Note, take_lock
+from tpujob.agent.folders import ENVS, make_empty
+from tpujob.agent.runtimes import BuiltEnvironment
 from tpujob.agent.setup.archives import fetch, keep
 from tpujob.agent.setup.installers import Installer, Run
-from tpujob.agent.setup.runtimes import ENVS, Built
 from tpujob.agent.setup.sources import FORMAT, key_of, read_sources
 from tpujob.agent.storage import Storage
+from tpujob.protocol import EnvironmentOrder, Plan
 
 
 class Builder:
@@ -28,27 +30,27 @@ class Builder:
 
     def __init__(
         self,
-        plan: Record,
+        plan: Plan,
+        asked: EnvironmentOrder,
         bundles: List[str],
         storage: Storage,
         note: Note,
         run: Run,
         aside: Aside,
     ) -> None:
-        """`run` follows a command to its end, its output in the log; `aside` does what it is given while a word to
-        stop is heard; both raise Stopped then."""
-        self._plan, self._asked, self._bundles = plan, plan["environment"], bundles
+        """`run` follows a command to its end, with its output in the log. `run` and `aside` raise Stopped."""
+        self._plan, self._asked, self._bundles = plan, asked, bundles
         self._storage, self._note, self._aside = storage, note, aside
         self._installer = Installer(self._asked, bundles, note, run, aside)
         self.keeping: Optional[threading.Thread] = None  #: puts what was built into the bucket
 
-    def make(self) -> Built:
-        """The environment, there and whole afterwards. Raises Failure."""
-        kind, file = str(self._asked["kind"]), str(self._asked["file"])
+    def make(self) -> BuiltEnvironment:
+        """The environment, whole. Raises Failure, Stopped."""
+        kind, file = self._asked.get("kind", ""), self._asked.get("file", "")
         texts, local = read_sources(kind, file, self._bundles)
         python = self._installer.python()
         key = key_of(self._asked, python, texts, self._bundles if local else [])
-        built = Built(key, kind)
+        built = BuiltEnvironment(key, kind)
         lock = self._lock(built)
         try:
             if not self._is_whole(built):
@@ -57,19 +59,19 @@ class Builder:
             os.close(lock)
         return built
 
-    def _lock(self, built: Built) -> int:
+    def _lock(self, built: BuiltEnvironment) -> int:
         """Another attempt may be building the same."""
         os.makedirs(ENVS, mode=0o700, exist_ok=True)
-        path, told = built.folder + ".lock", False
+        path, waits = built.folder + ".lock", False
         while True:
             lock: Optional[int] = self._aside(lambda: take_lock(path, 1))
             if lock is not None:
                 return lock
-            if not told:
+            if not waits:
                 self._note("environment: another attempt builds it on this host; waiting")
-            told = True
+            waits = True
 
-    def _is_whole(self, built: Built) -> bool:
+    def _is_whole(self, built: BuiltEnvironment) -> bool:
         if not built.is_marked():
             return False
         if not built.works():
@@ -78,13 +80,13 @@ class Builder:
         self._note("environment: %s was made on this host before" % built.key)
         return True
 
-    def _get(self, built: Built, local: bool, hashed: bool) -> None:
+    def _get(self, built: BuiltEnvironment, local: bool, hashed: bool) -> None:
         began = time.monotonic()
-        where = "%s/env/%s.tar" % (self._plan["shared"], built.key)
+        where = "%s/env/%s.tar" % (self._plan.get("shared"), built.key)
         if self._aside(lambda: fetch(self._storage, where, built, self._note)):
             how = "fetched from the bucket"
         else:
-            fresh_folder(built.folder)
+            make_empty(built.folder)
             self._installer.install(built, local, hashed)
             built.mark(FORMAT)
             how = "built with %s" % built.kind

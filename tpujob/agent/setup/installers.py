@@ -1,4 +1,4 @@
-"""How an environment is made by each tool: uv, pip, conda. What is made, and when, is in `environments.py`."""
+"""Makes an environment with each tool: uv, pip, conda. When it is made is decided in `environments.py`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import os
 import shutil
 from typing import Callable, Dict, List, Tuple
 
-from tpujob.agent.base import CACHES, ROOT, Aside, Failure, Note, Record
+from tpujob.agent.base import Aside, Failure, Note
+from tpujob.agent.folders import CACHES, ROOT, TOOLS
 from tpujob.agent.processes import output_of
+from tpujob.agent.runtimes import BuiltEnvironment
 from tpujob.agent.setup.bundles import lay_out
-from tpujob.agent.setup.runtimes import TOOLS, Built
 from tpujob.agent.setup.sources import find
+from tpujob.protocol import EnvironmentOrder
 
 #: A command, the folder that it is run in, more variables -> its exit code.
 Run = Callable[[List[str], str, Dict[str, str]], int]
 
-#: The programs that know conda's files, in order of preference, and how each makes an environment.
+#: The programs that read conda's files, in order of preference, and how each makes an environment.
 CONDA: Tuple[Tuple[str, List[str]], ...] = (
     ("micromamba", ["create", "-y"]),
     ("mamba", ["env", "create"]),
@@ -27,15 +29,15 @@ class Installer:
     """Makes what a plan's `environment` asks for, with the tool that it names."""
 
     def __init__(
-        self, asked: Record, bundles: List[str], note: Note, run: Run, aside: Aside
+        self, asked: EnvironmentOrder, bundles: List[str], note: Note, run: Run, aside: Aside
     ) -> None:
         """`run` and `aside` raise Stopped."""
-        self._kind, self._file = str(asked["kind"]), str(asked["file"])
-        self._version = str(asked.get("python") or "")  #: empty: any
+        self._kind, self._file = asked.get("kind", ""), asked.get("file", "")
+        self._version = asked.get("python") or ""  #: empty: any
         self._bundles, self._note, self._run, self._aside = bundles, note, run, aside
 
     def python(self) -> str:
-        """Which Python it is made with: as asked, or what this host has. Raises Failure."""
+        """The Python that it is made with: as asked, or what this host has. Raises Failure."""
         if self._kind == "conda" or (self._kind == "uv" and self._version):
             return self._version
         name = self._python_here()
@@ -48,9 +50,9 @@ class Installer:
             )
         return found
 
-    def install(self, built: Built, local: bool, hashed: bool) -> None:
-        """Everything is in its folder. `local`: the file names others of the bundle; `hashed`: it says what each
-        package must be. Raises Failure, Stopped."""
+    def install(self, built: BuiltEnvironment, local: bool, hashed: bool) -> None:
+        """Fill its folder. `local`: the file names other files of the bundle; `hashed`: it has a hash for each package.
+        Raises Failure, Stopped."""
         source = self._source(built, local)
         if self._kind == "conda":
             return self._with_conda(built, source)
@@ -58,8 +60,8 @@ class Installer:
             return self._with_uv(built, source, hashed)
         return self._with_pip(built, source, hashed)
 
-    def _source(self, built: Built, local: bool) -> str:
-        """The folder from which the file is read. What names files of the bundle gets a copy that stays as it is."""
+    def _source(self, built: BuiltEnvironment, local: bool) -> str:
+        """The folder from which the file is read. One that names files of the bundle gets a copy of them."""
         if not local:
             return find(self._file, self._bundles)
         folder = os.path.join(built.folder, "src")
@@ -68,7 +70,7 @@ class Installer:
 
     # With each tool
 
-    def _with_pip(self, built: Built, source: str, hashed: bool) -> None:
+    def _with_pip(self, built: BuiltEnvironment, source: str, hashed: bool) -> None:
         """With `-I`, as the folder that it runs in is the user's, and its modules are not for pip."""
         self._step([self._python_here(), "-I", "-m", "venv", built.prefix], source)
         install = [os.path.join(built.prefix, "bin", "python"), "-I", "-m", "pip", "install"]
@@ -77,7 +79,7 @@ class Installer:
         cache = os.path.join(CACHES, "pip")
         self._step([*install, *quiet, *what], source, PIP_CACHE_DIR=cache)
 
-    def _with_uv(self, built: Built, source: str, hashed: bool) -> None:
+    def _with_uv(self, built: BuiltEnvironment, source: str, hashed: bool) -> None:
         uv = self._uv()
         variables = {
             "UV_CACHE_DIR": os.path.join(CACHES, "uv"),
@@ -92,7 +94,7 @@ class Installer:
         self._step([uv, "pip", "install", *into, *what], source, **variables)
 
     def _uv(self) -> str:
-        """On this host afterwards."""
+        """The path of uv; installed if this host lacks it."""
         own = os.path.join(TOOLS, "uv", "bin", "uv")
         found = shutil.which("uv") or shutil.which(own)
         if not found:
@@ -102,7 +104,7 @@ class Installer:
             self._step([*get, "--target", folder, "uv"], ROOT)
         return found or own
 
-    def _with_conda(self, built: Built, source: str) -> None:
+    def _with_conda(self, built: BuiltEnvironment, source: str) -> None:
         tool = next((name for name, _ in CONDA if shutil.which(name)), "")
         if not tool:
             raise Failure(

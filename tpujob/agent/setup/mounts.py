@@ -1,7 +1,7 @@
-"""Buckets that appear as folders, through gcsfuse. What gcsfuse is told is one table, `settings`.
+"""Mounts buckets as folders, with gcsfuse. `settings` is all that gcsfuse is told.
 
-A mount is noted before it is made, so that whoever comes after this agent takes it away. What another program mounted
-at the same place from the same bucket is used, and left.
+A mount is noted before it is made, so that a later agent can unmount it. What another program mounted at the same path
+from the same bucket is used, and left there.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional
 
-from tpujob.agent.base import CACHES, ROOT, Failure, Note, Record, read_json, write_json
+from tpujob.agent.base import Failure, Note, Record, read_json, write_json
+from tpujob.agent.folders import CACHES, MOUNTS, MOUNTS_LOG, ROOT
 from tpujob.agent.processes import give_up, output_of, sudo
+from tpujob.protocol import MountOrder
 
-NOTED = os.path.join(ROOT, "mounts.json")  #: of those made by an agent: place -> what was asked for
 CACHE = os.path.join(CACHES, "gcsfuse")
 MOUNTING = 120.0  #: seconds for gcsfuse to mount
 INSTALLING = 900.0  #: seconds for apt, most of which may be a wait for another apt
@@ -35,7 +36,7 @@ DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y gcs
 """
 
 
-def settings(mount: Record, cache: str) -> Record:
+def settings(mount: MountOrder, cache: str) -> Record:
     """The configuration file of gcsfuse, whose YAML is also JSON. `cache`: a folder of this mount's own."""
     found: Dict[str, Any] = {
         "implicit-dirs": True,  # folders that were never made as such, which is most of them
@@ -44,18 +45,19 @@ def settings(mount: Record, cache: str) -> Record:
     }
     if mount.get("only_dir"):
         found["only-dir"] = mount["only_dir"]
-    if mount.get("cache"):
+    limits = mount.get("cache")
+    if limits:
         found["cache-dir"] = cache
         found["file-cache"] = {
-            "max-size-mb": mount["cache"]["mib"],
+            "max-size-mb": limits["mib"],
             "cache-file-for-range-read": True,  # training reads records in the middle of files
         }
-        found["metadata-cache"] = {"ttl-secs": mount["cache"]["ttl"]}
+        found["metadata-cache"] = {"ttl-secs": limits["ttl"]}
     return found
 
 
-def mount_all(mounts: List[Record], note: Note, shared: bool) -> None:
-    """Every bucket is where the plan wants it; `shared`: the superuser may look, too, as docker does. Safe to repeat.
+def mount_all(mounts: List[MountOrder], note: Note, shared: bool) -> None:
+    """Mount every bucket where the plan wants it. `shared`: root may read it too, as docker does. Safe to repeat.
     Raises Failure."""
     wanted = {folder_of(one): one for one in mounts}
     unmount_all(note, besides=wanted)
@@ -63,9 +65,9 @@ def mount_all(mounts: List[Record], note: Note, shared: bool) -> None:
         _mount(where, one, note, shared)
 
 
-def unmount_all(note: Note, besides: Optional[Dict[str, Record]] = None) -> None:
-    """What an agent mounted on this host is gone, besides what is to be mounted just so."""
-    noted = read_json(NOTED)
+def unmount_all(note: Note, besides: Optional[Dict[str, MountOrder]] = None) -> None:
+    """Unmount what an agent mounted on this host, except what is wanted exactly as it is."""
+    noted = read_json(MOUNTS)
     for where, made in list(noted.items()):
         if (besides or {}).get(where) == made and _answers(where):
             continue
@@ -75,15 +77,15 @@ def unmount_all(note: Note, besides: Optional[Dict[str, Record]] = None) -> None
             note("mount: %s cannot be unmounted" % where)
         else:
             del noted[where]
-            write_json(NOTED, noted)
+            write_json(MOUNTS, noted)
 
 
-def folder_of(mount: Record) -> str:
+def folder_of(mount: MountOrder) -> str:
     return os.path.expanduser(str(mount["to"]))
 
 
 def mounted() -> Dict[str, List[str]]:
-    """What is mounted on this host: place -> device and file system; a bucket's device is its name."""
+    """What is mounted on this host: path -> device and file system; a bucket's device is its name."""
     found: Dict[str, List[str]] = {}
     table = os.environ.get("TPUJOB_MOUNTED") or "/proc/self/mounts"
     with contextlib.suppress(OSError), open(table, encoding="utf-8") as file:
@@ -94,7 +96,7 @@ def mounted() -> Dict[str, List[str]]:
 
 
 def _answers(where: str) -> bool:
-    """Not so when gcsfuse has died below it."""
+    """False when its gcsfuse has died."""
     try:
         os.stat(where)
     except OSError:
@@ -102,7 +104,7 @@ def _answers(where: str) -> bool:
     return True
 
 
-def _mount(where: str, mount: Record, note: Note, shared: bool) -> None:
+def _mount(where: str, mount: MountOrder, note: Note, shared: bool) -> None:
     bucket = str(mount["bucket"])[len("gs://") :]
     there = mounted().get(where)
     if there:
@@ -111,7 +113,7 @@ def _mount(where: str, mount: Record, note: Note, shared: bool) -> None:
         return note("mount: %s is at %s already" % (mount["bucket"], where))
     gcsfuse = _gcsfuse(note)
     _folder(where)
-    write_json(NOTED, dict(read_json(NOTED), **{where: mount}))
+    write_json(MOUNTS, dict(read_json(MOUNTS), **{where: mount}))
     own = hashlib.sha256(where.encode()).hexdigest()[:16]
     cache, file = os.path.join(CACHE, own), os.path.join(ROOT, "gcsfuse-%s.json" % own)
     os.makedirs(cache, mode=0o700, exist_ok=True)
@@ -129,7 +131,7 @@ def _mount(where: str, mount: Record, note: Note, shared: bool) -> None:
 
 
 def _folder(where: str) -> None:
-    """An empty folder of this user's."""
+    """Make an empty folder that belongs to this user."""
     try:
         os.makedirs(where, exist_ok=True)
     except OSError as error:
@@ -159,7 +161,7 @@ def _gcsfuse(note: Note) -> str:
 
 
 def _unmount(where: str) -> None:
-    """Politely, then out of sight: what still reads from it keeps what it has open."""
+    """Normally, else lazily: what still reads from it keeps its open files."""
     tool = next((name for name in ("fusermount3", "fusermount") if shutil.which(name)), "umount")
     flags = ["-u"] if tool != "umount" else []
     output_of([tool, *flags, where], UNMOUNTING)
@@ -168,11 +170,10 @@ def _unmount(where: str) -> None:
 
 
 def _run(argv: List[str], patience: float, note: Note) -> str:
-    """Its output goes into the log; the last line of it is returned. What it leaves behind, a mount, lives on: it is no
-    part of the attempt. Raises nothing."""
-    log = os.path.join(ROOT, "mounts.log")
+    """Run a command with its output in the log; returns the last line of it. The mount that it leaves behind is no part
+    of the attempt. Raises nothing."""
     try:
-        with open(log, "wb") as file:
+        with open(MOUNTS_LOG, "wb") as file:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -187,7 +188,7 @@ def _run(argv: List[str], patience: float, note: Note) -> str:
             said = "no end within %.0f s" % patience
     except OSError as error:
         said = str(error)
-    with open(log, encoding="utf-8", errors="replace") as file:
+    with open(MOUNTS_LOG, encoding="utf-8", errors="replace") as file:
         lines = [line.strip() for line in file if line.strip()]
     for line in lines[-40:]:
         note("mount: %s" % line[:500])

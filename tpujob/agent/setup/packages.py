@@ -1,4 +1,4 @@
-"""Whoever installs system packages on this host is waited for, before a set-up that may install some itself: a new VM
+"""Waits for whatever installs system packages on this host, before a set-up that may install some itself: a new VM
 upgrades itself in the background for minutes, and a second apt would fail at once.
 
 The lock files are root's and cannot be opened; who holds one is in `/proc/locks`, for everybody.
@@ -31,7 +31,7 @@ def may_install(setup: str) -> bool:
 
 
 def wait_for_others(note: Note, patience: float = PATIENCE) -> None:
-    """Returns when nobody holds a lock on two looks in a row, or after `patience` seconds; says so in the log."""
+    """Return when nobody holds a lock on two looks in a row, or after `patience` seconds; the log says which."""
     holder = _holder()
     if holder is None:
         return

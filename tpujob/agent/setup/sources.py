@@ -9,9 +9,10 @@ import platform
 import re
 from typing import Dict, List, Tuple
 
-from tpujob.agent.base import Failure, Record
+from tpujob.agent.base import Failure
+from tpujob.protocol import EnvironmentOrder
 
-FORMAT = 1  #: part of every key: raised when the same files come to make another thing
+FORMAT = 1  #: part of every key: raised when the same files make something else than before
 
 #: what makes a line of a requirements file depend on other files of the bundle
 _INCLUDES = re.compile(r"^(?:-r|-c|--requirement|--constraint)[ =]*(?P<file>\S+)")
@@ -58,8 +59,10 @@ def find(name: str, bundles: List[str]) -> str:
     raise Failure("the environment's %s is not in the bundle; is it tracked, or ignored?" % name)
 
 
-def key_of(asked: Record, python: str, texts: List[Tuple[str, str]], bundles: List[str]) -> str:
-    """The same for the same environment on the same kind of host. `bundles`: those whose files matter."""
+def key_of(
+    asked: EnvironmentOrder, python: str, texts: List[Tuple[str, str]], bundles: List[str]
+) -> str:
+    """The same for the same environment on the same kind of host. `bundles`: those whose files it depends on."""
     names = [os.path.basename(b) for b in bundles]
     libc = platform.libc_ver()
     host = [platform.machine(), libc, os.path.expanduser("~")]

@@ -1,6 +1,4 @@
-"""What is made ready on a host before an attempt's program starts: the host, the environment, the program's folder, the
-check, the programs that were compiled before. In the order in which `daemon.py` asks for them.
-"""
+"""What is done on a host before an attempt's program starts, in the order in which `daemon.py` asks for it."""
 
 from __future__ import annotations
 
@@ -11,33 +9,34 @@ import os
 import shutil
 from typing import Dict, List
 
-from tpujob.agent.attempt import Attempt
-from tpujob.agent.attempts import other_states, stop_others
-from tpujob.agent.base import (
+from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.attempts import other_attempts, stop_others
+from tpujob.agent.base import Failure, take_lock, write_json
+from tpujob.agent.commands import run_bare, run_before
+from tpujob.agent.folders import (
     ATTEMPTS,
     CACHES,
+    HOST_LOCK,
+    KEPT_WORK,
     ROOT,
-    Failure,
-    Record,
-    fresh_folder,
-    take_lock,
-    write_json,
+    AttemptFolder,
+    make_empty,
 )
-from tpujob.agent.commands import run_bare, run_before
-from tpujob.agent.preflight.check import Lie, Preflight
+from tpujob.agent.preflight import BadDevice, Preflight
 from tpujob.agent.processes import KILL_PATIENCE, end_all, family
 from tpujob.agent.setup.bundles import lay_out
-from tpujob.agent.setup.compiled import Compiled, name_of
-from tpujob.agent.setup.containers import Container, remove_all
+from tpujob.agent.setup.containers import Container, remove_containers
 from tpujob.agent.setup.environments import Builder
 from tpujob.agent.setup.mounts import folder_of, mount_all, unmount_all
 from tpujob.agent.setup.packages import may_install, wait_for_others
+from tpujob.agent.ship import CompileCache, cache_name
+from tpujob.protocol import Phase
 
 STEP_PATIENCE = 3600.0  #: seconds for one step on the way to an environment
 
 
-def meet_machine(attempt: Attempt) -> None:
-    """On which physical machine this host is. Raises Failure when programs are kept off it."""
+def check_machine(attempt: HostAttempt) -> None:
+    """Find out on which physical machine this host is. Raises Failure when programs are kept off it."""
     physical = attempt.metadata.get("attributes/physical-host") or ""
     attempt.state["physical"] = physical[:100]
     attempt.reporter.update({"physical": attempt.state["physical"]})
@@ -46,86 +45,84 @@ def meet_machine(attempt: Attempt) -> None:
         raise Failure(text, "PREFLIGHT")
 
 
-def take_over(attempt: Attempt) -> None:
-    """This daemon alone may own processes on this host afterwards: every other attempt's have ended. Raises
-    Failure."""
-    grace = attempt.plan["grace"]
-    stop_others(grace, besides=attempt.folder)
-    attempt.host_lock = take_lock(os.path.join(ROOT, "host.lock"), KILL_PATIENCE)
+def take_over_host(attempt: HostAttempt) -> None:
+    """End what other attempts run, so that this daemon alone owns processes on this host. Raises Failure."""
+    grace, own = attempt.plan["grace"], attempt.folder.path
+    stop_others(grace, besides=own)
+    attempt.host_lock = take_lock(HOST_LOCK, KILL_PATIENCE)
     if attempt.host_lock is None:
-        raise Failure("another agent does not let go of this host")
+        raise Failure("another agent does not release this host")
     if end_all(lambda: family(ATTEMPTS), grace):
         raise Failure("processes of an earlier attempt do not end")
-    remove_all()
+    remove_containers()
     wanted = {folder_of(one): one for one in attempt.plan.get("mounts") or ()}
     unmount_all(attempt.log.note, besides=wanted)
-    for state in other_states(attempt.folder):
-        for name in ("work", "spool"):
-            path = os.path.join(state["folder"], name)
-            if not os.path.islink(path) and state["phase"] == "exited" and not state["live"]:
+    for state in other_attempts(own):
+        folder = AttemptFolder(state["folder"])
+        for path in (folder.work, folder.spool):
+            if not os.path.islink(path) and state["phase"] == Phase.EXITED and not state["live"]:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def furnish(attempt: Attempt, bundles: List[str]) -> None:
-    """The buckets are mounted, and the environment is there. Raises Failure, Stopped."""
-    mounts: List[Record] = attempt.plan.get("mounts") or []
-    asked: Record = attempt.plan.get("environment") or {}
+def prepare_environment(attempt: HostAttempt, bundles: List[str]) -> None:
+    """Mount the buckets and make the environment. Raises Failure, Stopped."""
+    mounts, asked = attempt.plan.get("mounts") or [], attempt.plan.get("environment")
     if not mounts and not asked:
         return
-    attempt.phase("setup")
-    note, in_image = attempt.log.note, asked.get("kind") == "docker"
+    attempt.phase(Phase.SETUP)
+    note, in_image = attempt.log.note, bool(asked) and asked.get("kind") == "docker"
     if mounts:
         attempt.aside(lambda: mount_all(mounts, note, in_image))
 
     def step(argv: List[str], cwd: str, variables: Dict[str, str]) -> int:
         return run_bare(attempt, argv, b"[env] ", STEP_PATIENCE, cwd, variables)
 
-    if in_image:
-        places = [folder_of(one) for one in mounts]
-        container = Container(attempt.plan, attempt.folder, places)
+    if asked and in_image:
+        visible = [folder_of(one) for one in mounts]
+        container = Container(attempt.plan, asked, attempt.folder, visible)
         container.make(note, lambda argv: step(argv, ROOT, {}))
-        attempt.place = container
+        attempt.runtime = container
     elif asked:
         means = (attempt.storage, note, step, attempt.aside)
-        builder = Builder(attempt.plan, bundles, *means)
-        attempt.place = builder.make()
+        builder = Builder(attempt.plan, asked, bundles, *means)
+        attempt.runtime = builder.make()
         attempt.keeping = builder.keeping
 
 
-def prepare(attempt: Attempt, bundles: List[str]) -> None:
-    """The program's folder is there, with the bundles in it and set-up done. Raises Failure, Stopped."""
-    setup = attempt.plan.get("setup")
+def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
+    """Make the program's folder, with the bundles in it and set-up done. Raises Failure, Stopped."""
+    setup, work = attempt.plan.get("setup"), attempt.folder.work
     if setup:
         _prepare_once(attempt, bundles, setup)
     else:
-        fresh_folder(attempt.work)
-        lay_out(bundles, attempt.work, attempt.aside)
+        make_empty(work)
+        lay_out(bundles, work, attempt.aside)
 
 
-def _prepare_once(attempt: Attempt, bundles: List[str], setup: str) -> None:
-    """What a set-up made is kept for later attempts at the same place, as it may hold absolute paths."""
-    kept = _kept_for(attempt, setup)
+def _prepare_once(attempt: HostAttempt, bundles: List[str], setup: str) -> None:
+    """What a set-up made is kept for later attempts at the same path, as it may hold absolute paths."""
+    kept, work = _kept_for(attempt, setup), attempt.folder.work
     done = kept + ".done"
-    if not os.path.lexists(attempt.work):
-        os.symlink(kept, attempt.work)
+    if not os.path.lexists(work):
+        os.symlink(kept, work)
     if os.path.exists(done) and os.path.isdir(kept):
         attempt.log.note("set-up was done on this host before")
         return
-    fresh_folder(kept)
-    lay_out(bundles, attempt.work, attempt.aside)
+    make_empty(kept)
+    lay_out(bundles, work, attempt.aside)
     _set_up(attempt, setup)
     write_json(done, {"attempt": attempt.plan["attempt"]})
 
 
-def _kept_for(attempt: Attempt, setup: str) -> str:
-    """The folder of whoever does the same set-up."""
-    keys = [attempt.place.key] if attempt.place.key else []
+def _kept_for(attempt: HostAttempt, setup: str) -> str:
+    """The folder for all attempts with the same set-up."""
+    keys = [attempt.runtime.key] if attempt.runtime.key else []
     named = json.dumps([attempt.plan["job"], setup, attempt.plan["bundles"], *keys])
-    return os.path.join(ROOT, "work", hashlib.sha256(named.encode()).hexdigest()[:16])
+    return os.path.join(KEPT_WORK, hashlib.sha256(named.encode()).hexdigest()[:16])
 
 
-def _set_up(attempt: Attempt, setup: str) -> None:
-    attempt.phase("setup")
+def _set_up(attempt: HostAttempt, setup: str) -> None:
+    attempt.phase(Phase.SETUP)
     if may_install(setup):
         attempt.aside(lambda: wait_for_others(attempt.log.note))
     code = run_before(attempt, ["bash", "-c", setup], b"[setup] ", float("inf"))
@@ -133,30 +130,34 @@ def _set_up(attempt: Attempt, setup: str) -> None:
         raise Failure("set-up ended with exit code %d; its log says why" % code)
 
 
-def check(attempt: Attempt) -> None:
-    """Everything is as it should be, here and on the other hosts. Raises Failure, Stopped."""
-    attempt.phase("preflight")
+def run_preflight(attempt: HostAttempt) -> None:
+    """Check this host and, with the others, all of them. Raises Failure, Stopped."""
+    order = attempt.plan.get("preflight")
+    if not order:
+        return
+    attempt.phase(Phase.PREFLIGHT)
     run = functools.partial(run_before, attempt)
-    means = (attempt.log.note, run, attempt.aside, attempt.told)
-    preflight = Preflight(attempt.plan, attempt.folder, attempt.storage, *means)
+    means = (attempt.log.note, run, attempt.aside, attempt.must_stop)
+    folder = attempt.folder.preflight
+    preflight = Preflight(attempt.plan, order, folder, attempt.storage, *means)
     try:
-        preflight.go()
-    except Lie as lie:
-        attempt.state["verdict"] = lie.verdict
+        preflight.check()
+    except BadDevice as bad:
+        attempt.state["verdict"] = bad.verdict
         raise
     finally:
         attempt.state["versions"] = preflight.versions
         attempt.reporter.update({"versions": preflight.versions})
 
 
-def fetch_compiled(attempt: Attempt) -> None:
-    """What was compiled before for such hosts is here, once it is known what is installed. Raises Stopped."""
+def fetch_compile_cache(attempt: HostAttempt) -> None:
+    """Fetch what was compiled before for the installed versions and this type of TPU. Raises Stopped."""
     plan = attempt.plan
-    name = name_of(str(plan.get("type") or ""), attempt.state["versions"])
-    if name and plan.get("type"):
-        where = "%s/%s" % (plan["shared"], name)
-        folder = os.path.join(CACHES, *name.split("/"))
-        attempt.compiled = Compiled(attempt.storage, folder, where, attempt.log.note)
-        attempt.aside(attempt.compiled.fill)
+    type, shared = plan.get("type"), plan.get("shared")
+    name = cache_name(type or "", attempt.state["versions"])
+    if name and type:
+        folder, where = os.path.join(CACHES, *name.split("/")), "%s/%s" % (shared, name)
+        attempt.compile_cache = CompileCache(attempt.storage, folder, where, attempt.log.note)
+        attempt.aside(attempt.compile_cache.fill)
         if plan["host"] == 0:
-            attempt.compiled.follow()
+            attempt.compile_cache.follow()

@@ -1,4 +1,20 @@
-"""What leaves a host: its report, and the segments of its log.
+"""What a host exchanges with the bucket while an attempt lasts: its report, its log, the cache of compiled programs.
 
-What is in them is found by `watch/`; the server that takes them is spoken to by `storage.py`.
+What there is to report is found by `watch/`; how the storage is spoken to is in `storage.py`.
 """
+
+from tpujob.agent.ship.compile_cache import CompileCache, cache_name
+from tpujob.agent.ship.evidence import first_lines, pick_lines
+from tpujob.agent.ship.log import Log
+from tpujob.agent.ship.reports import ProgressReader, ReportWriter, number
+
+__all__ = [
+    "CompileCache",
+    "Log",
+    "ProgressReader",
+    "ReportWriter",
+    "cache_name",
+    "first_lines",
+    "number",
+    "pick_lines",
+]

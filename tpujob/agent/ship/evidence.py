@@ -1,4 +1,4 @@
-"""The lines that show why a program ended badly, as the body of its report."""
+"""Chooses the lines that show why a program ended badly."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 import re
 from typing import Dict, List
 
+from tpujob.protocol import EvidenceDocument
+from tpujob.protocol.limits import MAX_EVIDENCE, MAX_EVIDENCE_LINES
+
 TAIL, TAIL_WIDTH = 2000, 400  #: lines of output that are kept for evidence, and bytes of each
 LAST_WORDS = 15  #: lines of evidence of a program that ended without a traceback
-MOST_LINES = 60  #: of stacks; whoever reads them takes no more than 80
-MAX_EVIDENCE = 8 * 1024  #: bytes of a report's body
 
 #: lines that may name the cause of an end; `domain/failures/triage.py` says which one
 TELLING = re.compile(
@@ -24,7 +25,7 @@ TELLING = re.compile(
 TRACEBACK = b"Traceback (most recent call last)"
 
 
-def evidence(lines: List[bytes]) -> bytes:
+def pick_lines(lines: List[bytes]) -> bytes:
     """What shows why a program ended badly, as the body of its report: the telling lines, the last traceback or else
     the last words, in the order of the log; the more telling first where there is no room for all."""
     telling = [i for i, line in enumerate(lines) if TELLING.search(line)]
@@ -49,7 +50,7 @@ def first_lines(lines: List[str]) -> bytes:
     """As many of these as fit into a report's body."""
     room = MAX_EVIDENCE - 64
     kept: List[str] = []
-    for line in lines[:MOST_LINES]:
+    for line in lines[:MAX_EVIDENCE_LINES]:
         room -= len(json.dumps(line[:TAIL_WIDTH])) + 1
         if room < 0:
             break
@@ -58,4 +59,5 @@ def first_lines(lines: List[str]) -> bytes:
 
 
 def _body(lines: List[str]) -> bytes:
-    return json.dumps({"v": 1, "lines": lines}, separators=(",", ":")).encode()
+    document: EvidenceDocument = {"v": 1, "lines": lines}
+    return json.dumps(document, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""The output of an attempt on its way to the bucket, in numbered segments."""
+"""Ships the output of an attempt to the bucket, in numbered segments."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Callable, Deque, List, Optional
 
 from tpujob.agent.ship.evidence import TAIL, TAIL_WIDTH
 from tpujob.agent.storage import Storage, StorageError
+from tpujob.protocol.limits import LAST_SEGMENT, LONGEST_LINE
 
-LONGEST_LINE = 64 * 1024  #: bytes; a longer line becomes several
 CHUNK = 1024 * 1024  #: bytes of log that are shipped at once, at most
 SMALL_SEGMENT = 256 * 1024  #: bytes up to which the newest log segment is written again, longer
 SHIP_EVERY = 2.0  #: seconds that a line waits, at most
 IN_MEMORY = 4  #: chunks that wait for the storage in memory; more wait on disk
-LAST_SEGMENT = 99_999  #: five digits, so that names sort as numbers do
 
 Hear = Callable[[List[bytes]], None]
 
@@ -46,11 +45,19 @@ class Chunk:
 
 
 class Log:
-    """The output of an attempt, each line with its time, shipped to numbered segments. Never in the program's way:
-    what the storage does not take yet waits on disk, and of more than `limit` bytes head and tail are kept."""
+    """The output of an attempt, each line with its time. The program never waits for it: what the storage does not take
+    yet waits on disk, and of more than `limit` bytes the middle is dropped."""
 
-    def __init__(self, storage: Storage, prefix: str, folder: str, limit: int) -> None:
-        self._storage, self._prefix, self._folder, self._half = storage, prefix, folder, limit // 2
+    def __init__(
+        self, storage: Storage, path_of: Callable[[int], str], folder: str, limit: int
+    ) -> None:
+        """`path_of` gives the path of a segment."""
+        self._storage, self._path_of, self._folder, self._half = (
+            storage,
+            path_of,
+            folder,
+            limit // 2,
+        )
         os.makedirs(folder, exist_ok=True)
         self._change = threading.Condition()
         self._tail: Deque[bytes] = collections.deque(maxlen=TAIL)
@@ -63,7 +70,7 @@ class Log:
         self._head_bytes = self._tail_bytes = 0
         self._shipped: Deque[List[int]] = collections.deque()  #: of the tail: number, bytes, lines
         self._doomed: List[int] = []  #: segments to be deleted
-        self._dropped = self._told = 0  #: lines; those that the marker speaks of
+        self._dropped = self._marked = 0  #: lines; those that the marker counts
         self._marker = self._number = 0
         self._newest = b""  #: content of the newest segment while it may grow
         self._time = self._marker_time = 0.0
@@ -72,7 +79,7 @@ class Log:
         threading.Thread(target=self._ship, name="ship", daemon=True).start()
 
     def note(self, text: str, tag: str = "[tpujob] ") -> None:
-        """A line of the agent's own."""
+        """Add a line of the agent's own."""
         self._add([(tag + text).encode("utf-8", "replace")], b"")
 
     def tail(self) -> List[bytes]:
@@ -81,7 +88,7 @@ class Log:
             return list(self._tail)
 
     def since(self, count: int) -> List[bytes]:
-        """What came after the line of that number, as far as it is kept, cut short."""
+        """The lines after that number, as far as they are kept, cut short."""
         with self._change:
             fresh = min(self.count - count, len(self._tail))
             return list(self._tail)[len(self._tail) - fresh :]
@@ -89,13 +96,13 @@ class Log:
     def follow(
         self, descriptor: int, tag: bytes = b"", hear: Optional[Hear] = None
     ) -> threading.Thread:
-        """Take what comes out of a pipe until its end, on a thread of its own; `hear` gets the lines, too."""
+        """Read a pipe to its end, on a thread of its own; `hear` gets the lines, too."""
         thread = threading.Thread(target=self._pump, args=(descriptor, tag, hear), daemon=True)
         thread.start()
         return thread
 
     def finish(self, patience: float) -> bool:
-        """Nothing more comes: ship the rest. Whether that was done in time; it goes on meanwhile if not."""
+        """Ship the rest, as nothing more comes. False: not in time; it goes on."""
         with self._change:
             self._closing = True
             self._change.notify_all()
@@ -147,7 +154,7 @@ class Log:
         return lines
 
     def _cut(self) -> None:
-        """The buffer becomes a chunk in the queue; beyond the limit the oldest of the tail goes."""
+        """Turn the buffer into a chunk in the queue; beyond the limit the oldest of the tail is dropped."""
         if not self._buffer:
             return
         head = self._head_bytes < self._half
@@ -236,7 +243,7 @@ class Log:
             self._number += 0 if grows else 1
             self._newest = self._newest + data if grows else data
             number, content = self._number, self._newest
-        self._insist(lambda: self._storage.put(self._segment(number), content))
+        self._insist(lambda: self._storage.put(self._path_of(number), content))
         chunk.discard()
         with self._change:
             self._flying = None
@@ -270,18 +277,15 @@ class Log:
         """Delete what was dropped, then say how much: one marker line stands for it."""
         with self._change:
             doomed, self._doomed = self._doomed, []
-            dropped, due = self._dropped, self._dropped > self._told and (last or not self._queue)
+            dropped, due = self._dropped, self._dropped > self._marked and (last or not self._queue)
             if due and not self._marker:
                 self._reserve_marker(self._time)
             text = "%.3f [tpujob] %d lines were dropped here\n" % (self._marker_time, dropped)
         for number in doomed:
-            self._insist(lambda number=number: self._storage.delete(self._segment(number)))
+            self._insist(lambda number=number: self._storage.delete(self._path_of(number)))
         if due:
-            self._insist(lambda: self._storage.put(self._segment(self._marker), text.encode()))
-            self._told = dropped
-
-    def _segment(self, number: int) -> str:
-        return "%s%05d.tpujob-log" % (self._prefix, number)
+            self._insist(lambda: self._storage.put(self._path_of(self._marker), text.encode()))
+            self._marked = dropped
 
     def _insist(self, do: Callable[[], None]) -> None:
         delay = 0.5

@@ -1,4 +1,4 @@
-"""How far the program is, as it says itself; and the report that tells the bucket."""
+"""Reads what the program says of itself, and writes the host's report to the bucket."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import json
 import os
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Tuple
 
-from tpujob.agent.base import Record
 from tpujob.agent.storage import Storage, StorageError
+from tpujob.protocol import ReportDocument
+from tpujob.protocol.limits import MAX_METADATA, MAX_METRICS
 
 LONGEST_EVENT = 64 * 1024  #: bytes
-MAX_METADATA = 7 * 1024  #: bytes of a report; Cloud Storage takes 8 KiB of metadata
 
 
-class Progress:
+class ProgressReader:
     """How far the program is, from the `events.jsonl` that the contract lets it write."""
 
     def __init__(self, path: str) -> None:
         self._path, self._offset, self._rest = path, 0, b""
-        self.facts: Record = {"metrics": {}}
+        self.facts: ReportDocument = {"metrics": {}}
         self.signs = 0  #: phases, steps and checkpoints so far
 
     def look(self) -> bool:
@@ -59,9 +59,9 @@ class Progress:
         elif kind == "phase":
             facts["program_phase"] = str(event.get("name"))[:60]
         elif kind == "metric":
-            name, metrics = str(event.get("name"))[:60], facts["metrics"]
-            if name in metrics or len(metrics) < 32:
-                facts["metrics"] = dict(metrics, **{name: number(event.get("value"))})
+            name, metrics = str(event.get("name"))[:60], facts.get("metrics", {})
+            if name in metrics or len(metrics) < MAX_METRICS:
+                facts["metrics"] = {**metrics, name: number(event.get("value"))}
         self.signs += kind in ("phase", "step", "checkpoint")
         return kind in ("phase", "checkpoint", "resume", "verdict")
 
@@ -72,7 +72,7 @@ def number(value: Any) -> Any:
     return value if fits else None
 
 
-class Reporter:
+class ReportWriter:
     """Keeps the host's report in the bucket up to date: every so often, and soon after each change."""
 
     def __init__(
@@ -80,26 +80,26 @@ class Reporter:
         storage: Storage,
         path: str,
         every: float,
-        base: Record,
-        vitals: Callable[[], Record],
+        said: ReportDocument,
+        vitals: Callable[[], ReportDocument],
     ) -> None:
-        """`vitals`: what changes all the time, and is asked for when a report is written."""
+        """`said`: the first report. `vitals`: facts that change all the time; asked for when a report is written."""
         self._vitals = vitals
         self._storage, self._path, self._every = storage, path, max(1.0, every)
-        self._record = dict(base)
+        self._said: ReportDocument = {**said}
         self._change = threading.Condition()
         self._urgent, self._last, self._hurry = True, False, False
         self._body = b""
-        self._kept: Record = {}  #: what the newest object says
+        self._kept: Tuple[ReportDocument, bytes] = ({}, b"")  #: the newest object
         self._written = threading.Event()
         threading.Thread(target=self._write, name="report", daemon=True).start()
 
-    def update(self, facts: Record, urgent: bool = False) -> None:
+    def update(self, facts: ReportDocument, urgent: bool = False) -> None:
         with self._change:
             urgent = urgent or any(
-                facts[k] != self._record.get(k) for k in ("phase", "notice") if k in facts
+                facts.get(k) != self._said.get(k) for k in ("phase", "notice") if k in facts
             )
-            self._record.update(facts)
+            self._said.update(facts)
             if urgent:
                 self._urgent = True
                 self._change.notify_all()
@@ -110,17 +110,17 @@ class Reporter:
             self._body, self._urgent = body, True
             self._change.notify_all()
 
-    def hurry(self, facts: Record, body: bytes) -> None:
+    def hurry(self, facts: ReportDocument, body: bytes) -> None:
         """A report at once, however young the one before is: this host may be gone in a moment."""
         with self._change:
-            self._record.update(facts)
+            self._said.update(facts)
             self._body, self._urgent, self._hurry = body, True, True
             self._change.notify_all()
 
-    def finish(self, facts: Record, body: bytes, patience: float) -> bool:
+    def finish(self, facts: ReportDocument, body: bytes, patience: float) -> bool:
         """The last report; whether it was written in time."""
         with self._change:
-            self._record.update(facts)
+            self._said.update(facts)
             self._body = body
             self._last = True
             self._change.notify_all()
@@ -132,11 +132,12 @@ class Reporter:
             with self._change:
                 self._change.wait_for(lambda: self._urgent or self._last, timeout=self._every)
                 last, self._urgent = self._last, False
-                text, body, record = self._text(), self._body, dict(self._record, body=self._body)
+                text, body = self._text(), self._body
+                written: Tuple[ReportDocument, bytes] = ({**self._said}, body)
             try:
-                if not last or record != self._kept:  # the same again would only look younger
+                if not last or written != self._kept:  # the same again would only look younger
                     self._storage.put(self._path, body, {"report": text})
-                self._kept, delay = record, 1.0
+                self._kept, delay = written, 1.0
                 if last:
                     return self._written.set()
             except StorageError:
@@ -148,8 +149,8 @@ class Reporter:
                 self._hurry = False
 
     def _text(self) -> str:
-        record = dict(self._record, at=round(time.time(), 3), **self._vitals())
-        text = json.dumps(record, separators=(",", ":"))
+        said: ReportDocument = {**self._said, "at": round(time.time(), 3), **self._vitals()}
+        text = json.dumps(said, separators=(",", ":"))
         if len(text) > MAX_METADATA:
-            text = json.dumps(dict(record, metrics={}), separators=(",", ":"))
+            text = json.dumps({**said, "metrics": {}}, separators=(",", ":"))
         return text

@@ -1,15 +1,15 @@
-"""How long the program has shown no sign of progress, by this host's monotonic clock and in looks at it."""
+"""How long the program has shown no sign of progress: in seconds by this host's monotonic clock, and in looks."""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Callable, Dict, Set
+from typing import Callable, Dict, Set, Tuple
 
-from tpujob.agent.base import Record
 from tpujob.agent.processes import read_proc
-from tpujob.agent.ship.reports import Progress
-from tpujob.agent.watch.patterns import Watch
+from tpujob.agent.ship import ProgressReader
+from tpujob.agent.watch.patterns import PatternWatch
+from tpujob.protocol import ReportDocument, StallRule
 
 EVERY = 1.0  #: seconds from look to look
 BUSY = 0.01  #: of one core: what uses less does nothing
@@ -17,10 +17,12 @@ CENSUS = 10.0  #: seconds for which the list of processes holds
 
 
 class Idle:
-    """The sign is a matching line where `watch.progress` is given; else an event of the contract where the program
-    writes them; else any output, or CPU time."""
+    """A sign is a matching line where `watch.progress` is given; else an event of the contract where the program writes
+    them; else any output, or CPU time."""
 
-    def __init__(self, watch: Watch, progress: Progress, find: Callable[[], Set[int]]) -> None:
+    def __init__(
+        self, watch: PatternWatch, progress: ProgressReader, find: Callable[[], Set[int]]
+    ) -> None:
         """`find`: the program's processes."""
         self._watch, self._progress, self._effort = watch, progress, Effort(find)
         self._since = self._looked = time.monotonic()
@@ -28,7 +30,7 @@ class Idle:
         self._sign = self._newest()
 
     def look(self) -> None:
-        """Once a second, however often it is called."""
+        """Looks once a second, however often it is called."""
         now = time.monotonic()
         if now - self._looked < EVERY * 0.9:
             return
@@ -39,29 +41,31 @@ class Idle:
         else:
             self._looks += 1
 
-    def vitals(self) -> Record:
-        """For the report."""
-        idle = max(0.0, time.monotonic() - self._since) if self._looks else 0.0
-        return {"idle": round(idle, 1), "looks": self._looks}
+    def idle(self) -> float:
+        """Seconds without a sign."""
+        return max(0.0, time.monotonic() - self._since) if self._looks else 0.0
 
-    def stalled(self, rule: Record, early: float = 0.0) -> bool:
+    def vitals(self) -> ReportDocument:
+        """For the report."""
+        return {"idle": round(self.idle(), 1), "looks": self._looks}
+
+    def stalled(self, rule: StallRule, early: float = 0.0) -> bool:
         """Whether nothing was done for as long as the plan's `stall` says, or will have been `early` seconds from
         now. The first step takes longer: compiling is part of it."""
         facts = self._progress.facts
         waits = facts.get("program_phase") and facts.get("step") is None
         limit = rule["first"] if waits else rule["seconds"]
-        said = self.vitals()
-        return bool(limit) and said["looks"] >= rule["looks"] and said["idle"] >= limit - early
+        return bool(limit) and self._looks >= rule["looks"] and self.idle() >= limit - early
 
     def _tells(self) -> bool:
         return self._watch.progress or self._progress.signs > 0
 
-    def _newest(self) -> Record:
+    def _newest(self) -> Tuple[str, int]:
         if self._watch.progress:
-            return {"matches": self._watch.signs}
+            return ("matches", self._watch.signs)
         if self._progress.signs:
-            return {"events": self._progress.signs}
-        return {"lines": self._watch.lines}
+            return ("events", self._progress.signs)
+        return ("lines", self._watch.lines)
 
 
 class Effort:
@@ -74,7 +78,7 @@ class Effort:
         self._counted, self._asked = -CENSUS, time.monotonic()
 
     def made(self) -> bool:
-        """Whether they were at work since the last question."""
+        """Whether they worked since the last call."""
         now = time.monotonic()
         if now - self._counted >= CENSUS:
             self._pids, self._counted = self._find(), now

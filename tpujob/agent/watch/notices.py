@@ -1,4 +1,4 @@
-"""Word that this host is about to be taken away, and whether the program still saved what it had."""
+"""Notices that this host is about to be taken away, and whether the program still saved a checkpoint."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import threading
 import time
 from typing import Any, Optional
 
-from tpujob.agent.ship.reports import Progress
-from tpujob.agent.storage import Metadata
+from tpujob.agent.ship import ProgressReader
+from tpujob.agent.storage import MetadataClient
+from tpujob.protocol import PREEMPTED
 
 
 class Notices:
-    """`said` is the newest notice: empty, `preempted` or `maintenance`."""
+    """`said` is the newest notice, one of NOTICES."""
 
-    def __init__(self, metadata: Metadata, progress: Progress) -> None:
+    def __init__(self, metadata: MetadataClient, progress: ProgressReader) -> None:
         self._metadata, self._progress = metadata, progress
         self.said = ""
         self._heard = 0.0  #: monotonic
@@ -21,26 +22,26 @@ class Notices:
         threading.Thread(target=self._watch, name="metadata", daemon=True).start()
 
     def ask(self) -> None:
-        """Once more, now."""
+        """Ask once more, now."""
         self.said = self.said or self._metadata.notice() or ""
 
     def heard(self) -> None:
-        """The program is told of it now; it is told once."""
+        """The program is told of the notice now."""
         if not self._heard:
             self._heard = time.monotonic()
             self._saved_before = self._progress.facts.get("checkpoint")
 
     def saved_in(self) -> Optional[float]:
-        """Seconds from the first notice to now, when a checkpoint newer than the one before it is committed."""
+        """Seconds from the first notice to now, if a checkpoint was committed in between; else None."""
         saved, before = self._progress.facts.get("checkpoint"), self._saved_before
         if not self._heard or saved is None or (before is not None and saved <= before):
             return None
         return round(time.monotonic() - self._heard, 1)
 
     def _watch(self) -> None:
-        """Once a second while the server answers, seldom while it does not."""
+        """Ask once a second while the server answers, rarely while it does not."""
         delay = 1.0
-        while self.said != "preempted":
+        while self.said != PREEMPTED:
             notice = self._metadata.notice()
             self.said = notice or self.said
             delay = min(delay * 2, 60) if notice is None else 1.0

@@ -1,5 +1,5 @@
-"""What the patterns of `watch:` find in the program's output. They are a user's, so one may take forever on a line: the
-search is done by the main thread, where a timer can end it, and never by the one that takes the output in.
+"""Searches the program's output for the patterns of `watch:`. They are a user's, and one may take forever on a line:
+the main thread searches, where a timer can interrupt it, never the thread that reads the output.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import signal
 import threading
 from typing import Any, Callable, Deque, Dict, List, Optional, Pattern, Tuple
 
-from tpujob.agent.base import Record
+from tpujob.protocol import WatchPatterns
 
 WIDTH = 1000  #: bytes of a line that are searched
 WAITING = 4 * 1024 * 1024  #: bytes of output that wait to be searched; beyond, the oldest are not
-PATIENCE = (
-    0.25  #: seconds of CPU time for `BATCH` lines; a usual pattern takes a microsecond for one
-)
+#: seconds of CPU time for `BATCH` lines; a usual pattern takes a microsecond for one
+PATIENCE = 0.25
 BATCH = 100
 STRIKES = 3  #: lines on which a pattern may take too long before it is given up
 
@@ -25,11 +24,14 @@ class _TooSlow(Exception):
     pass
 
 
-class Watch:
+class PatternWatch:
     """`lines` counts the lines of output, `signs` those that the progress pattern matched."""
 
     def __init__(
-        self, patterns: Record, note: Callable[[str], None], wake: Callable[[], None]
+        self,
+        patterns: Optional[WatchPatterns],
+        note: Callable[[str], None],
+        wake: Callable[[], None],
     ) -> None:
         """From the main thread. `note` takes a line for the log, `wake` makes `look` be called soon."""
         self.lines = self.signs = 0
@@ -42,10 +44,11 @@ class Watch:
         self._bytes = 0
         self._lock = threading.Lock()
         self._armed = False
+        given: Dict[str, Any] = dict(patterns or {})
         for name in ("nonfinite", "progress"):
             try:
-                if patterns.get(name):
-                    self._patterns[name] = re.compile(patterns[name])
+                if given.get(name):
+                    self._patterns[name] = re.compile(given[name])
             except (re.error, TypeError, RecursionError, OverflowError) as error:
                 note("watch.%s is not watched for: %s" % (name, error))
         if self._patterns:
@@ -113,7 +116,7 @@ class Watch:
             done[0] += 1
 
     def _limited(self, work: Callable[[], None]) -> None:
-        """By CPU time: on a busy host a good pattern waits for its turn, too."""
+        """By CPU time: on a busy host a good pattern waits, too."""
         self._armed = True
         signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
         try:

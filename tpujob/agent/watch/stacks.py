@@ -1,5 +1,5 @@
-"""What the processes of a program that does not go on are doing: the stacks of Python where one can have them, and
-what the kernel knows in any case. Nothing here disturbs a program that is well.
+"""What the processes of a hanging program are doing: Python's stacks where they can be had, and what the kernel knows.
+Nothing here disturbs a program that is well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from typing import Dict, List, Set
 
 from tpujob.agent.processes import output_of, read_proc, send, sudo
-from tpujob.agent.ship.log import Log
+from tpujob.agent.ship import Log
 
 PROCESSES = 8  #: that are looked at; the first ones are the program's own
 SPY_PATIENCE = 8.0  #: seconds for one process
@@ -88,7 +88,7 @@ def _dumped(pids: Set[int], log: Log) -> List[str]:
         time.sleep(0.2)
         fresh = log.since(mark)
         if fresh and len(fresh) == len(lines):
-            break  # it has all been said
+            break  # nothing more comes
         lines = fresh
     said = [line.decode("utf-8", "replace") for line in lines]
     start = next((i for i, line in enumerate(said) if line.startswith("Current thread")), 0)

@@ -1,19 +1,17 @@
-"""The eye on the program while it runs: whether it goes on, what it is doing when it does not, what its output says."""
+"""Watches the program while it runs: whether it goes on, where it hangs, what its output says."""
 
 from __future__ import annotations
 
 import threading
 from typing import Callable, List, Optional, Set
 
-from tpujob.agent.base import Record
-from tpujob.agent.ship.evidence import first_lines
-from tpujob.agent.ship.log import Log
-from tpujob.agent.ship.reports import Progress, Reporter
+from tpujob.agent.ship import Log, ProgressReader, ReportWriter, first_lines
 from tpujob.agent.watch.idle import Idle
-from tpujob.agent.watch.patterns import Watch
+from tpujob.agent.watch.patterns import PatternWatch
 from tpujob.agent.watch.stacks import collect
+from tpujob.protocol import Plan, StallRule, VerdictDocument
 
-EARLY = 5.0  #: seconds before the limit at which stacks are collected: whoever acts on the limit finds them
+EARLY = 5.0  #: seconds before the limit, so that whoever acts on the limit finds the stacks
 
 
 class Supervision:
@@ -21,20 +19,20 @@ class Supervision:
 
     def __init__(
         self,
-        plan: Record,
+        plan: Plan,
         log: Log,
-        reporter: Reporter,
-        progress: Progress,
+        reporter: ReportWriter,
+        progress: ProgressReader,
         wake: Callable[[], None],
     ) -> None:
         self._plan, self._log, self._reporter, self._progress = plan, log, reporter, progress
-        self._stall: Record = plan.get("stall") or {"seconds": 0, "first": 0, "looks": 0}
+        self._stall: StallRule = plan.get("stall") or {"seconds": 0, "first": 0, "looks": 0}
         self._pids: Callable[[], Set[int]] = set
-        self._watch = Watch(plan.get("watch") or {}, log.note, wake)
+        self._watch = PatternWatch(plan.get("watch"), log.note, wake)
         self._idle = Idle(self._watch, progress, lambda: self._pids())
-        self._collected = self._told = False
+        self._collected = self._attached = False
         self.has_stalled = False  #: at any time
-        self.stacks: List[str] = []  #: of the stall that lasts
+        self.stacks: List[str] = []  #: of the present stall
         self.hear = self._watch.hear
         self.vitals = self._idle.vitals
 
@@ -54,21 +52,21 @@ class Supervision:
         elif not self._collected:
             self._collected = True
             threading.Thread(target=self._collect, name="stacks", daemon=True).start()
-        elif not self._told and self._idle.stalled(self._stall):
-            self._told = self.has_stalled = True
+        elif not self._attached and self._idle.stalled(self._stall):
+            self._attached = self.has_stalled = True
             self._reporter.attach(first_lines(self.stacks))
 
-    def nonfinite(self) -> Optional[Record]:
+    def nonfinite(self) -> Optional[VerdictDocument]:
         """The verdict of `watch.nonfinite`; None: no line matched."""
         if self._watch.nonfinite is None:
             return None
         line, step = self._watch.nonfinite
         known = self._progress.facts.get("step") if step is None else step
-        verdict = {"step": known, "host": self._plan["host"], "device": "", "blame": ""}
-        return dict(verdict, text=line[:300])
+        host = self._plan["host"]
+        return {"step": known, "host": host, "device": "", "blame": "", "text": line[:300]}
 
     def _collect(self) -> None:
-        self._log.note("no progress for %.0f s; its processes:" % self.vitals()["idle"])
+        self._log.note("no progress for %.0f s; its processes:" % self._idle.idle())
         dumps = self._progress.signs > 0
         stacks = collect(self._pids(), dumps, self._log, self._path)
         for line in stacks:
@@ -78,7 +76,7 @@ class Supervision:
             self._reporter.attach(first_lines(stacks))
 
     def _recovered(self) -> None:
-        self._collected = self._told = False
+        self._collected = self._attached = False
         self.stacks = []
         self._log.note("it goes on")
         self._reporter.attach(b"")

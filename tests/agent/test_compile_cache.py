@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import Host, until
-from tpujob.agent.setup.compiled import Compiled, name_of
+from tpujob.agent.ship.compile_cache import CompileCache, cache_name
 from tpujob.agent.storage import StorageError
 
 CHECK = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 40, "required": False}
@@ -28,10 +28,10 @@ def versioned(host: Host) -> dict[str, Any]:
 
 
 def test_names_are_apart_for_types_and_versions() -> None:
-    assert name_of("v4-16", {"jax": "0.6.0", "libtpu": "0.0.15"}) == "xla/v4-16/0.6.0-0.0.15"
-    assert name_of("v4-16", {"jax": "0.6.0"}) == "xla/v4-16/0.6.0-cpu"
-    assert name_of("v4-16", {"jax": "../x y"}) == "xla/v4-16/.._x_y-cpu"
-    assert name_of("v4-16", {"python": "3.10"}) == "", "without JAX there is nothing to keep"
+    assert cache_name("v4-16", {"jax": "0.6.0", "libtpu": "0.0.15"}) == "xla/v4-16/0.6.0-0.0.15"
+    assert cache_name("v4-16", {"jax": "0.6.0"}) == "xla/v4-16/0.6.0-cpu"
+    assert cache_name("v4-16", {"jax": "../x y"}) == "xla/v4-16/.._x_y-cpu"
+    assert cache_name("v4-16", {"python": "3.10"}) == "", "without JAX there is nothing to keep"
 
 
 class Shed:
@@ -61,7 +61,7 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(tmp_path: Path) -> 
     shed, said = Shed(a_cache=b"AAA", notes=b"no entry"), list[str]()
     kept: Any = shed
     folder = tmp_path / "cache"
-    compiled = Compiled(kept, str(folder), "gs://b/x", said.append)
+    compiled = CompileCache(kept, str(folder), "gs://b/x", said.append)
     compiled.fill()
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == {"a-cache": b"AAA"}
     assert said == ["compiled programs fetched from the bucket: 1"]

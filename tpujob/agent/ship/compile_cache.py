@@ -1,4 +1,4 @@
-"""Compiled programs that outlive a slice: XLA's cache, a folder on the host that is kept in step with the bucket.
+"""Compiled programs that outlive a slice: XLA's cache, a folder on the host that is synchronised with the bucket.
 
 JAX writes `gs://` paths itself only where more packages are installed, and then waits for the bucket when it compiles;
 so JAX gets a folder. It is filled before the program starts, and what host 0 adds is put into the bucket beside the
@@ -27,7 +27,7 @@ SETTLED = 5.0  #: seconds that an entry has not grown: JAX writes them in place
 SUFFIX = "-cache"  #: of an entry's file; JAX keeps other files beside them
 
 
-def name_of(type: str, versions: Record) -> str:
+def cache_name(type: str, versions: Record) -> str:
     """Where entries of such hosts go, below the cache; empty: it is not known what is installed."""
     if not versions.get("jax"):
         return ""
@@ -35,7 +35,7 @@ def name_of(type: str, versions: Record) -> str:
     return "xla/" + "/".join(re.sub(r"[^A-Za-z0-9._-]", "_", word) for word in words)
 
 
-class Compiled:
+class CompileCache:
     """The folder of one attempt's entries."""
 
     def __init__(self, storage: Storage, folder: str, where: str, note: Note) -> None:
