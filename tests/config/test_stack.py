@@ -16,7 +16,7 @@ import pytest
 
 from tpujob.config import stack
 from tpujob.config.settings import Settings, load
-from tpujob.config.stack import Process
+from tpujob.config.stack import StackProcess
 from tpujob.errors import BackendGone
 
 ROOT = Path(__file__).parents[2]
@@ -33,13 +33,13 @@ class Rig:
         self.how: dict[str, str] = {}
 
     @property
-    def parts(self) -> list[Process]:
+    def parts(self) -> list[StackProcess]:
         return [self.part(name) for name in ("farm", "emulator", "backend")]
 
-    def part(self, name: str) -> Process:
+    def part(self, name: str) -> StackProcess:
         ready, story = str(self.settings.ready_file(name)), str(self.folder / "story")
         how = self.how.get(name, "")
-        return Process(name, (sys.executable, "-I", str(DUMMY), ready, story, name, how))
+        return StackProcess(name, (sys.executable, "-I", str(DUMMY), ready, story, name, how))
 
     def up(self, deadline: float = LONG) -> None:
         stack.up(self.settings, self.parts, deadline=deadline)

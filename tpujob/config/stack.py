@@ -36,7 +36,7 @@ class Access(NamedTuple):
     token: str
 
 
-class Process(NamedTuple):
+class StackProcess(NamedTuple):
     """One process of the stack. `command` gets its ready file from the caller."""
 
     name: str
@@ -52,12 +52,12 @@ class Status(NamedTuple):
     log: Path
 
 
-def parts(settings: Settings) -> tuple[Process, ...]:
+def parts(settings: Settings) -> tuple[StackProcess, ...]:
     """The processes, in the order in which they need each other. Where jobs run in the cloud, the backend alone."""
 
-    def module(name: str, python: str, state: Path, *more: str) -> Process:
+    def module(name: str, python: str, state: Path, *more: str) -> StackProcess:
         ready = str(settings.ready_file(name))
-        return Process(
+        return StackProcess(
             name,
             (sys.executable, "-m", python, "--ready", ready, "--state", str(state), *more),
         )
@@ -81,7 +81,7 @@ def parts(settings: Settings) -> tuple[Process, ...]:
 # Find ----------------------------------------------------------------------------------------------------------------
 
 
-def ensure_backend(settings: Settings, stack: Sequence[Process] | None = None) -> Access:
+def ensure_backend(settings: Settings, stack: Sequence[StackProcess] | None = None) -> Access:
     """The backend on this machine; started when it is not there. Raises BackendGone when it does not come up."""
     found = running_backend(settings)
     if found is None:
@@ -102,7 +102,7 @@ def running_backend(settings: Settings) -> Access | None:
     return None
 
 
-def status(settings: Settings, stack: Sequence[Process] | None = None) -> list[Status]:
+def status(settings: Settings, stack: Sequence[StackProcess] | None = None) -> list[Status]:
     """Every process of the stack, in the order in which they are started."""
     return [
         Status(
@@ -119,7 +119,7 @@ def status(settings: Settings, stack: Sequence[Process] | None = None) -> list[S
 
 
 def up(
-    settings: Settings, stack: Sequence[Process] | None = None, *, deadline: float = START
+    settings: Settings, stack: Sequence[StackProcess] | None = None, *, deadline: float = START
 ) -> None:
     """Afterwards every process is up. Safe to call at any time, also from two terminals at once. What depends on a
     process that had to be started is started anew, as it knows the addresses of the old one.
@@ -141,7 +141,7 @@ def up(
 
 
 def down(
-    settings: Settings, stack: Sequence[Process] | None = None, *, grace: float = STOP
+    settings: Settings, stack: Sequence[StackProcess] | None = None, *, grace: float = STOP
 ) -> list[str]:
     """Afterwards no process of the stack runs; those that do not end within `grace` seconds are killed. Returns the
     names of those that ran. Touches nothing but what `up`, or a ready file, can prove to be a process of the stack."""
@@ -160,7 +160,7 @@ _children: list[
 ] = []  #: meant to outlive us; kept, as Python warns of a forgotten one
 
 
-def _start(settings: Settings, part: Process) -> None:
+def _start(settings: Settings, part: StackProcess) -> None:
     import subprocess
 
     settings.ready_file(part.name).unlink(missing_ok=True)

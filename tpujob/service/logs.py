@@ -74,7 +74,7 @@ def read(
     _check_host(job, host)
     if start.attempt == 0:
         return LogPage(lines=[], cursor="", done=job.state.final)
-    reader = _Reader(blobs, job, host, time.monotonic() + timeout)
+    reader = _LogReader(blobs, job, host, time.monotonic() + timeout)
     if tail is not None and not cursor:
         lines, place = reader.last(start, min(tail, PAGE_LINES))
         more = False
@@ -134,7 +134,7 @@ def _written(cursor: Cursor) -> str:
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
-class _Reader:
+class _LogReader:
     """One call's reads, all of them done by its deadline."""
 
     def __init__(self, blobs: Blobs, job: Job, host: int | None, deadline: float) -> None:

@@ -18,6 +18,7 @@ from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.agent_archive import packed
 from tpujob.adapters.ssh.connection import Connection, Output
 from tpujob.domain.model import Cause
+from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
 
 FOLDER = ".tpujob"  #: on a host, below the home folder
@@ -105,7 +106,7 @@ def _script(text: str, words: Sequence[str]) -> str:
 
 def _check_written(output: Output) -> None:
     if output.code != 0:
-        said = _printable(output.text[-300:]) or f"exit code {output.code}"
+        said = one_line(output.text[-300:], 500) or f"exit code {output.code}"
         raise Refused(f"cannot write to the host: {said}", cause=Cause.SETUP)
 
 
@@ -118,10 +119,10 @@ def _parsed(output: Output) -> Mapping[str, Any]:
     if answer is not None:
         cause = str(answer.get("cause") or "")
         known = cause if cause in Cause.__members__ else Cause.SETUP
-        raise Refused(_printable(str(answer.get("error") or "the agent said no")), cause=known)
+        raise Refused(one_line(str(answer.get("error") or "the agent said no"), 500), cause=known)
     if output.code > 128:
         raise Transient(f"the agent was killed (exit code {output.code})")
-    said = _printable(output.text[-300:]) or "nothing"
+    said = one_line(output.text[-300:], 500) or "nothing"
     raise Refused(f"the agent gave no answer (exit code {output.code}): {said}", cause=Cause.SETUP)
 
 
@@ -131,8 +132,3 @@ def _answer(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) and "ok" in value else None  # pyright: ignore[reportUnknownVariableType]
-
-
-def _printable(text: str) -> str:
-    """Remote text on one line, without control characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:500]

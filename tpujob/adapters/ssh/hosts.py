@@ -20,6 +20,7 @@ from tpujob.adapters.ssh.transport import MAX_TUNNELS, Reach, Tunnel, address
 from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause, Endpoint, Slice
+from tpujob.domain.text import duration
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Guest
 
@@ -197,7 +198,7 @@ class SshHosts:
 
 
 def _shut_out(user: str, age: float, why: str) -> Refused:
-    said = f"the host does not accept the key of the slice, {age / 60:.0f} min after it was ready"
+    said = f"the host does not accept the key of the slice, {duration(age)} after it was ready"
     if why:
         hint = "Turn OS Login off for the nodes of this project, or ask who manages its policies."
         return Refused(f"{said}: {why}", cause=Cause.PERMISSION, hint=hint)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render.answers import next_commands
 from tpujob.cli.render.text import clean, clip, clock, dollars, pad, paint, rate, seconds, span
+from tpujob.domain.text import many
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, JobView
@@ -39,7 +40,7 @@ def shortcomings(job: JobView, *, attempts: int) -> list[str]:
         wrong.append(f"the test accuracy is {accuracy:.1%}, less than {MIN_ACCURACY:.0%}")
     if len(job["attempts"]) != attempts:
         took = len(job["attempts"])
-        wrong.append(f"it took {took} attempt{'s' * (took != 1)} instead of {attempts}")
+        wrong.append(f"it took {many(took, 'attempt')} instead of {attempts}")
     return wrong
 
 
@@ -59,8 +60,8 @@ def summary(
 
 def _good(job: JobView) -> str:
     preempted = sum(a["cause"] == "PREEMPTED" for a in job["attempts"])
-    through = f" through {preempted} preemption" + ("s" if preempted != 1 else "")
-    return f"Job {job['id']} succeeded{through if preempted else ''}."
+    through = f" through {many(preempted, 'preemption')}" if preempted else ""
+    return f"Job {job['id']} succeeded{through}."
 
 
 def _facts(job: JobView, list_price: float | None) -> list[str]:

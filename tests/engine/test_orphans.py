@@ -1,8 +1,7 @@
-"""What an operator is told of the whole: leaks, machines under suspicion, and records that do not add up."""
+"""The sweep, and what it shows: slices that no job claims, and keys of slices that are gone."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,9 @@ import pytest
 from tests.support.stage import Stage, leftover
 from tests.support.stores import DAMAGE
 from tpujob.api import LeakView
-from tpujob.domain.failures.host_reputation import THRESHOLD
-from tpujob.domain.model import Slice, State
+from tpujob.domain.model import Slice
 from tpujob.engine import zones
-from tpujob.errors import BadRequest, NotFound, Refused, Transient
+from tpujob.errors import Refused, Transient
 from tpujob.ports import Owned
 
 HOUR = 3600.0
@@ -31,9 +29,6 @@ def leaks(stage: Stage) -> list[LeakView]:
     told = stage.api.leaks()
     assert (told["failed"], told["unlisted"]) == ([], {})
     return [*told["deleted"], *told["kept"]]
-
-
-# Leaks ---------------------------------------------------------------------------------------------------------------
 
 
 def test_what_no_job_claims_is_listed_with_its_age_the_oldest_first(stage: Stage) -> None:
@@ -248,89 +243,3 @@ def test_what_is_left_of_several_slices_is_swept_whole(
     monkeypatch.setattr(stage.cloud, "delete", noted)
     stage.sweep("us-central2-b")
     assert deleted == [("tj-000077-1", 3)]
-
-
-# Machines ------------------------------------------------------------------------------------------------------------
-
-
-def test_machines_are_shown_with_their_score_as_it_has_faded(stage: Stage) -> None:
-    now = stage.clock.now()
-    for name, weight in (("a", 0.8), ("b", 2.0), ("c", THRESHOLD / 2)):
-        stage.store.reputation.accuse(
-            [name], zone="z", weight=weight, reason="r", op_id=name, at=now
-        )
-    stage.api.pin_host("d", "bad")
-    told = stage.api.hosts()
-    assert [(h["physical"], h["refused"]) for h in told] == [
-        ("b", True),
-        ("a", True),
-        ("d", True),
-        ("c", False),
-    ], "the worst first"
-    stage.clock.sleep(14 * 86400)
-    faded = {h["physical"]: (h["score"], h["refused"]) for h in stage.api.hosts()}
-    assert faded["b"] == (0.5, True)
-    assert faded["a"] == (0.2, False)
-    assert faded["d"] == (0.0, True), "a person's word does not fade"
-
-
-def test_a_persons_word_counts_until_it_is_taken_back(stage: Stage) -> None:
-    now = stage.clock.now()
-    stage.store.reputation.accuse(["a"], zone="z", weight=2.0, reason="r", op_id="x", at=now)
-    assert stage.api.pin_host("a", "good")["refused"] is False
-    assert stage.api.pin_host("a", "")["refused"] is True
-    assert stage.api.pin_host("never seen", "")["pinned"] == ""
-    assert stage.api.pin_host("b", "good")["pinned"] == "good"
-    assert stage.api.pin_host("b", "")["pinned"] == ""
-    assert [h["physical"] for h in stage.api.hosts()] == ["a"], "nothing is held against others"
-    stage.api.clear_host("a")
-    assert stage.api.hosts() == []
-    with pytest.raises(NotFound, match="nothing is held"):
-        stage.api.clear_host("a")
-
-
-@pytest.mark.parametrize(
-    ("name", "verdict"), [("", "bad"), (" ", "bad"), ("a\n", "bad"), ("x" * 200, "bad"), ("a", "?")]
-)
-def test_nonsense_is_no_pin(stage: Stage, name: str, verdict: str) -> None:
-    with pytest.raises(BadRequest, match=r"is no name of a machine|is pinned as `good`"):
-        stage.api.pin_host(name, verdict)
-    assert stage.api.hosts() == []
-
-
-# Records -------------------------------------------------------------------------------------------------------------
-
-
-def test_jobs_that_went_through_everything_break_no_rule(stage: Stage) -> None:
-    done = stage.create()
-    stage.running(done)
-    stage.cloud.machines.clear()  # the slice is gone: another one
-    stage.running(done, attempt=2)
-    stage.finish(done, 0, 0)
-    stage.until(done, State.SUCCEEDED)
-    stage.faults.refuse_create = [("STOCKOUT", "There is no more capacity in the zone")] * 25
-    waits = stage.create(name="waits")
-    stage.until(waits, lambda j: j.spent.get("stockouts") == 23, limit=1500)
-    assert len(stage.job(waits).slices) < 23, "old refusals are forgotten"
-    assert stage.api.fsck() == []
-
-
-def test_what_somebody_changed_by_hand_is_told(stage: Stage, tmp_path: Path) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
-    job = stage.job(job_id)
-    spoilt = replace(job, spent={"failures": 99})
-    stage.store.commit(spoilt, None, expected_version=job.version, op_id="x", lease=None)
-    texts = [broken["text"] for broken in stage.api.fsck()]
-    assert "99 failures were spent of 3" in texts
-    assert any("has events" in text for text in texts), "a version without an event"
-    with sqlite3.connect(tmp_path / "tpujob.db") as db:
-        db.execute("UPDATE events SET document = replace(document, 'endpoints', 'endpunkte')")
-    db.close()
-    texts = [broken["text"] for broken in stage.api.fsck()]
-    assert any("its events make no record" in text for text in texts)
-    with sqlite3.connect(tmp_path / "tpujob.db") as db:
-        db.execute("UPDATE events SET document = '{' WHERE seq = 2")
-    db.close()
-    texts = [broken["text"] for broken in stage.api.fsck()]
-    assert any("its events cannot be read" in text for text in texts)
