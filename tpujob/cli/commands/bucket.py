@@ -25,17 +25,19 @@ PATIENCE = 60.0
 def create(
     region: Annotated[
         str,
-        typer.Option(metavar="REGION", help="Where; left out: that of the context's first zone."),
+        typer.Option(metavar="REGION", help="Region; default: that of the context's first zone."),
     ] = "",
     name: Annotated[
         str,
         typer.Option(
-            metavar="gs://NAME", help="Left out: the context's, or one after the project."
+            metavar="gs://NAME", help="Default: the context's bucket, or a name after the project."
         ),
     ] = "",
     log_days: Annotated[
         int,
-        typer.Option(min=0, metavar="DAYS", help="Remove logs of jobs after so many; 0: never."),
+        typer.Option(
+            min=0, metavar="DAYS", help="Remove logs of jobs after this many days; 0: never."
+        ),
     ] = 90,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Also set up a bucket that tpujob did not make.")

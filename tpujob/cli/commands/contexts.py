@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 def use(
     where: Annotated[
         str,
-        typer.Argument(metavar="[local|NAME|URL]", help="Left out: list the contexts."),
+        typer.Argument(metavar="[local|NAME|URL]", help="Default: list the contexts."),
     ] = "",
     name: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="What to call a deployed backend; left out: after its host."
-        ),
+        typer.Option(metavar="NAME", help="Name for a deployed backend; default: after its host."),
     ] = "",
     as_json: Json = False,
 ) -> int:
@@ -112,29 +110,34 @@ def _token(url: str) -> str:
 
 
 def init(
-    name: Annotated[str, typer.Option(metavar="NAME", help="What to call the context.")] = "",
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the context; default: after the project.")
+    ] = "",
     project: Annotated[
-        str, typer.Option(metavar="ID", help="The project's; left out: as gcloud has it.")
+        str, typer.Option(metavar="ID", help="Id of the project; default: that of gcloud.")
     ] = "",
     zone: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ZONE", help="One with TPUs, the preferred first; repeat it for more."
+            metavar="ZONE", help="A zone with TPUs; repeat it for more, the preferred first."
         ),
     ] = None,
     bucket: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[REGION=]gs://NAME",
-            help="A bucket of yours, of the first zone's region unless it says; repeat it for more.",
+            help="A bucket of yours; default REGION: that of the first zone. Repeat it for more.",
         ),
     ] = None,
     network: Annotated[
-        str, typer.Option(metavar="NAME", help="Of the slices; left out: the default one.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Network of the slices; default: the project's default network."
+        ),
     ] = "",
-    subnetwork: Annotated[str, typer.Option(metavar="NAME", help="Of the network.")] = "",
+    subnetwork: Annotated[str, typer.Option(metavar="NAME", help="Subnetwork of the slices.")] = "",
     service_account: Annotated[
-        str, typer.Option(metavar="EMAIL", help="Who programs are in the cloud.")
+        str, typer.Option(metavar="EMAIL", help="Service account that programs run as.")
     ] = "",
     ssh: Annotated[
         str, typer.Option(metavar="[external|internal|iap]", help="How hosts are reached.")
@@ -142,17 +145,18 @@ def init(
     store: Annotated[
         str,
         typer.Option(
-            metavar="[sqlite|firestore]", help="What keeps the jobs: this machine, or Firestore."
+            metavar="[sqlite|firestore]",
+            help="Where jobs are stored: on this machine, or in Firestore.",
         ),
     ] = "sqlite",
     grant: Annotated[
         list[str] | None,
-        typer.Option(metavar="TYPE:ZONE:PRICING:CHIPS", help="Chips that cost you nothing."),
+        typer.Option(metavar="TYPE:ZONE:PRICING:CHIPS", help="Chips that are free of charge."),
     ] = None,
     grant_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The e-mail of the TPU Research Cloud; - is standard input."
+            metavar="FILE", help="An e-mail of the TPU Research Cloud; - reads standard input."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a context.")] = False,

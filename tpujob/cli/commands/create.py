@@ -35,7 +35,7 @@ def create(
         bool,
         typer.Option(
             "--allow-cross-region",
-            help="Also zones outside the bucket's region; traffic is billed.",
+            help="Also use zones outside the bucket's region; traffic is billed.",
         ),
     ] = False,
     key: Annotated[

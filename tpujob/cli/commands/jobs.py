@@ -53,7 +53,7 @@ def show(job: JobRef, as_json: Json = False) -> int:
 
 
 def why(job: JobRef, as_json: Json = False) -> int:
-    """Say why a job stands where it stands, and what happens next."""
+    """Explain a job's state: cause, evidence, retries left, what happens next."""
     from tpujob.cli.render.why import why_page
 
     return _one_page(job, as_json, why_page)
@@ -74,7 +74,9 @@ def wait(
     job: JobRef,
     timeout: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", show_default=False, help="Give up after so long."),
+        typer.Option(
+            min=0, metavar="SECONDS", show_default=False, help="Stop waiting after this time."
+        ),
     ] = 0.0,
     as_json: Json = False,
 ) -> int:
@@ -116,7 +118,7 @@ def cancel(
 
 
 def resume(job: JobRef, as_json: Json = False) -> int:
-    """Go on from the last checkpoint, on the held slice or on another."""
+    """Go on from the last checkpoint, on the held slice or a new one."""
     return _steered(connect().resume(job), as_json, then=("show", "logs -f"))
 
 

@@ -31,7 +31,7 @@ def logs(
     ] = None,
     attempt: Annotated[
         int | None,
-        typer.Option("--attempt", min=1, metavar="N", help="Only attempt N; left out: the newest."),
+        typer.Option("--attempt", min=1, metavar="N", help="Only attempt N; default: the newest."),
     ] = None,
     tail: Annotated[
         int | None, typer.Option("--tail", min=0, metavar="N", help="Only the last N lines.")

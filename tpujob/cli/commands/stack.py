@@ -12,9 +12,9 @@ from tpujob.cli.render.listing import stack_page
 
 
 def up(as_json: Json = False) -> int:
-    """Start what runs on this machine.
+    """Start the local stack, or the backend of the context.
 
-    The emulator, its hosts and the backend; of a context, its backend."""
+    The local stack is the emulator, its hosts and the backend."""
     from tpujob.config import settings
     from tpujob.wiring import client
 
@@ -23,7 +23,9 @@ def up(as_json: Json = False) -> int:
 
 
 def down() -> int:
-    """Stop what runs on this machine. Jobs in the cloud go on, but nobody looks after them until `tpujob up`."""
+    """Stop the local stack, or the backend of the context.
+
+    Jobs in the cloud go on, but nothing looks after them until `tpujob up`."""
     from tpujob.config import settings, stack
 
     now = settings.load()
@@ -33,7 +35,7 @@ def down() -> int:
 
 
 def status(as_json: Json = False) -> int:
-    """Show what runs on this machine, and where."""
+    """Show the processes of tpujob on this machine, and their addresses."""
     from tpujob.config import settings, stack
     from tpujob.wiring import client
 

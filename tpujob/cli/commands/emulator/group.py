@@ -44,7 +44,7 @@ for command in slices.COMMANDS:
 def stockout(
     zone: Zone,
     type: Annotated[
-        str, typer.Argument(metavar="TYPE", help="Such as v4; left out: every type.")
+        str, typer.Argument(metavar="TYPE", help="Such as v4; default: every type.")
     ] = "",
     lasts: Lasts = None,
     off: Annotated[bool, typer.Option("--off", help="There is capacity again.")] = False,
@@ -69,7 +69,7 @@ def quota(
         ),
     ],
     pricing: Annotated[
-        str, typer.Option(metavar="[spot|on-demand|reserved]", help="Left out: each of them.")
+        str, typer.Option(metavar="[spot|on-demand|reserved]", help="Default: each of them.")
     ] = "",
 ) -> None:
     """Limit how much of a generation may be held in a zone."""
@@ -87,7 +87,9 @@ def api_error(
     code: Annotated[
         str, typer.Argument(metavar="CODE", help="Such as UNAVAILABLE; OK: it only hangs.")
     ],
-    count: Annotated[int, typer.Option(min=0, metavar="N", help="Calls; 0: no more.")] = 1,
+    count: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Number of calls; 0 removes the fault.")
+    ] = 1,
     after: Annotated[
         bool, typer.Option("--after", help="Fail after the call took effect, not before.")
     ] = False,
@@ -101,7 +103,7 @@ def api_error(
 
 @app.command()
 def storage_error(
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="Requests.")] = 1,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of requests.")] = 1,
     status: Annotated[
         int, typer.Option(help="503, 429, 403 or 404; 200: it only hangs.", metavar="CODE")
     ] = 503,
@@ -136,11 +138,11 @@ def _next(count: int, what: str, of: str = "") -> str:
 
 @app.command()
 def settings(
-    create: Annotated[float | None, lasting("To make a slice.")] = None,
-    delete: Annotated[float | None, lasting("To delete one.")] = None,
+    create: Annotated[float | None, lasting("Time to create a slice.")] = None,
+    delete: Annotated[float | None, lasting("Time to delete a slice.")] = None,
     list_lag: Annotated[
         float | None,
-        lasting("To show either in lists."),
+        lasting("Time until lists show either."),
     ] = None,
 ) -> None:
     """Show or change how long the cloud takes, in seconds."""

@@ -27,18 +27,18 @@ def lasting(help: str, *names: str) -> Any:
 
 
 Target = Annotated[
-    str, typer.Argument(metavar="[JOB|SLICE]", help="Left out: the only ready slice.")
+    str, typer.Argument(metavar="[JOB|SLICE]", help="Default: the only ready slice.")
 ]
 Zone = Annotated[str, typer.Argument(metavar="ZONE", help="Such as us-central2-b.")]
 Type = Annotated[
     str, typer.Argument(metavar="TYPE", help="Such as v4 or v4-16: the generation counts.")
 ]
 Hang = Annotated[float, lasting("Answer only after this.")]
-Lasts = Annotated[float | None, lasting("Left out: until --off.", "--for")]
+Lasts = Annotated[float | None, lasting("Default: until --off.", "--for")]
 OneHost = Annotated[int, typer.Option(min=0, metavar="K", help="Its number in the slice.")]
 AnyHost = Annotated[
     int | None,
-    typer.Option(min=0, metavar="K", help="Its number in the slice; left out: every host."),
+    typer.Option(min=0, metavar="K", help="Its number in the slice; default: every host."),
 ]
 
 

@@ -16,7 +16,7 @@ def preempt(
     target: Target = "",
     notice: Annotated[
         float,
-        lasting("Left out: 30s."),
+        lasting("Default: 30s."),
     ] = 30.0,
 ) -> None:
     """Preempt a slice.
@@ -30,14 +30,14 @@ def maintain(
     target: Target = "",
     window: Annotated[
         float,
-        lasting("How long it takes; left out: 1m."),
+        lasting("Its duration; default: 1m."),
     ] = 60.0,
     restart: Annotated[
         bool, typer.Option("--restart", help="The hosts are off for the window, then back.")
     ] = False,
     notice: Annotated[
         float,
-        lasting("How long before a restart it is said; left out: not at all."),
+        lasting("Announced this long before a restart; default: not at all."),
     ] = 0.0,
 ) -> None:
     """Announce maintenance to a slice, or carry it out."""
@@ -54,14 +54,14 @@ def slow(
     target: Target = "",
     host: OneHost = 0,
     factor: Annotated[
-        float, typer.Option(min=1, metavar="TIMES", help="1: as fast as before.")
+        float, typer.Option(min=1, metavar="TIMES", help="How much slower; 1: full speed.")
     ] = 10.0,
     lasts: Annotated[
         float | None,
-        lasting("Left out: until --factor 1.", "--for"),
+        lasting("Default: until --factor 1.", "--for"),
     ] = None,
 ) -> None:
-    """Make one host of a slice slower."""
+    """Slow down one host of a slice."""
     slice = given.slice_or_id(target)
     done = given.client().slow(slice, host=host, factor=factor, for_s=lasts)
     for_ = f" for {lasts:g} s" if lasts is not None else ""
