@@ -165,7 +165,7 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
         )
     )
     assert "POST jobs/7 429 before it takes effect, 2 times" in run("status")
-    assert "nothing is set" in run("storage-error", "--off")
+    assert "no request is set" in run("storage-error", "--off")
     assert json.loads(run("settings", "--create", "0.03s"))["create"] == 0.03
     assert "gone in 30 s" in run("preempt", "tj-000007-1")
     assert "gone in" in run("status")

@@ -53,7 +53,7 @@ def show(job: JobRef, as_json: Json = False) -> int:
 
 
 def why(job: JobRef, as_json: Json = False) -> int:
-    """Explain a job's state: cause, evidence, retries left, what happens next."""
+    """Say why a job is in its state, and what happens next."""
     from tpujob.cli.render.why import why_page
 
     return _one_page(job, as_json, why_page)

@@ -35,7 +35,7 @@ def down() -> int:
 
 
 def status(as_json: Json = False) -> int:
-    """Show the processes of tpujob on this machine, and their addresses."""
+    """Show the processes of tpujob on this machine."""
     from tpujob.config import settings, stack
     from tpujob.wiring import client
 
