@@ -1,17 +1,18 @@
-"""What this machine's Google Cloud tools are set to: whether there are credentials, and the usual project. Asks nothing
-of the project itself."""
+"""What this machine's Google Cloud tools are set to: whether there are credentials, and the usual project.
+
+Asks the project nothing, and imports no domain: `tpujob up` pays for this module.
+"""
 
 from __future__ import annotations
 
 import logging
 
-from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Refused
 
 
 def usual_project() -> str:
     """The project's id, from the application default credentials or from gcloud's settings; empty: nothing says."""
-    logging.getLogger("google.auth").setLevel(logging.ERROR)  # it warns of what is no trouble here
+    logging.getLogger("google.auth").setLevel(logging.ERROR)  # its warnings do not matter here
     try:
         return _found()
     except Refused:
@@ -19,8 +20,8 @@ def usual_project() -> str:
 
 
 def check(needed_by: str) -> None:
-    """Raises Refused, with what to run, when there is nothing to show to Google Cloud. Whether it would take what there
-    is shows at the first call."""
+    """Raises Refused, with what to run, when this machine has no credentials. Whether they work shows at the first
+    call."""
     try:
         _found()
     except Refused as error:
@@ -38,5 +39,5 @@ def _found() -> str:
     try:
         _, project = google.auth.default()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     except (GoogleAuthError, OSError, ValueError) as error:
-        raise Refused(str(error), cause=Cause.PERMISSION) from error
+        raise Refused(str(error), cause="PERMISSION") from error
     return str(project or "")
