@@ -50,14 +50,13 @@ class Store(Protocol):
         ...
 
     def peek(self, job_id: str) -> Job:
-        """As `get`, but perhaps as it was a moment ago, where that is cheaper. Enough to decide on, as a commit
-        compares the version; not to act on without a commit."""
+        """As `get`, but perhaps a moment old, where that is cheaper. Good enough to decide on, since a commit compares
+        the version; not to act on without a commit."""
         ...
 
     def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
         """Jobs, newest first. `live`: True: not in a final state; False: in one; None: both.
-        Those whose record is damaged are left out: whoever concludes something from a job's absence asks
-        `damaged()` too."""
+        Jobs with a damaged record are left out: before concluding anything from a job's absence, ask `damaged()`."""
         ...
 
     def commit(
@@ -91,8 +90,8 @@ class Store(Protocol):
         ...
 
     def due(self, now: float) -> list[str]:
-        """Ids of the jobs whose `wake` has come, the longest overdue first; final jobs with nothing to do are not.
-        Perhaps as it was a moment ago."""
+        """Ids of the jobs whose `wake` has passed, the longest overdue first; without final jobs that have nothing left
+        to do. May be a moment old."""
         ...
 
     def changes(self, after: int) -> tuple[int, list[str]]:
@@ -100,13 +99,13 @@ class Store(Protocol):
         ...
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:
-        """From now on call `changed`, from a thread of the store's own, soon after any commit of any process, until
-        the function that this returns is called. A hint may come late, twice or, after an outage, not at all.
-        None: this store cannot tell; ask `changes` from time to time."""
+        """Call `changed`, from a thread of the store's own, soon after any commit by any process, until the returned
+        function is called. A hint may come late, twice or, after an outage, not at all. None: this store cannot tell;
+        poll `changes` instead."""
         ...
 
     def close(self) -> None:
-        """End what follows, and let go of files and connections; the store still works afterwards."""
+        """Stop followers and close files and connections; the store still works afterwards."""
         ...
 
     def damaged(self) -> list[tuple[str, str]]:
@@ -114,7 +113,7 @@ class Store(Protocol):
         ...
 
     def zones(self) -> list[str]:
-        """Every zone in which a slice was ever asked for, also by jobs that are removed by now."""
+        """Every zone in which a slice was ever requested, also by jobs that have been removed since."""
         ...
 
 
@@ -122,7 +121,7 @@ class Store(Protocol):
 
 
 class Reputation(Protocol):
-    """The machines that are suspected of being bad, or pinned by a person."""
+    """Keeps which machines are suspected of being bad, or pinned by a person."""
 
     def accuse(
         self,
@@ -143,11 +142,11 @@ class Reputation(Protocol):
         ...
 
     def put(self, suspect: Suspect) -> None:
-        """Write this record over what there is of that machine."""
+        """Replace the record of that machine."""
         ...
 
     def remove(self, physical: str) -> None:
-        """Forget score, pin and reasons; the accusations behind them do not come back. Absent is success."""
+        """Forget score, pin and reasons. A repeat of an old accusation does not bring them back. Absent is success."""
         ...
 
 
@@ -163,28 +162,29 @@ class Owned:
     job_id: str
     created_at: float
     detail: str = ""
-    type: str = ""  #: empty: not told
-    pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: not told
-    tpu_slices: int = 1  #: that it consists of, all of that type
+    type: str = ""  #: empty: not known
+    pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: not known
+    tpu_slices: int = 1  #: how many TPU slices it consists of, all of that type
 
 
 class Slices(Protocol):
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
-        """What the cloud says of it now. Never raises: what could not be seen is Unknown."""
+        """What the cloud says about it now. Never raises: an error is Unknown."""
         ...
 
     def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
-        """Ask for it; returns when the request is accepted, not when the slice is ready. One that exists and carries
-        our labels is adopted. Raises Transient, or Refused with its cause."""
+        """Request it; returns when the request is accepted, not when the slice is ready. A slice that exists and
+        carries our labels is adopted. Raises Transient, or Refused with its cause."""
         ...
 
     def delete(self, slice: Slice, *, timeout: float) -> None:
-        """Ask for its end, node and queued resource; returns when that is accepted. Absent is success.
-        Raises Transient, Refused."""
+        """Request the deletion of its nodes and queued resource; returns when that is accepted. Absent is success.
+        Raises Transient; Refused, also for a slice of that name that is not ours."""
         ...
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
-        """Everything in those zones that carries our label, whatever its state. Raises Transient, Refused."""
+        """Everything in those zones that carries our label, whatever its state; a queued resource and its nodes are
+        one. A zone that is closed to the project holds nothing. Raises Transient, Refused."""
         ...
 
 
@@ -193,9 +193,9 @@ class Slices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """What a host says of itself through the cloud, so that it is known before the first contact."""
+    """What a host has published about itself through the cloud, so that we know its keys before the first contact."""
 
-    name: str = ""  #: of its machine; empty: it does not say
+    name: str = ""  #: of its machine; empty: not published
     host_keys: frozenset[tuple[str, str]] = frozenset()  #: type, and key in base64
 
 
@@ -224,7 +224,7 @@ class Hosts(Protocol):
         ...
 
     def kept(self) -> list[str]:
-        """Names of the slices that there are keys for. Raises Transient."""
+        """Names of the slices that have keys. Raises Transient."""
         ...
 
 
@@ -292,6 +292,6 @@ class Blobs(Protocol):
         ...
 
     def region(self, bucket: str, *, timeout: float) -> str:
-        """Where the bucket of this `gs://` path lies: a region, or a continent such as `us`, in small letters. Raises
-        NotFound; Refused when it is somebody else's."""
+        """The location of the bucket of this `gs://` path: a region, or a continent such as `us`, in small letters.
+        Raises NotFound; Refused when the bucket is somebody else's."""
         ...

@@ -1,4 +1,4 @@
-"""What every store says and writes of a record, whatever it keeps it in. Pure."""
+"""What all stores have in common: how records are decoded and which errors they raise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
-#: of one job: how many commits back a repeat is still recognised; one that is older meets the version check
+#: how many commits back a repeat is recognised, for each job; an older one fails the version check
 REMEMBERED = 16
 #: decoded records kept; a job of 64 hosts takes about 30 kB
 CACHED = 4096
@@ -63,10 +63,10 @@ def missing(job_id: str) -> NotFound:
 
 def moved_on(job_id: str, version: int, expected: int) -> Conflict:
     return Conflict(
-        f"job {job_id} is at version {version} by now, not {expected}",
-        hint="somebody else changed it: look again",
+        f"job {job_id} is at version {version} now, not {expected}: somebody else changed it",
+        hint="look at it again, then repeat the command",
     )
 
 
 def fenced(job_id: str, owner: str) -> Fenced:
-    return Fenced(f"job {job_id} is led by {owner} by now", hint="another backend acts for it")
+    return Fenced(f"job {job_id} is led by {owner} now", hint="another backend acts for it")

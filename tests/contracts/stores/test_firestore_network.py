@@ -176,7 +176,7 @@ def test_a_clear_no_is_told_at_once_with_a_cure(
 ) -> None:
     network.fault = lambda *_: grpc.StatusCode[code]
     for call in (store.list, lambda: store.get("000001")):
-        with pytest.raises(StoreError, match="Firestore says no") as caught:
+        with pytest.raises(StoreError, match="Firestore refused") as caught:
             call()
         assert caught.value.hint == REFUSALS[code]
         assert not isinstance(caught.value, NotFound), "a refused read is no missing job"

@@ -87,7 +87,7 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
 def test_the_tables_of_a_newer_version_are_left_alone(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "jobs.db").close()
     edit(tmp_path / "jobs.db", "PRAGMA user_version = 7")
-    with pytest.raises(StoreError, match="another version of tpujob") as raised:
+    with pytest.raises(StoreError, match="a newer tpujob") as raised:
         SqliteStore(tmp_path / "jobs.db")
     assert "upgrade" in raised.value.hint
 
@@ -238,7 +238,7 @@ def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(tmp_path: Path) ->
     assert len(ids) > 5, "it failed before the disk was full"
     assert str(path) in message
     assert "disk" in hint
-    assert "nothing that was stored is lost" in hint
+    assert "no stored job is lost" in hint
     assert int(listed) == len(ids), "the store still reads while it cannot write"
     store = SqliteStore(path)
     assert [job.id for job in reversed(store.list())] == ids

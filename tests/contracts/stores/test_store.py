@@ -146,7 +146,7 @@ def test_who_decided_on_an_old_version_is_told_and_nothing_is_stored(
     store: Store, job: Job
 ) -> None:
     newer = moved(store, job, message="first")
-    with pytest.raises(Conflict, match="version 2 by now, not 1"):
+    with pytest.raises(Conflict, match="version 2 now, not 1"):
         moved(store, job, "another", message="second")
     assert store.get(job.id) == newer
     assert len(store.events(job.id)) == 2

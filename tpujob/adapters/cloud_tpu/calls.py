@@ -1,6 +1,6 @@
 """How one call to Cloud TPU is made: connection, time limit, rate, pages, and the library's errors turned into ours.
 
-Everything that the adapters ask goes through `Api`, so that no call is without a time limit: the library has none.
+Every call of these adapters goes through `Api`, so that each has a time limit: the library sets none.
 """
 
 # The client library's generated classes carry no types that a checker can follow.
@@ -18,7 +18,7 @@ from tpujob.adapters.cloud_tpu import errors
 from tpujob.adapters.cloud_tpu.throttle import Throttle
 from tpujob.errors import Refused, TpujobError, Transient
 
-#: the calls that are made of the service
+#: the methods of the service that are called
 Method = Literal[
     "get_queued_resource",
     "get_node",
@@ -36,7 +36,7 @@ Version = Literal["v2", "v2alpha1"]
 
 _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
-    # gRPC's own 120 s would keep us blind for two minutes after the emulator is back.
+    # with gRPC's default of 120 s we would not notice for two minutes that the emulator is back
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
@@ -51,7 +51,7 @@ class ZoneClosed(Refused):
 
 
 class Api:
-    """The service behind one connection, which is made when first used. Threads may share it."""
+    """The service behind one connection, made at the first use. Threads may share it."""
 
     def __init__(self, project: str, *, endpoint: str = "", throttle: Throttle | None = None):
         """`endpoint`: `host:port` of an emulator."""
@@ -62,7 +62,7 @@ class Api:
         self._clients: dict[Version, Any] = {}
 
     def parent(self, zone: str) -> str:
-        """What a zone's resources are named below."""
+        """The prefix of the names of a zone's resources."""
         return f"projects/{self._project}/locations/{zone}"
 
     def project(self) -> str:
@@ -78,12 +78,12 @@ class Api:
         zone: str = "",
         version: Version = "v2",
     ) -> Any:
-        """The answer, by `deadline`; made once. `doing` begins the message of an error. Raises Missing, Exists, Refused
-        or Transient."""
+        """One request, answered by `deadline`. `doing` begins the message of an error. Raises Missing, Exists,
+        ZoneClosed, Refused or Transient."""
         self._throttle.take(deadline.left(doing=doing))
         with self._translated(doing, zone):
             client = self._client(version)
-            # Repeats are the caller's: the library would repeat as long as the time lasts.
+            # the library would repeat until the time is up; here the caller decides
             return getattr(client, method)(request, retry=None, timeout=deadline.left(doing=doing))
 
     def pages(
@@ -120,7 +120,7 @@ class Api:
 
     @contextlib.contextmanager
     def _translated(self, doing: str, zone: str) -> Generator[None]:
-        """Turn the library's errors into ours, and keep the pause that the cloud asks for."""
+        """Turn the library's errors into ours, and pause as long as the cloud asks for."""
         from google.api_core.exceptions import GoogleAPICallError
         from google.auth.exceptions import GoogleAuthError
 
@@ -137,14 +137,16 @@ class Api:
         except ValueError as error:
             if "closed channel" not in str(error):
                 raise
-            raise Transient(f"{doing}: the connection was closed meanwhile") from error
+            raise Transient(f"{doing}: the connection was closed") from error
 
 
 def refusal(doing: str, code: str, message: str, zone: str) -> TpujobError:
     """Our error for a gRPC status."""
     meaning = errors.of_call(code, message)
     if code == "UNAVAILABLE" and message.startswith("failed to connect to all addresses"):
-        message = "Cloud TPU does not answer"  # the library goes on with sockets and error numbers
+        message = (
+            "Cloud TPU does not answer"  # the library's text is about sockets and error numbers
+        )
     said = f"{doing}: {errors.explained(message, meaning, zone)}"
     if meaning.cause is None:
         return Transient(said)
@@ -154,7 +156,7 @@ def refusal(doing: str, code: str, message: str, zone: str) -> TpujobError:
 
 
 def _asked_to_wait(error: Any) -> float:
-    """Seconds that the service wants to be left alone: `google.rpc.RetryInfo`, or the header `retry-after`."""
+    """Seconds that the service tells us to wait: `google.rpc.RetryInfo`, or the header `retry-after`."""
     for detail in error.details or ():
         if getattr(detail, "DESCRIPTOR", None) and detail.DESCRIPTOR.name == "RetryInfo":
             return detail.retry_delay.ToNanoseconds() / 1e9
@@ -177,7 +179,7 @@ def _connect(version: Version, endpoint: str) -> Any:
         return TpuClient()
     import grpc
 
-    # An endpoint given to the client itself is spoken to in TLS, so the channel is made here.
+    # the client would use TLS for an endpoint of its own, so the channel is made here
     channel = grpc.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
     transport: Any = TpuGrpcTransport(channel=channel)
     return TpuClient(transport=transport)

@@ -1,6 +1,6 @@
-"""What the zones offer: as the Cloud TPU API lists it, or, while it cannot be asked, as the project's own table says.
+"""What the zones offer: as the Cloud TPU API lists it, or, while that fails, as tpujob's own table says.
 
-For plans and advice. Nothing asks here before a slice is requested: the request itself is answered best.
+For plans and advice only. A slice is requested without asking here: the answer to the request says more.
 """
 
 # The client library's generated classes carry no types that a checker can follow.
@@ -19,13 +19,13 @@ from tpujob.adapters.cloud_tpu.messages import id_of
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import Transient
 
-#: seconds for which a list is believed: zones get types and runtimes every few weeks
+#: seconds for which a list is cached: zones get new types and runtimes every few weeks
 FRESH = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """What one zone has. That a type is listed does not mean that there is room or quota for one."""
+    """What one zone offers. A listed type may still lack capacity or quota."""
 
     types: frozenset[str]  #: as the API spells them
     runtime_versions: frozenset[str]
@@ -44,7 +44,7 @@ class Catalog:
         self._known: dict[str, tuple[float, CatalogEntry]] = {}
 
     def known(self, zone: str, *, timeout: float) -> CatalogEntry:
-        """What the zone has, not older than FRESH. Raises Refused when the zone is not open to the project."""
+        """What the zone offers, not older than FRESH. Raises Refused when the zone is not open to the project."""
         with self._lock:
             asked_at, offered = self._known.get(zone, (0.0, None))
         if offered and self._now() - asked_at < FRESH:
@@ -58,7 +58,7 @@ class Catalog:
         return offered
 
     def zones(self, *, timeout: float) -> tuple[str, ...]:
-        """Every zone with Cloud TPUs that is open to the project; while it cannot be asked, every one of the table."""
+        """Every zone with Cloud TPUs that is open to the project; while the API fails, every zone of the table."""
         request, deadline = {"name": self._api.project()}, Deadline(timeout)
         try:
             pages = self._api.pages("list_locations", request, deadline, doing="listing the zones")

@@ -17,7 +17,7 @@ Scope = Literal["", "zone", "region"]
 
 @dataclass(frozen=True, slots=True)
 class ErrorText:
-    """A text that settles what an error means, whatever its code. No cause: it may succeed later."""
+    """A text that decides what an error means, whatever its code. No cause: it may succeed later."""
 
     pattern: str  #: a regular expression, found anywhere in the message, in any case
     cause: Cause | None
@@ -98,7 +98,7 @@ ERROR_TEXTS: tuple[ErrorText, ...] = (
     ErrorText(r"UNSUPPORTED_OPERATION", None),
 )
 
-#: What a call's gRPC status means when no text settles it. None: it may succeed later.
+#: What a call's gRPC status means when no text decides it. None: it may succeed later.
 CALL_CODES: Mapping[str, Cause | None] = MappingProxyType(
     {
         "OK": None,
@@ -121,10 +121,10 @@ CALL_CODES: Mapping[str, Cause | None] = MappingProxyType(
     }
 )
 
-#: What to do about such a status, when no text settles it.
+#: What to do about such a status, when no text decides it.
 _CALL_HINTS: Mapping[str, str] = MappingProxyType({"UNAUTHENTICATED": _LOGIN})
 
-#: The same for the error inside a FAILED queued resource, by number. What is missing is left open.
+#: The same for the error inside a FAILED queued resource, by number. A missing number: no cause is known.
 STATE_CODES: Mapping[int, Cause] = MappingProxyType(
     {
         3: Cause.BAD_SPEC,  # INVALID_ARGUMENT
@@ -144,7 +144,7 @@ _SCOPES: tuple[tuple[str, Scope], ...] = (
 
 
 def of_call(code: str, message: str) -> Meaning:
-    """Of a call that was answered with this gRPC status."""
+    """The meaning of a call's error."""
     row = _settled(message)
     if row:
         return Meaning(row.cause, row.hint, scope_of(message), row.zone_closed)
@@ -152,14 +152,14 @@ def of_call(code: str, message: str) -> Meaning:
 
 
 def of_state(code: int, message: str) -> Meaning:
-    """Of the error inside a queued resource that FAILED."""
+    """The meaning of the error inside a queued resource that FAILED."""
     row = _settled(message)
     cause = (row.cause if row else None) or STATE_CODES.get(code)
     return Meaning(cause, row.hint if row else "", scope_of(message))
 
 
 def no_credentials(reason: object) -> tuple[str, Meaning]:
-    """The library has nothing to show to the cloud."""
+    """The library has no credentials."""
     return f"no credentials for Google Cloud: {reason}", Meaning(None, _LOGIN)
 
 

@@ -1,4 +1,4 @@
-"""What the hosts of a slice have published of themselves through the Cloud TPU API, and what it knows of their login.
+"""What the hosts of a slice have published through the Cloud TPU API, and what its metadata says about their login.
 
 The guest agent of a host writes its SSH host keys, and its machine's name, into guest attributes when it boots, if
 `enable-guest-attributes` is TRUE in its metadata. That TPU images do so is how `gcloud compute tpus tpu-vm ssh` finds
@@ -22,7 +22,7 @@ from tpujob.ports import Guest
 
 _log = logging.getLogger(__name__)
 
-#: the types of host keys that are taken; what else a guest agent publishes is passed over
+#: the types of host keys that are used; other types are ignored
 KEY_TYPES = frozenset(
     {
         "ssh-ed25519",
@@ -42,12 +42,12 @@ class GuestAttributes:
         self._api = api
 
     def look(self, slice: Slice, timeout: float) -> tuple[Guest, ...]:
-        """One for each host, in order; an empty one has published nothing. None at all where the project does not let
-        us ask, or has none: then a host is known by what it shows first. Raises Transient."""
+        """One for each host, in order; an empty one has published nothing. None at all where the project does not allow
+        the call: then a host's key is pinned at the first contact. Raises Transient."""
         deadline, found = Deadline(timeout), list[Guest]()
         for id in node_ids(slice):
             request = {"name": self._name(slice, id)}
-            doing = f"asking who the hosts of {id} are"
+            doing = f"reading the guest attributes of {id}"
             try:
                 answer = self._api.call(
                     "get_guest_attributes", request, deadline, doing=doing, zone=slice.zone
@@ -59,11 +59,11 @@ class GuestAttributes:
         return tuple(found)
 
     def obstacle(self, slice: Slice, timeout: float) -> str:
-        """What in the metadata of its nodes keeps our key out; empty: nothing that can be seen. Raises Transient."""
+        """What in the metadata of its nodes stops our key from working; empty: nothing found. Raises Transient."""
         deadline = Deadline(timeout)
         for id in node_ids(slice):
             request = {"name": self._name(slice, id)}
-            doing = f"looking why {id} lets nobody in"
+            doing = f"looking why {id} refuses the key"
             try:
                 node = self._api.call("get_node", request, deadline, doing=doing, zone=slice.zone)
             except Missing:

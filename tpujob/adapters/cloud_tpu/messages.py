@@ -59,7 +59,7 @@ def node_seen(node: Any) -> NodeSeen:
 
 
 def _symptom(raw: Any) -> str:
-    """The newest one: old ones stay in the list."""
+    """The newest symptom: old ones stay in the list."""
     if not raw.symptoms:
         return ""
     newest = max(raw.symptoms, key=lambda one: _seconds(one.create_time))

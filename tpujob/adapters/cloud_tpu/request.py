@@ -1,5 +1,5 @@
-"""What the Cloud TPU API is asked for when a slice is wanted: a queued resource with one node, or with several of one
-kind for a Multislice. Pure."""
+"""The request for a slice to the Cloud TPU API: a queued resource with one node, or with several of one kind for a
+Multislice. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"  # what the account
 
 @dataclass(frozen=True, slots=True)
 class DataDisk:
-    """One that exists, attached to every host. The API attaches none later."""
+    """An existing disk, attached to every host. The API cannot attach one later."""
 
     source: str  #: its name in the slice's zone, or `projects/P/zones/Z/disks/D`
     read_only: bool = True  #: the API shares a disk among hosts only so
@@ -32,15 +32,15 @@ class DataDisk:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is the same for every slice that a backend asks for. Empty: the project's defaults."""
+    """What all slices of a backend have in common. Empty: the project's defaults."""
 
     network: str = ""
     subnetwork: str = ""
     external_ips: bool = True  #: each is billed, and counts against a quota
     tags: tuple[str, ...] = ()  #: for firewall rules
-    service_account: str = ""  #: an address; it is who the program is in the cloud
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours are stronger
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours is stronger
+    service_account: str = ""  #: the e-mail address of the account that programs run as
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours take precedence
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours takes precedence
     startup_script: str = ""  #: run by root on every boot of every host
     reservation: str = ""  #: its name, for slices at the price `reserved`
     disks: tuple[DataDisk, ...] = ()
@@ -49,14 +49,14 @@ class Options:
 
     @property
     def version(self) -> Version:
-        """Of the API that knows all these."""
+        """The version of the API that has all these options."""
         return "v2alpha1" if self.autocheckpoint else "v2"
 
 
 def queued_request(
     slice: Slice, options: Options, *, project: str, owner: str, job_id: str, public_key: str
 ) -> dict[str, Any]:
-    """The same for every try, so that one whose answer was lost is recognised by its `request_id`."""
+    """The same for every try, so that the cloud recognises a repeat by its `request_id`."""
     parent = f"projects/{project}/locations/{slice.zone}"
     node = _node(slice, options, project, public_key)
     node["labels"] = {**options.labels, LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: owner}
@@ -74,24 +74,24 @@ def queued_request(
 
 
 def node_ids(slice: Slice) -> tuple[str, ...]:
-    """Of the nodes behind a slice, in the order in which their hosts are numbered."""
+    """The nodes of a slice, in the order in which their hosts are numbered."""
     if slice.tpu_slices == 1:
         return (slice.name,)
     return tuple(f"{slice.name}-{place}" for place in range(slice.tpu_slices))
 
 
-#: what may stand between the numbers is a backend's word, which ends in a letter
+#: between the numbers there may be a backend's own word, which ends in a letter
 _ONE_OF_SEVERAL = re.compile(r"(tj-[0-9]+-[0-9]+(?:-[a-z][-a-z0-9]*[a-z])?)-([0-9]{1,4})")
 
 
 def slice_of(node_id: str) -> tuple[str, int]:
-    """The name of the slice that a node of ours belongs to, and its place in it; what `node_ids` is made of."""
+    """The name of the slice that a node of ours belongs to, and its place in it; the inverse of `node_ids`."""
     found = _ONE_OF_SEVERAL.fullmatch(node_id)
     return (found[1], int(found[2])) if found else (node_id, 0)
 
 
 def _named(slice: Slice, version: Version) -> dict[str, Any]:
-    """The API makes the ids of several nodes itself, from a prefix; each of its versions has a word for that."""
+    """The API forms the ids of several nodes from a prefix; the field's name depends on the API's version."""
     if slice.tpu_slices == 1:
         return {"node_id": slice.name}
     several = {"node_count": slice.tpu_slices, "node_id_prefix": slice.name}
@@ -137,7 +137,7 @@ def _disk(disk: DataDisk, project: str, zone: str) -> dict[str, str]:
 
 
 def _tier(slice: Slice, options: Options, parent: str, node: dict[str, Any]) -> dict[str, Any]:
-    """The queued resource's part of the price; what v2 says in the node for it is put there."""
+    """The queued resource's fields for the pricing; v2 has one of them in the node, where it is set."""
     if slice.pricing == "spot":
         return {"spot": {}}  # then the node must have no scheduling_config
     if slice.pricing == "on-demand":

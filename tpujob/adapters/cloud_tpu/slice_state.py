@@ -1,6 +1,6 @@
-"""What a queued resource and its nodes, as the API shows them, say together about one slice. Pure.
+"""The state of one slice, from its queued resource and its nodes as the API shows them. Pure.
 
-A Multislice is one slice of ours with several nodes: it is ready when all of them are, and lost with any of them.
+A Multislice is one slice of ours with several nodes: it is ready when all of them are, and lost when one of them is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class QueuedSeen:
     created_at: float = 0.0
     type: str = ""  #: of the node it asks for
     pricing: str = ""  #: `spot`, `on-demand` or `reserved`
-    nodes: int = 1  #: that it asks for, all of one kind
+    nodes: int = 1  #: how many it asks for, all of one kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _failed(queued: QueuedSeen) -> Present:
 
 
 def _suspended(queued: QueuedSeen, nodes: Sequence[NodeSeen]) -> Present | Unknown:
-    """By the service it is a preemption; so is what has left a preempted node behind, whoever suspended it."""
+    """Suspended by the service means preempted. So does a preempted node, whoever suspended the queued resource."""
     detail = f"the queued resource is {queued.state}"
     if any(map(_preempted, nodes)):
         return Present(SliceState.PREEMPTED, detail=detail)
@@ -89,8 +89,8 @@ def _preempted(node: NodeSeen) -> bool:
     return NODE_STATES.get(node.state) is SliceState.PREEMPTED
 
 
-#: what counts where nodes of one Multislice differ: first what takes it away, then what cannot be told, then what is
-#: waited for. None: Unknown.
+#: where the nodes of a Multislice differ, the first of these decides: losses, then Unknown (None), then what we wait
+#: for
 _ORDER: Sequence[SliceState | None] = (
     SliceState.PREEMPTED,
     SliceState.STOPPED,
@@ -104,8 +104,8 @@ _ORDER: Sequence[SliceState | None] = (
 
 
 def _together(nodes: Sequence[NodeSeen | None]) -> Present | Unknown:
-    """One that is not there, while others are, is as good as preempted. Google documents that it may make a lost slice
-    of a Multislice anew and restart the others ("auto-repair"); when, nobody says, so it is not waited for."""
+    """A node that is missing while others exist counts as preempted. Google documents that it may recreate a lost slice
+    of a Multislice and restart the others ("auto-repair"), but not when, so we do not wait for it."""
     if len(nodes) == 1 and nodes[0] is not None:
         return _node(nodes[0])
     seen = [_node(node, f"node {place}") for place, node in enumerate(nodes) if node is not None]
@@ -120,7 +120,7 @@ def _together(nodes: Sequence[NodeSeen | None]) -> Present | Unknown:
 
 
 def _all_ready(seen: Sequence[Present]) -> Present:
-    """The hosts of all, numbered through, which takes as many of each."""
+    """The hosts of all nodes, numbered through, which needs the same number of hosts on each."""
     hosts = len(seen[0].endpoints)
     if any(len(one.endpoints) != hosts for one in seen):
         return Present(SliceState.CREATING, detail="READY, but without all addresses")

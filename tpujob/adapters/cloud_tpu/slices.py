@@ -1,9 +1,9 @@
 """Slices on Cloud TPU, through the official client: the real service, or the emulator at an insecure endpoint.
 
-A slice is a queued resource and the node that it grants, both with the slice's name; with Multislice it grants several,
-which are told apart by a number behind that name. What is asked for is in `request.py`, what the API's states
-and errors mean in `slice_state.py` and `errors.py`; here is only which calls are made. None is repeated
-here, and none waits for a long-running operation: the next look sees what came of it.
+A slice is a queued resource and the node that it creates, both with the slice's name; a Multislice has several nodes,
+with a number behind that name. This module makes the calls; `request.py` builds the requests, `slice_state.py` and
+`errors.py` interpret the answers. No call is repeated here, and none waits for a long-running operation: the next look
+shows the result.
 """
 
 # The client library's generated classes carry no types that a checker can follow.
@@ -57,8 +57,8 @@ class CloudTpuSlices:
         options: Options | None = None,
         throttle: Throttle | None = None,
     ) -> None:
-        """`endpoint`: `host:port` of an emulator. `owner`: a label value that tells this backend's slices from
-        those of another one in the same project. `throttle`: the project's; without one, calls are not bounded."""
+        """`endpoint`: `host:port` of an emulator. `owner`: a label value that distinguishes this backend's slices from
+        those of another backend in the project. `throttle`: shared by the project; without it calls are unlimited."""
         self._project = project
         self._owner = owner
         self._options = options or Options()
@@ -66,15 +66,12 @@ class CloudTpuSlices:
         self.guest_attributes = GuestAttributes(self.api)
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
-        """What the cloud says of it now. Never raises: what could not be seen is Unknown."""
         try:
             return self._look(slice, Deadline(timeout))
         except TpujobError as error:
             return Unknown(error.message)
 
     def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
-        """Ask for it; returns when the request is accepted, not when the slice is ready. One that exists and carries
-        our labels is adopted. Raises Transient, or Refused with its cause."""
         deadline = Deadline(timeout)
         request = queued_request(
             slice,
@@ -90,8 +87,6 @@ class CloudTpuSlices:
             self._adopt(slice, job_id, deadline)
 
     def delete(self, slice: Slice, *, timeout: float) -> None:
-        """Ask for its end, nodes and queued resource; returns when that is accepted. Absent is success.
-        Raises Transient, Refused; what carries the name but is not ours is Refused and stays."""
         deadline = Deadline(timeout)
         doing = f"deleting {slice.name}"
         with contextlib.suppress(Missing):
@@ -108,8 +103,6 @@ class CloudTpuSlices:
                     self._call("delete_node", request, slice, deadline, doing)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
-        """Everything in those zones that carries our label, whatever its state; a queued resource and its nodes are
-        one. A zone that is closed to the project holds nothing. Raises Transient, Refused."""
         deadline = Deadline(timeout)
         with ThreadPoolExecutor(LISTERS, thread_name_prefix="list") as pool:
             found = pool.map(self._list_zone, zones, repeat(deadline))
@@ -165,8 +158,8 @@ class CloudTpuSlices:
         return None
 
     def _nodes(self, slice: Slice, deadline: Deadline, doing: str) -> list[NodeSeen | None]:
-        """All of the slice, in their order; None: not there. Those of a Multislice cost one list, however many there
-        are; where it lacks some, the first that is not found by its name either says that it is right."""
+        """Every node of the slice, in order; None: not there. The nodes of a Multislice take one list call. Where the
+        list lacks nodes, they are asked for by name until one is missing there too: lists lag behind."""
         ids = node_ids(slice)
         if len(ids) == 1:
             return [self._node(slice, ids[0], deadline, doing)]
@@ -229,8 +222,8 @@ class CloudTpuSlices:
     # Asking
 
     def _ask(self, slice: Slice, request: dict[str, Any], deadline: Deadline) -> None:
-        """The cloud answers a repeated request with the operation of the first one. When that is over and nothing is
-        there, what it made is gone again, and it takes a new request to get another."""
+        """The cloud answers a repeated request with the operation of the first one. When that is done and nothing is
+        there, the slice was deleted again, and only a request with a new id creates another."""
         doing = f"asking for {slice.name}"
         operation = self._create(slice, request, deadline, doing)
         if not operation.done or self._queued(slice, deadline, doing):
@@ -258,13 +251,13 @@ class CloudTpuSlices:
         queued = self._queued(slice, deadline, doing)
         there = [queued] if queued else list(filter(None, self._nodes(slice, deadline, doing)))
         if not there:
-            raise Transient(f"{doing}: it exists, and is not found")
+            raise Transient(f"{doing}: the API says that it exists, but does not find it yet")
         self._check_ours(slice, there[0].labels, job_id)
 
     def _check_ours(self, slice: Slice, labels: Mapping[str, str], job_id: str = "") -> None:
         if not self._ours(labels) or (job_id and labels.get(JOB_LABEL) != job_id):
             raise Refused(
-                f"the name {slice.name} in {slice.zone} is taken by someone else",
+                f"someone else uses the name {slice.name} in {slice.zone}",
                 cause=Cause.BAD_SPEC,
                 hint="it does not carry this backend's labels, so it is neither used nor deleted",
             )

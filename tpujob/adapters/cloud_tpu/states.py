@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from tpujob.domain.observations import SliceState
 
-#: Node.State. None: it says nothing that can be acted on.
+#: Node.State. None: Unknown.
 NODE_STATES: Mapping[str, SliceState | None] = MappingProxyType(
     {
         "STATE_UNSPECIFIED": None,
@@ -33,8 +33,8 @@ NODE_STATES: Mapping[str, SliceState | None] = MappingProxyType(
     }
 )
 
-#: QueuedResourceState.State. None: unknown. ACTIVE says that the node decides; SUSPENDING and SUSPENDED are those of
-#: the service, and mean STOPPED where a person is the initiator.
+#: QueuedResourceState.State. None: Unknown. With ACTIVE the node's state counts. SUSPENDING and SUSPENDED mean STOPPED
+#: when a person is the initiator.
 QUEUED_STATES: Mapping[str, SliceState | None] = MappingProxyType(
     {
         "STATE_UNSPECIFIED": None,
@@ -50,13 +50,13 @@ QUEUED_STATES: Mapping[str, SliceState | None] = MappingProxyType(
     }
 )
 
-#: QueuedResourceState.StateInitiator: whether a person did it, of whatever is suspended.
+#: QueuedResourceState.StateInitiator: whether a person suspended it.
 INITIATORS: Mapping[str, bool] = MappingProxyType(
     {"STATE_INITIATOR_UNSPECIFIED": False, "USER": True, "SERVICE": False}
 )
 
-#: Node.Health, where the node is READY: what is to be said of it; empty: nothing. Never a reason to delete: whether its
-#: hosts are of use is for their agents to say.
+#: Node.Health of a READY node: the text for it; empty: none. Never a reason to delete: its agents report whether its
+#: hosts work.
 NODE_HEALTH: Mapping[str, str] = MappingProxyType(
     {
         "HEALTH_UNSPECIFIED": "",

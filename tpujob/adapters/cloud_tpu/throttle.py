@@ -1,4 +1,4 @@
-"""How fast a project's API may be called: a bucket of calls that is filled at a steady rate."""
+"""How fast a project's API may be called: a token bucket."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable
 
 from tpujob.errors import Transient
 
-#: calls a minute for all that one backend does in a project. No figure is published for this API; those that Google
-#: publishes for its like begin at 60 a minute and user, and most are 600.
+#: calls a minute of one backend in a project. Google publishes no figure for this API; similar APIs allow from 60 a
+#: minute and user, most 600.
 CALLS_PER_MINUTE = 600.0
 #: the share of a minute's calls that may be made at once
 AT_ONCE = 0.1
-#: seconds that the cloud may silence us for; a longer demand is taken for an error of its own
+#: seconds that the cloud may make us wait; a longer demand is taken for a mistake
 LONGEST_PAUSE = 900.0
 
 
 class Throttle:
-    """In no minute are there more calls than allowed. Threads may share it, and those of one project should."""
+    """Allows no more calls in any minute than agreed. Threads may share it; those of one project should."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Throttle:
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`per_minute`: 0: no bound, other than the pauses that the cloud asks for."""
+        """`per_minute`: 0: no limit but the pauses that the cloud asks for."""
         at_once = max(1.0, per_minute * AT_ONCE)
         self._gap = 60 / max(per_minute - at_once, 1.0) if per_minute else 0.0
         self._ahead = (
@@ -38,8 +38,8 @@ class Throttle:
         self._booked = now()  # the rate is used up until then
 
     def take(self, at_most: float) -> None:
-        """Wait until one more call may be made. Raises Transient at once, with nothing taken, when that would be more
-        than `at_most` seconds from now."""
+        """Wait until one more call is allowed. Raises Transient at once, and takes nothing, when that is more than
+        `at_most` seconds away."""
         with self._lock:
             now = self._now()
             booked = max(self._booked, now)
@@ -51,7 +51,7 @@ class Throttle:
             self._sleep(wait)
 
     def pause(self, seconds: float) -> None:
-        """No call is let through for that long, and none in a bunch afterwards."""
+        """Allow no call for that long, and no burst afterwards."""
         with self._lock:
             until = self._now() + min(seconds, LONGEST_PAUSE) + self._ahead
             self._booked = max(self._booked, until)

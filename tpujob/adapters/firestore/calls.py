@@ -1,8 +1,8 @@
 """How Firestore is called: connection, time limits, tries, optimistic and locking changes.
 
-Knows documents, not jobs. The generated client is used rather than the hand-written one on top of it: that one bounds
-no call of a transaction in time, repeats a transaction at once and without pauses, not at all when a read of it is
-refused, and ends in a ValueError.
+Knows documents, not jobs. It uses the generated client, not the hand-written one on top of it: that one sets no time
+limit on the calls of a transaction, repeats a transaction without a pause, does not repeat it when one of its reads
+fails, and ends in a ValueError.
 """
 
 # The client library's generated classes carry no types that a checker can follow.
@@ -36,14 +36,14 @@ Plan = Callable[[Docs], tuple[T, Sequence[Put | Remove]]]
 BACKOFF = Backoff(first=0.05, longest=2.0, tries=8)
 #: writes in one commit; the service's own limit is 500
 BATCH = 400
-#: seconds for giving locks back; they expire anyway
+#: seconds for releasing locks; they expire anyway
 ROLLBACK = 2.0
 
 _CHANNEL = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 30000),
-    # gRPC's own 120 s would keep us blind for two minutes after the service is back.
+    # with gRPC's default of 120 s we would not notice for two minutes that the service is back
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
@@ -71,8 +71,8 @@ class Firestore:
         patience: Patience | None = None,
         interceptors: Sequence[Any] = (),
     ) -> None:
-        """`endpoint`: host and port of an emulator, spoken to without credentials; empty: Google's.
-        `interceptors`: of gRPC, for whoever counts or disturbs the requests."""
+        """`endpoint`: host and port of an emulator, called without credentials; empty: Google's. `interceptors`: of
+        gRPC, to count or disturb the requests."""
         self.database = f"projects/{project}/databases/{database}"
         self.root = f"{self.database}/documents"
         self.patience = patience or Patience()
@@ -122,9 +122,9 @@ class Firestore:
     def change(self, doing: str, paths: Sequence[str], plan: Plan[T], *, locked: bool = False) -> T:
         """Read these documents, ask `plan` what to write, write all of it or nothing, and return the plan's result.
 
-        What is written over what was read is written only if it is still what was read. `locked`: nothing that was
-        read has changed either, although it is not written. `plan` is pure: it is asked again after each try that
-        came to nothing, and after one whose reply was lost."""
+        A document that was read is overwritten only if it has not changed since. `locked`: documents that are only
+        read have not changed either. `plan` is pure: it is called again after each failed try, and after one whose
+        reply was lost."""
         retried = b""
 
         def once(left: float) -> T:
@@ -142,7 +142,7 @@ class Firestore:
         return self._repeated(doing, once)
 
     def remove(self, doing: str, paths: Sequence[str]) -> None:
-        """Remove these documents, however many; those that are not there are no error. Not one change, but many."""
+        """Remove any number of documents, in several commits. Absent ones are no error."""
         for start in range(0, len(paths), BATCH):
             gone = [Remove(path) for path in paths[start : start + BATCH]]
             self._repeated(doing, lambda _, gone=gone: self._commit(gone, {}, b""))
@@ -182,7 +182,7 @@ class Firestore:
 
     @contextlib.contextmanager
     def _rolled_back(self, transaction: bytes) -> Generator[None]:
-        """Locks are given back when nothing comes of it, or the next to come would wait for them."""
+        """Release the locks after an error, or the next caller would wait for them."""
         try:
             yield
         except BaseException:
@@ -200,7 +200,7 @@ class Firestore:
     # One call of the port --------------------------------------------------------------------------------------------
 
     def _repeated(self, doing: str, call: Callable[[float], T]) -> T:
-        """What `call` returns, the first time that it gets through; it is given the seconds of one request."""
+        """What `call` returns when it first succeeds; it is given the seconds of one request."""
         patience = self.patience
 
         def once(left: float, _: int) -> T:

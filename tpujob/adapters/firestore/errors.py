@@ -14,13 +14,13 @@ from typing import Any
 from tpujob.adapters.calling import status_of
 from tpujob.errors import LOGIN, StoreError, TpujobError, Transient
 
-#: what a refusal means to a person; every other code is tried again
+#: what a person can do about a refusal; every other code is tried again
 REFUSALS = {
     "PERMISSION_DENIED": "grant roles/datastore.user to the account that runs the backend",
     "UNAUTHENTICATED": f"run `{LOGIN}`",
-    "NOT_FOUND": "is there such a database? gcloud firestore databases create",
-    "FAILED_PRECONDITION": "are the indexes of deploy/firestore.indexes.json there, and is the database in "
-    "Native mode?",
+    "NOT_FOUND": "check that the database exists: gcloud firestore databases create",
+    "FAILED_PRECONDITION": "check that the indexes of deploy/firestore.indexes.json exist, and that the database is in "
+    "Native mode",
     "INVALID_ARGUMENT": "",
     "OUT_OF_RANGE": "",
     "UNIMPLEMENTED": "the endpoint is no Firestore",
@@ -38,7 +38,7 @@ def translated(doing: str) -> Generator[None]:
         yield
     except Moved as error:
         raise Transient(
-            f"{doing}: others changed the same at the same time, again and again",
+            f"{doing}: other writers changed the same documents each time",
             hint="try again in a moment",
         ) from error
     except GoogleAPICallError as error:
@@ -51,15 +51,17 @@ def translated(doing: str) -> Generator[None]:
     except ValueError as error:
         if "closed channel" not in str(error):
             raise
-        raise Transient(f"{doing}: the connection was closed meanwhile") from error
+        raise Transient(f"{doing}: the connection was closed") from error
 
 
 def _meaning(doing: str, code: str, message: str) -> TpujobError:
     hint = REFUSALS.get(code)
     if hint is not None:
-        return StoreError(f"{doing}: Firestore says no: {message}", hint=hint)
+        return StoreError(f"{doing}: Firestore refused: {message}", hint=hint)
     if code == "UNAVAILABLE":
-        message = "Firestore does not answer"  # the library goes on with sockets and error numbers
+        message = (
+            "Firestore does not answer"  # the library's text is about sockets and error numbers
+        )
     return Transient(f"{doing}: {message}", hint="try again in a moment")
 
 
@@ -81,7 +83,7 @@ _LOADING = threading.Lock()
 
 
 def _load() -> None:
-    """Import the library, at the first use and in one thread: its modules import each other, and two threads that
-    begin in different places would wait for one another."""
+    """Import the library in one thread at a time: its modules import each other, so two threads that begin in
+    different places would wait for one another."""
     with _LOADING:
         importlib.import_module("google.cloud.firestore_v1.services.firestore.transports")

@@ -1,7 +1,6 @@
-"""Who wants to hear of changes at once: one stream from Firestore for all of them, in a thread of its own.
+"""Listeners for changes: one stream from Firestore serves all of them, in a thread of its own.
 
-Listeners are told that something has changed, the mirror is told what. A stream that breaks is begun again where it
-ended.
+Listeners learn that something has changed, the mirror learns what. A broken stream resumes where it ended.
 """
 
 # The client library's generated classes carry no types that a checker can follow.
@@ -26,9 +25,9 @@ from tpujob.errors import TpujobError, Transient
 
 log = logging.getLogger(__name__)
 
-#: seconds that one stream lives; the next one goes on from its token, which costs nothing
+#: seconds that one stream lives; the next one resumes from its token, which costs nothing
 LIFE = 600.0
-#: seconds between a server's stamp on a change and its commit, at most: it stamps a request when it comes in, and no
+#: the most seconds between the server's stamp on a change and its commit: it stamps a request on arrival, and no
 #: request of ours lives longer
 STAMPED_BEFORE = 30
 #: the pauses until a broken stream is begun again
@@ -46,7 +45,7 @@ class Follower:
         self._stream: _Stream | None = None
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """`changed` is called soon after every commit of any process, until what is returned is called."""
+        """Call `changed` soon after every commit of any process, until the returned function is called."""
         with self._lock:
             self._count += 1
             number = self._count
@@ -85,17 +84,17 @@ class _Stream:
     def __init__(self, firestore: Firestore, mirror: Mirror, tell: Callable[[], None]) -> None:
         self._db, self._mirror, self._tell = firestore, mirror, tell
         self._since = Time(0)
-        self._token = b""  #: where it ended; empty: it begins anew
-        self._works = False  #: this stream has told something
+        self._token = b""  #: where the stream ended; empty: start afresh
+        self._works = False  #: this stream has delivered something
         self._closing = threading.Event()
         self._call: Any = None
         self._thread = threading.Thread(target=self._run, name="firestore-follow", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends soon; whoever hears may be the one who closes, so it is not waited for."""
+        """Ends soon. Does not wait when a listener closes it, which runs in this stream's own thread."""
         self._closing.set()
-        with contextlib.suppress(AttributeError):  # not begun, or over by now
+        with contextlib.suppress(AttributeError):  # not begun, or already over
             self._call.cancel()
         if threading.current_thread() is not self._thread:
             self._thread.join(5)
@@ -117,7 +116,7 @@ class _Stream:
             self._closing.wait(BACKOFF.pause(failures))
 
     def _listen(self) -> None:
-        """Until the stream ends, which it does by an error."""
+        """Runs until the stream ends, which it does by an error."""
         if not self._token:
             now = self._db.now("follow the jobs")  # the server's: ours may be wrong
             self._since = Time(now - STAMPED_BEFORE * 1_000_000)
@@ -138,7 +137,7 @@ class _Stream:
             asked.put(None)
 
     def _told(self, answers: Iterator[Any]) -> Iterator[bool]:
-        """For each moment of which the stream is complete: whether something changed before it."""
+        """For each moment up to which the stream is complete: whether something changed before it."""
         from google.cloud.firestore_v1.types import TargetChange
 
         kinds = TargetChange.TargetChangeType
@@ -159,7 +158,7 @@ class _Stream:
                 changed = False
 
     def _noted(self, kind: str, answer: Any) -> bool:
-        """Tell the mirror. Whether a job was changed."""
+        """Tell the mirror; returns whether a job was changed."""
         if kind == "document_change":
             self._mirror.changed(found(answer.document_change.document, self._db.root))
         elif kind in ("document_delete", "document_remove"):

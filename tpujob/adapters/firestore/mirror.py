@@ -1,7 +1,7 @@
-"""What one process knows of the jobs without asking: every record that it read, wrote, or was told of by the stream.
+"""A cache of the jobs in one process: every record that it read or wrote, or that the stream delivered.
 
-It may be a moment old and never goes back: of two versions the newer one stays, and a removed job does not return.
-It answers only while the stream works; what cannot be answered from here is asked of the database.
+It may be a moment old and never goes back: of two versions the newer one stays, and a removed job does not return. It
+answers only while the stream works; otherwise the caller asks the database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Mirror:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
-        #: of each job, a version and when it is due by that; None: never
+        #: for each job, a version and when that is due; None: never
         self._wakes: dict[str, tuple[int, float | None]] = {}
         self._gone: set[str] = set()  #: removed; an id never comes back
         self._damage = store_records.DamageLog()
@@ -66,7 +66,7 @@ class Mirror:
     # Tell ------------------------------------------------------------------------------------------------------------
 
     def keep(self, job: Job) -> Job:
-        """This version was stored, by whomever."""
+        """This version was stored, by any process."""
         with self._lock:
             known = self._wakes.get(job.id, (0, None))[0]
             if job.id in self._gone or job.version < known:
@@ -78,8 +78,8 @@ class Mirror:
         return job
 
     def read(self, doc: Found) -> Job:
-        """The job of a document that was read. Records never change, so one of a version that is known is the same.
-        Raises StoreError when it is damaged, NotFound when it is a tombstone."""
+        """The job of a document. A version never changes, so a known one is not decoded again. Raises StoreError when
+        it is damaged, NotFound when it is a tombstone."""
         with self._lock:
             known = self._jobs.get(doc.id)
         if known and known.version == doc.fields.get("version"):
@@ -108,7 +108,7 @@ class Mirror:
     # Told by the stream ----------------------------------------------------------------------------------------------
 
     def begun(self, floor: int) -> None:
-        """What was known may have changed unseen; what changes after this moment will be told."""
+        """Forget everything: it may have changed unseen. The stream delivers what changes after this moment."""
         with self._lock:
             for known in (self._jobs, self._wakes, self._numbers, self._heard):
                 known.clear()
@@ -125,12 +125,12 @@ class Mirror:
                 self._drop(doc.id)
 
     def deleted(self, name: Any) -> None:
-        """By hand: nothing of ours deletes a job's document."""
+        """Somebody deleted the document by hand: tpujob never does."""
         with self._lock:
             self._drop(str(name).rpartition("/")[2])
 
     def caught_up(self) -> bool:
-        """Every change until now was told. Whether `completed` is still to come."""
+        """Every change until now was delivered. Returns whether `completed` is still needed."""
         with self._lock:
             self._current = True
             self._numbers.update({j: n for j, n in self._heard.items() if n > self._floor})
@@ -138,7 +138,7 @@ class Mirror:
             return not self._complete
 
     def completed(self, docs: Iterable[Found]) -> None:
-        """These are all documents of jobs that are ever due."""
+        """These are all jobs that will ever be due."""
         self.readable(docs)
         with self._lock:
             self._complete = True

@@ -3,12 +3,12 @@
     jobs/000042                     the record as JSON text, and the fields that queries ask for
     jobs/000042/events/000000007    one event, as JSON text, by the version that it made
     leases/000042                   who may act on the job
-    keys/<digest>                   the job that was made under an idempotency key
+    keys/<digest>                   the job that was created under an idempotency key
     suspects/<digest>  accusations/<digest>  zones/<zone>  counters/jobs
 
-The text is one field that no index holds (`deploy/firestore.indexes.json`): indexed, each host of each slice would
-count against the limit of index entries, and cost on every write. A removed job leaves a tombstone, so that those who
-follow hear of it and its id never comes back.
+The text is one field without an index (`deploy/firestore.indexes.json`): indexed, each host of each slice would count
+against the limit of index entries, and cost on every write. A removed job leaves a tombstone, so that followers learn
+of it and its id is never used again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ COUNTER = "counters/jobs"
 NUMBER, WAKE = "number", "wake"  #: fields that queries are ordered by
 TOMBSTONE: Mapping[str, Value | None] = {"removed": True}
 
-#: text beyond this many bytes is compressed; what people look at in the console stays readable
+#: longer text is compressed; shorter text stays readable in the console
 READABLE = 200_000
-#: Firestore takes documents of 1 MiB; the rest is for the other fields
+#: Firestore accepts documents of 1 MiB; the rest is for the other fields
 LARGEST = 1_000_000
 
 
@@ -39,7 +39,7 @@ LARGEST = 1_000_000
 
 
 def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str, Value | None]:
-    """`token`: the newest under which the record was written, should the lease's document be lost."""
+    """`token`: the newest lease token under which the record was written, in case the lease's document is lost."""
     wake = records.waking(job)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -80,7 +80,7 @@ def ops(doc: Found) -> dict[str, int]:
 
 
 def remembered(ops: Mapping[str, int], op_id: str, version: int) -> list[str]:
-    """The same with one more, the oldest forgotten."""
+    """The same with one more and without the oldest."""
     newest = {**ops, op_id: version} if op_id else ops
     kept = sorted((v, op) for op, v in newest.items() if v > version - records.REMEMBERED)
     return [f"{v} {op}" for v, op in kept]
@@ -127,7 +127,7 @@ def suspect(doc: Found) -> Suspect:
 
 
 def digest(text: str) -> str:
-    """An id for any text: a document's name may not be long, nor hold a slash."""
+    """An id for any text: the name of a document may be neither long nor contain a slash."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]
 
 
@@ -177,6 +177,6 @@ def _packed(what: str, text: str) -> str | bytes:
         raise StoreError(
             f"{what} takes {len(packed) / 1e6:.1f} MB even when compressed, and Firestore keeps at most 1 MiB; "
             "nothing was stored",
-            hint="is there a large value in the job's file? put it into a file of its own",
+            hint="move large values of the job file into a file of their own",
         )
     return packed

@@ -1,4 +1,4 @@
-"""The Store port on Firestore: what backends in the cloud keep of their jobs. Holds no rules beyond the port's own.
+"""The Store port on Firestore, for backends in the cloud. Holds no rules beyond the port's own.
 
 A job is one document, its events a sub-collection, its lease a document of its own. Nothing is shared between jobs
 but the counter that ids come from, and only `create` touches that: Firestore takes about one write a second per
@@ -25,7 +25,7 @@ from tpujob.domain.codec import event_from_text
 from tpujob.domain.model import Event, Job
 from tpujob.ports import Lease
 
-#: events removed in one go
+#: events removed in one commit
 REMOVED = 400
 
 
@@ -34,8 +34,8 @@ class FirestoreStore:
     the same at once; nothing is lost by repeating) or StoreError (it said no; the hint says what to do)."""
 
     def __init__(self, firestore: Firestore, *, mirrored: bool = False) -> None:
-        """`mirrored`: for a backend, which looks at every job every few seconds: `peek`, `due` and `changes` are
-        answered from memory, which a stream of changes keeps up to date."""
+        """`mirrored`: answer `peek`, `due` and `changes` from memory, which a stream of changes keeps up to date. For a
+        backend, which looks at every job every few seconds."""
         self._db = firestore
         self.reputation = FirestoreReputation(firestore)
         self._creating = threading.Lock()  #: one process does not race itself for the next id
@@ -53,7 +53,7 @@ class FirestoreStore:
     # Jobs ------------------------------------------------------------------------------------------------------------
 
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
-        # Without a key, one of its own recognises the job when the reply is lost.
+        # without a key, a random one: it recognises the job when the reply was lost
         key = f"keys/{records.digest(idempotency_key or uuid.uuid4().hex)}"
 
         def plan(docs: Docs) -> tuple[Job | str, list[Put | Remove]]:
@@ -99,7 +99,7 @@ class FirestoreStore:
         op_id: str,
         lease: Lease | None,
     ) -> Job:
-        """As the port says. An `op_id` stands for its job and version: what a repeat gets is made from them."""
+        """As the port says. Of an `op_id` only the version is kept: a repeat gets `job` back with that version."""
         path, leases = f"jobs/{job.id}", f"leases/{job.id}"
 
         def plan(docs: Docs) -> tuple[Job, list[Put | Remove]]:
@@ -123,7 +123,7 @@ class FirestoreStore:
 
         self._note_zones(job)
         doing = f"write job {job.id}"
-        # Without a lease nothing is read but what is written, so no locks are needed.
+        # without a lease only the written document is read, so no locks are needed
         paths = [path, leases] if lease else [path]
         return self._mirror.keep(self._db.change(doing, paths, plan, locked=lease is not None))
 
@@ -137,7 +137,7 @@ class FirestoreStore:
         return [event_from_text(job_id, text) for text in texts]
 
     def remove(self, job_id: str, *, lease: Lease | None) -> None:
-        """As the port says. A call that dies halfway leaves events that nobody can reach; a repeat removes them."""
+        """As the port says. A call that dies halfway leaves unreachable events; a repeat removes them."""
         path, leases = f"jobs/{job_id}", f"leases/{job_id}"
 
         def plan(docs: Docs) -> tuple[bool, list[Put | Remove]]:
@@ -166,7 +166,7 @@ class FirestoreStore:
     # Leases ----------------------------------------------------------------------------------------------------------
 
     def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
-        """As the port says; a job that is not there has no lease to give."""
+        """As the port says; None also for a job that does not exist."""
         path, leases = f"jobs/{job_id}", f"leases/{job_id}"
 
         def plan(docs: Docs) -> tuple[Lease | bool, list[Put | Remove]]:
@@ -179,14 +179,14 @@ class FirestoreStore:
                     return False, []
             elif doc is None or records.removed(doc):
                 return False, []
-            else:  # the first one, or its document was lost: tokens grow all the same
+            else:  # the first lease, or its document was lost: tokens must grow in any case
                 token = records.number(doc, "token")
             lease = Lease(job_id, owner, token + 1, now + ttl)
             return lease, [records.lease_put(leases, owner, lease.token, lease.until)]
 
         doing = f"lease job {job_id}"
         taken = self._db.change(doing, [leases], plan)
-        if taken is True:  # never leased before: is there such a job?
+        if taken is True:  # never leased before: does the job exist?
             taken = self._db.change(doing, [leases, path], plan)
         return taken if isinstance(taken, Lease) else None
 
@@ -212,16 +212,16 @@ class FirestoreStore:
         return [job.id for job in self._mirror.readable(found)]
 
     def changes(self, after: int) -> tuple[int, list[str]]:
-        """As the port says. Costs a read for each job that was changed since shortly before `after`; from the mirror
-        none, and a change is then known when the stream has told it."""
+        """As the port says. Costs one read for each job that was changed since shortly before `after`. From the mirror
+        it costs none, and a change shows once the stream has delivered it."""
         known = self._follow().changes(after) if self._mirrored else None
         if known is not None:
             return known
         since = max(0, after - STAMPED_BEFORE * 1_000_000)
         where: list[Where] = [(CHANGED, ">", Time(since))] if since else []
         docs = self._db.select("follow the jobs", "jobs", where=where, order=CHANGED, only=CHANGED)
-        # The query goes by the stamp, the answer by the time of the commit: of everything that is committed before
-        # the moment that a query sees, it sees all.
+        # The query selects by stamp, the answer counts by time of commit: a query sees everything that was committed
+        # before its moment.
         new = sorted((doc.changed_us, doc.id) for doc in docs if doc.changed_us > after)
         return (new[-1][0] if new else after), [job_id for _, job_id in new]
 
@@ -234,7 +234,7 @@ class FirestoreStore:
         return records.existing(self._db.read(doing, f"jobs/{job_id}"), job_id)
 
     def _note_zones(self, job: Job) -> None:
-        """Before the job is stored: a zone that is remembered for nothing costs a look, one that is not a slice."""
+        """Called before the job is stored. An unneeded zone costs one extra list call; a missing one leaks a slice."""
         new = {s.zone for s in job.slices} - self._zones
         if new:
             puts = [Put(f"zones/{zone}", {}) for zone in sorted(new)]

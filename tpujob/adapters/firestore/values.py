@@ -24,7 +24,7 @@ class Found:
 
     path: str  #: below the root of the database
     fields: Mapping[str, Value]
-    updated: Any  #: the vendor's time of its last change; goes back into a precondition as it is
+    updated: Any  #: the vendor's time of its last change, for a precondition
 
     @property
     def id(self) -> str:
@@ -32,7 +32,7 @@ class Found:
 
     @property
     def changed_us(self) -> int:
-        """When it was last changed: microseconds since the epoch, by the database's clock."""
+        """The time of its last change: microseconds since the epoch, by the database's clock."""
         return microseconds(self.updated)
 
 
@@ -41,8 +41,8 @@ class Put:
     """Write a document whole."""
 
     path: str
-    fields: Mapping[str, Value | None]  #: one that is None is left out
-    stamped: bool = False  #: the field `changed` gets the server's time
+    fields: Mapping[str, Value | None]  #: None: left out
+    stamped: bool = False  #: the server writes its time into the field `changed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Remove:
 
 
 def microseconds(time: Any) -> int:
-    """Of the vendor's time, since the epoch."""
+    """The vendor's time, as microseconds since the epoch."""
     return time.seconds * 1_000_000 + time.nanos // 1000
 
 
@@ -62,7 +62,8 @@ def found(document: Any, root: str) -> Found:
 
 
 def write_of(write: Put | Remove, read: Mapping[str, Found | None], root: str) -> Any:
-    """The vendor's write, good only while the document is what was read; of one that was not read, in any case."""
+    """The vendor's write. It succeeds only if the document is as it was read; one that was not read is written
+    unconditionally."""
     from google.cloud.firestore_v1.types import Write
 
     name = f"{root}/{write.path}"
@@ -90,8 +91,7 @@ def query(
     only: str = "",
     below: str = "",
 ) -> Any:
-    """The vendor's query. `only`: of the fields just this one is fetched. A `where` on NAME compares ids below the
-    path `below`."""
+    """The vendor's query. `only`: fetch just this field. A `where` on NAME compares ids below the path `below`."""
     from google.cloud.firestore_v1.types import StructuredQuery
 
     direction = "DESCENDING" if newest_first else "ASCENDING"

@@ -18,11 +18,11 @@ BUSY = 10.0  #: seconds to wait for another writer; a transaction of ours takes 
 
 
 class SqliteFile:
-    """Every transaction has a connection for itself while it runs; idle ones are kept for the next."""
+    """A pool of connections: each transaction has one for itself while it runs."""
 
     def __init__(self, path: Path, scripts: Sequence[str]) -> None:
-        """`scripts`: each leads from one version of the tables to the next, the first from an empty file. The
-        version, which is how many of them the file has been through, is in its header."""
+        """`scripts`: each leads from one version of the tables to the next, the first from an empty file. The file's
+        header holds its version: the number of scripts that it has been through."""
         self._idle: list[sqlite3.Connection] = []
         self.path = path
         self._scripts = scripts
@@ -30,7 +30,7 @@ class SqliteFile:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its companions get its mode
         with self.writing():
-            pass  # an unusable file is found out here, not in mid-command
+            pass  # an unusable file is found here, not in mid-command
 
     def close(self) -> None:
         while self._idle:
@@ -47,7 +47,7 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def writing(self) -> Generator[sqlite3.Connection]:
-        """All of the block is written, and on disk when it ends; or, when it raises, nothing is."""
+        """The block's changes are all on disk when it ends; none are when it raises."""
         with self._transaction("BEGIN IMMEDIATE") as db:
             yield db
 
@@ -64,7 +64,7 @@ class SqliteFile:
                 self._idle.append(db)
                 raise
             except BaseException:
-                db.close()  # rolls back; what else is wrong with it nobody knows
+                db.close()  # rolls back; the connection may be broken
                 raise
             self._idle.append(db)
 
@@ -86,21 +86,21 @@ class SqliteFile:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        # FULL, as an intent must be on disk before its effect: after a power cut a slice that nobody knows of would
-        # cost money, and commits are too few for the sync of a few milliseconds to matter.
+        # FULL: an intent must be on disk before its effect. After a power cut a slice that nobody knows of would cost
+        # money, and there are too few commits for a sync of a few milliseconds to matter.
         db.execute("PRAGMA synchronous = FULL")
         current = (APPLICATION, len(self._scripts))
         if self._header(db) == current:
             return
         self._to_wal(db)
         db.execute("BEGIN IMMEDIATE")
-        header = self._header(db)  # again: another process may have been quicker
+        header = self._header(db)  # again: another process may have been faster
         if header != current:
             self._bring_up_to_date(db, *header)
         db.execute("COMMIT")
 
     def _bring_up_to_date(self, db: sqlite3.Connection, application: int, version: int) -> None:
-        """All tables are as they are now, or, when something is in the way, as they were."""
+        """Either brings all tables up to date or raises and changes nothing."""
         empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
         if application != APPLICATION and not (application == 0 and empty):
             raise StoreError(
@@ -109,8 +109,8 @@ class SqliteFile:
             )
         if version > len(self._scripts):
             raise StoreError(
-                f"{self.path} was written by another version of tpujob (its tables are of version {version}, "
-                f"these of {len(self._scripts)})",
+                f"{self.path} was written by a newer tpujob (its tables have version {version}, this one knows "
+                f"{len(self._scripts)})",
                 hint="upgrade tpujob, or set TPUJOB_STATE to another folder",
             )
         for script in self._scripts[version:]:
@@ -125,8 +125,8 @@ class SqliteFile:
         return application, db.execute("PRAGMA user_version").fetchone()[0]
 
     def _to_wal(self, db: sqlite3.Connection) -> None:
-        """Let readers and one writer work at once. The file remembers it. SQLite's own wait for locks leaves this
-        statement out, so it is repeated here."""
+        """Let readers and one writer work at once; the setting stays in the file. SQLite does not wait for locks in
+        this statement, so it is repeated here."""
 
         def once(_left: float, _failures: int) -> None:
             with self._explained():
@@ -151,9 +151,9 @@ class SqliteFile:
 
 _WRITABLE = "tpujob must be able to write there; or set TPUJOB_STATE to a folder where it can"
 _HINTS = {
-    "full": "free some space on that disk; nothing that was stored is lost",
-    "no space": "free some space on that disk; nothing that was stored is lost",
-    "disk i/o error": "is the disk full, or over its quota? nothing that was stored is lost",
+    "full": "free some space on that disk; no stored job is lost",
+    "no space": "free some space on that disk; no stored job is lost",
+    "disk i/o error": "check whether the disk is full or over its quota; no stored job is lost",
     "not a database": "move that file away, or set TPUJOB_STATE to another folder",
     "malformed": "move that file away, or put a copy of it back",
     "readonly": _WRITABLE,

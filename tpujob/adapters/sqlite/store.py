@@ -1,7 +1,7 @@
-"""The Store port on one SQLite file: what a laptop keeps of its jobs. Holds no rules beyond the port's own.
+"""The Store port on one SQLite file, for a laptop. Holds no rules beyond the port's own.
 
 Any number of threads and processes may use one file at once. Each transaction is a few statements and takes the write
-lock at its start, so two writers queue up instead of failing halfway. Opening, pooling and errors are in
+lock at its start, so writers queue up instead of failing halfway. Opening, pooling and errors are in
 `file.py`, the tables in `tables.py`.
 """
 
@@ -29,7 +29,7 @@ class SqliteStore:
     to do) or Transient (another process kept the file locked for too long)."""
 
     def __init__(self, path: Path) -> None:
-        """Makes the file, and its folder, when they are not there; only their owner may read them."""
+        """Creates the file and its folder if needed, readable by their owner alone."""
         self._file = SqliteFile(path, SCRIPTS)
         self.reputation = SqliteReputation(self._file)
         self._decoded: dict[
@@ -64,7 +64,7 @@ class SqliteStore:
         return self._decode(job_id, *row)
 
     def peek(self, job_id: str) -> Job:
-        """The newest: reading it costs next to nothing."""
+        """The newest version: reading it is cheap."""
         return self.get(job_id)
 
     def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
@@ -162,7 +162,7 @@ class SqliteStore:
         return newest, [job_id for _, job_id in rows]
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:  # noqa: ARG002
-        """None: a file tells nobody; `changes` costs a few microseconds."""
+        """None: a file sends no hints, and `changes` takes a few microseconds."""
         return None
 
     # Decoding --------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class SqliteStore:
         return records.sift(rows, lambda row: self._decode(*row), lambda row: row[0])
 
     def _decode(self, job_id: str, version: int, text: str) -> Job:
-        """Outside any transaction where it can be: decoding takes longer than reading."""
+        """Called outside transactions where possible: decoding takes longer than reading."""
         known = self._decoded.get(job_id)
         if known and known.version == version:
             return known

@@ -1,7 +1,7 @@
-"""The tables of the SQLite store: what makes a new file, and what brings an older one up to date.
+"""The tables of the SQLite store: scripts that create a new file and bring an older one up to date.
 
-Each script leads from one version of the tables to the next, the first from an empty file; a new file goes through
-all of them. One that was released is never edited: a change is another script at the end.
+Each script leads from one version of the tables to the next, the first from an empty file; a new file goes through all
+of them. A released script is never edited: a change is another script at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CREATE TABLE changes (                          -- removed jobs stay: those who 
 CREATE UNIQUE INDEX changes_by_number ON changes (number, job_id);
 """
 
-#: the zones of slices that were asked for before this table was there are in the records and the events
+#: the zones of slices that were requested before this table existed are in the records and the events
 _SUSPECTS = """
 CREATE TABLE suspects (
     physical TEXT PRIMARY KEY, zone TEXT, score REAL, updated_at REAL, pinned TEXT,
