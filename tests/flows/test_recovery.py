@@ -365,13 +365,13 @@ def test_a_bundle_goes_only_where_plans_say(stage: Stage) -> None:
 def test_the_sweep_takes_orphans_and_leaves_what_is_claimed_young_or_unseen(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)
-    stage.cloud._create(_orphan("tj-000999-1"), "000999")
+    stage.cloud.add(_orphan("tj-000999-1"), "000999")
     stage.faults.broken.add("list")
     stage.clock.sleep(1000)
     with pytest.raises(Transient):
         stage.sweep("us-central2-b")
     stage.faults.broken.clear()
-    stage.cloud._create(_orphan("tj-000998-1"), "000998")
+    stage.cloud.add(_orphan("tj-000998-1"), "000998")
     swept = stage.sweep("us-central2-b")
     assert [o.name for o in swept.deleted] == ["tj-000999-1"]
     assert [o.name for o in swept.kept] == ["tj-000998-1"]
@@ -489,13 +489,16 @@ def test_a_sleeping_job_that_another_backend_moved_is_looked_at_within_half_a_mi
     stage: Stage,
 ) -> None:
     """It may have died since, and nobody else would look before the long sleep is over."""
+    stage.faults.refuse_create = [("STOCKOUT", "no more capacity")] * 100
     job_id = stage.create()
-    now = stage.clock.now()
     loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=list)
-    loop._resync(now)
-    loop._when[job_id] = now + 900
-    loop._resync(now + RESYNC)
-    assert loop._when[job_id] == now + 900, "nothing has changed: it may sleep"
+    sleeps = 0.0
+    while sleeps < 3 * RESYNC:
+        stage.clock.sleep(sleeps)
+        sleeps = loop.make_pass()[1] or 0.0
+    loop.make_pass()  # its own changes count, once
+    stage.clock.sleep(RESYNC)
+    assert loop.make_pass()[0] == 0, "nothing has changed: it may sleep"
     stage.api.cancel(job_id)
-    loop._resync(now + 2 * RESYNC)
-    assert loop._when[job_id] == now + 2 * RESYNC
+    assert loop.make_pass()[0] > 0
+    assert stage.job(job_id).state is State.CANCELLED

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tests.simulation.faults import SliceFaults
 from tests.simulation.machines import Machine
-from tests.simulation.mishaps import Mishaps
 from tests.simulation.world import World
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
@@ -20,7 +20,7 @@ class Cloud:
 
     def __init__(self, world: World) -> None:
         self.world, self.sim, self.effect = world, world.sim, world.effects
-        self.mishaps = Mishaps(world)
+        self.faults = SliceFaults(world)
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         try:
@@ -86,7 +86,7 @@ class Cloud:
             machine.fails_at, machine.ready_at = machine.ready_at, math.inf
         world.add(machine)
         self.sim.note(f"created {slice.name}")
-        self.mishaps.begin(machine)
+        self.faults.begin(machine)
         world.monitor.created(machine)
 
     def delete(self, slice: Slice, *, timeout: float) -> None:

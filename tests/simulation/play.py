@@ -57,7 +57,7 @@ class Play:
     def __init__(
         self, seed: int, profile: Profile, script: Callable[[Play], None] | None = None
     ) -> None:
-        """`script`: what happens instead of users and mishaps drawn from the seed."""
+        """`script`: what happens instead of users and faults drawn from the seed."""
         self.sim, self.profile = Sim(seed), profile
         self.effects = Effects(self.sim, profile)
         self.effects.kill = self._kill

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tests.simulation.faults import SliceFaults
 from tests.simulation.machines import Machine
-from tests.simulation.mishaps import Mishaps
 from tests.simulation.plans import Work
 from tests.simulation.play import Play
 from tests.simulation.profile import RATES, Profile
@@ -137,7 +137,7 @@ def _stockout(play: Play) -> None:
 
 
 def _preempted(play: Play, machine: Machine) -> None:
-    Mishaps(play.world).preempt(machine)
+    SliceFaults(play.world).preempt(machine)
 
 
 def _dead_ready(play: Play, machine: Machine) -> None:
@@ -272,7 +272,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             stall="2m",
         ),
         Scenario("crashes once", at(_S.RUNNING, _crashes)),
-        Scenario("a host dies", at(_S.RUNNING, lambda p, m: Mishaps(p.world).kill_host(m))),
+        Scenario("a host dies", at(_S.RUNNING, lambda p, m: SliceFaults(p.world).kill_host(m))),
         Scenario(
             "cancelled early",
             user(_S.PROVISIONING, lambda a: a.cancel(JOB)),

@@ -107,9 +107,9 @@ class Cloud:
         if self.faults.refuse_create:
             cause, message = self.faults.refuse_create.pop(0)
             raise Refused(message, cause=cause)
-        self.faults.effect("create", lambda: self._create(slice, job_id))
+        self.faults.effect("create", lambda: self.add(slice, job_id))
 
-    def _create(self, slice: Slice, job_id: str) -> None:
+    def add(self, slice: Slice, job_id: str) -> None:
         if slice.name in self.machines:
             return
         taken = {rack for m in self.machines.values() for rack in m.racks}

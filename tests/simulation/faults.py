@@ -1,4 +1,4 @@
-"""What befalls a slice by itself: preemption, repair, people, broken networks, dying hosts and agents."""
+"""Faults of slices: preemption, repair, people who delete things, broken networks, dying hosts and agents."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from tests.simulation.machines import Machine
 from tests.simulation.world import World
 
 
-class Mishaps:
+class SliceFaults:
     def __init__(self, world: World) -> None:
-        self.world, self.sim, self.fate = world, world.sim, world.sim.random("mishaps")
+        self.world, self.sim = world, world.sim
+        self.fate = world.sim.random(
+            "mishaps"
+        )  # another name would make another history of every seed
 
     def begin(self, machine: Machine) -> None:
         """From now on they happen to it, each at its rate for an hour."""
