@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tpujob.api import JobsApi
 from tpujob.config import settings
 from tpujob.errors import BackendGone, Transient
@@ -118,3 +120,14 @@ class LocalStack:
 
     def down(self) -> None:
         self.run("down", code=None)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """One for all stories of a module."""
+    local = LocalStack(tmp_path_factory.mktemp("stack"))
+    local.run("up")
+    yield local
+    left = local.json("emulator", "status")["slices"]
+    local.down()
+    assert left == [], f"no story may leave a slice behind: {left}"

@@ -1,0 +1,66 @@
+"""Hosts that hang or compute wrong numbers, with everything real, JAX included."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.local_stack import LocalStack
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+PATIENT = 300.0  #: seconds until what JAX takes part in counts as stuck
+PLAIN = {"preflight": False}
+MLP = {
+    "name": "digits",
+    "tpu": {"type": "v4-16"},
+    "run": {"workload": "mlp", "args": {"steps": 120, "checkpoint_every": 20}},
+}
+
+
+def submit(stack: LocalStack, **changes: object) -> str:
+    """The bundled program on two hosts; the job's id."""
+    file = stack.folder / "mlp.yaml"
+    file.write_text(json.dumps({**MLP, **changes}))  # JSON is YAML
+    return stack.json("create", str(file))["id"]
+
+
+def test_a_hang_in_a_collective_is_ended_with_its_stacks_and_started_again(
+    stack: LocalStack,
+) -> None:
+    """Real JAX: host 1 never gets beyond a step, and host 0 waits for it in an all-reduce."""
+    stack.run("emulator", "break-host", "us-central2-b-h001", "--fault", "hang:step=30")
+    recovery = {"stall": "8s", "on_bad_host": "release"}
+    job_id = submit(stack, name="stuck", recovery=recovery, **PLAIN)
+    stack.until(job_id, "running")
+    stack.run("emulator", "break-host", "us-central2-b-h001", "--mend")
+    stack.run("wait", job_id, timeout=PATIENT)
+    view = stack.job(job_id)
+    assert view["state"] == "succeeded"
+    assert [a["cause"] for a in view["attempts"]] == ["HANG", None]
+    assert len(view["slices"]) == 1, "the slice is not to blame"
+    stacks = "\n".join(view["attempts"][0]["evidence"])
+    assert "engine/loop.py" in stacks or "fault_injection.py" in stacks, (
+        f"what it was doing is kept:\n{stacks}"
+    )
+    assert view["attempts"][1]["resumed_from"] == 20
+
+
+def test_a_bad_host_is_found_swapped_and_remembered(stack: LocalStack) -> None:
+    """The whole of it with real JAX: one bad machine of two, a replay that names it, another slice, success."""
+    stack.run("emulator", "break-host", "us-central2-b-h001", "--fault", "nan:step=50,device=1")
+    job_id = submit(stack)
+    stack.run("wait", job_id, timeout=PATIENT)
+    view = stack.job(job_id)
+    assert view["state"] == "succeeded"
+    first, second = view["attempts"]
+    assert (first["cause"], first["host"]) == ("BAD_HOST", 1)
+    assert first["verdict"]["blame"] == "device"
+    assert second["resumed_from"] == 40, "the newest checkpoint before the verdict"
+    assert "us-central2-b-h001" not in second["physical"]
+    (suspect,) = stack.json("hosts")
+    assert suspect["physical"] == "us-central2-b-h001"
+    assert suspect["refused"]
+    stack.run("emulator", "break-host", "us-central2-b-h001", "--mend")
+    stack.run("hosts", "clear", "us-central2-b-h001")
