@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from tpujob.emulator import ready as ready_file
-from tpujob.emulator.farm.control import Control
+from tpujob.emulator.farm.control import FarmControl
 from tpujob.emulator.farm.farm import Farm
 from tpujob.emulator.http import HttpServer
 from tpujob.errors import TpujobError
@@ -48,7 +48,7 @@ async def _run(ready: Path, state: Path, ssh_port: int) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     farm, token = Farm(state, ssh_port), secrets.token_urlsafe(24)
     await farm.clear()
-    server = HttpServer(Control(farm, token).answer)
+    server = HttpServer(FarmControl(farm, token).answer)
     try:
         port = await server.start("127.0.0.1")
         control = f"http://127.0.0.1:{port}"

@@ -14,7 +14,7 @@ NOTICE = 30.0  #: seconds between SIGTERM and off; the cloud promises at most th
 WINDOW = 60.0
 
 
-class Control:
+class FarmControl:
     """Routes a request to the farm. Every request carries the token."""
 
     def __init__(self, farm: Farm, token: str) -> None:

@@ -18,7 +18,7 @@ from tpujob.emulator.farm.metadata import (
     SSH_KEYS,
     MetadataServer,
 )
-from tpujob.emulator.farm.session import Login
+from tpujob.emulator.farm.session import HostUser
 from tpujob.emulator.farm.sshd import SshServer
 from tpujob.emulator.http import HttpServer
 from tpujob.errors import NotFound
@@ -126,7 +126,7 @@ class Host:
     def _vmstat(self) -> Path:
         return self._folder / "vmstat"
 
-    def _install(self) -> Login:
+    def _install(self) -> HostUser:
         """Make a new disk: folders, device files, and the environment of sessions."""
         home, tmp, devices = (self._folder / name for name in ("home", "tmp", "dev"))
         for folder in (home, tmp, devices):
@@ -143,7 +143,7 @@ class Host:
             metadata=f"{self.address}:{self._metadata_port}",
             marker=self.marker,
         )
-        return Login(USER, self._keys, home, self._env)
+        return HostUser(USER, self._keys, home, self._env)
 
     def _keys(self) -> str:
         """OS Login ignores the keys in the metadata."""

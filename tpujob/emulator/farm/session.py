@@ -31,7 +31,7 @@ _Session = asyncssh.SSHServerProcess[bytes]
 
 
 @dataclass(frozen=True)
-class Login:
+class HostUser:
     """Who may log in, and the environment of a session. `keys` is called at every login, because the metadata may
     change, as on a real VM."""
 
@@ -41,7 +41,7 @@ class Login:
     env: Mapping[str, str]
 
 
-async def serve(session: _Session, login: Login) -> None:
+async def serve(session: _Session, login: HostUser) -> None:
     """Run what the client asks for until it ends; if the client leaves first, wait for the process alone."""
     try:
         child, streams = await (_on_terminal if session.term_type else _on_pipes)(session, login)
@@ -99,7 +99,7 @@ class _Streams:
             transport.close()
 
 
-async def _on_pipes(session: _Session, login: Login) -> tuple[subprocess.Popen[bytes], _Streams]:
+async def _on_pipes(session: _Session, login: HostUser) -> tuple[subprocess.Popen[bytes], _Streams]:
     stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
     try:
         child = _spawn(session, login, [], stdin[0], stdout[1], stderr[1])
@@ -119,7 +119,9 @@ async def _on_pipes(session: _Session, login: Login) -> tuple[subprocess.Popen[b
     return child, _Streams([asyncio.create_task(p) for p in pumps], feed, transports)
 
 
-async def _on_terminal(session: _Session, login: Login) -> tuple[subprocess.Popen[bytes], _Streams]:
+async def _on_terminal(
+    session: _Session, login: HostUser
+) -> tuple[subprocess.Popen[bytes], _Streams]:
     master, slave = os.openpty()
     try:
         _resize(master, session.term_size)
@@ -138,7 +140,7 @@ async def _on_terminal(session: _Session, login: Login) -> tuple[subprocess.Pope
 
 
 def _spawn(
-    session: _Session, login: Login, prefix: list[str], stdin: int, stdout: int, stderr: int
+    session: _Session, login: HostUser, prefix: list[str], stdin: int, stdout: int, stderr: int
 ) -> subprocess.Popen[bytes]:
     command = os.fsdecode(session.command) if session.command is not None else None
     argv = [SHELL, "-c", command] if command is not None else [SHELL, "-l"]

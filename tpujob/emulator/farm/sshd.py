@@ -12,13 +12,13 @@ from pathlib import Path
 
 import asyncssh
 
-from tpujob.emulator.farm.session import Login, serve
+from tpujob.emulator.farm.session import HostUser, serve
 
 
 class SshServer:
     """Answers on one address until it is closed; may be started again with the same host key."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: HostUser) -> None:
         self._login = login
         self._key = asyncssh.generate_private_key("ssh-ed25519")
         self._acceptor: asyncssh.SSHAcceptor | None = None
@@ -73,7 +73,7 @@ class SshServer:
 class _Door(asyncssh.SSHServer):
     """One connection's authentication."""
 
-    def __init__(self, login: Login, connections: set[asyncssh.SSHServerConnection]) -> None:
+    def __init__(self, login: HostUser, connections: set[asyncssh.SSHServerConnection]) -> None:
         self._login = login
         self._connections = connections
         self._connection: asyncssh.SSHServerConnection | None = None

@@ -105,7 +105,7 @@ async def _turns() -> None:
         await asyncio.sleep(0)
 
 
-class _Parser(Protocol):
+class _HttpParser(Protocol):
     def feed_data(self, data: bytes) -> None: ...
     def get_method(self) -> bytes: ...
     def should_keep_alive(self) -> bool: ...
@@ -141,7 +141,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._parser: _Parser = httptools.HttpRequestParser(self)
+        self._parser: _HttpParser = httptools.HttpRequestParser(self)
         self._open.add(self)
         self._task = asyncio.get_running_loop().create_task(self._serve())
 

@@ -14,7 +14,7 @@ from typing import Literal
 from urllib.parse import unquote
 
 from tpujob.emulator.http import FilePart, Handler, Request, Response
-from tpujob.emulator.storage.model import StorageError
+from tpujob.emulator.storage.model import StorageApiError
 
 METHODS = ("GET", "LIST", "POST", "PUT", "PATCH", "DELETE")
 
@@ -80,7 +80,7 @@ class StorageFaults:
 
 
 def failing(
-    handler: Handler, faults: StorageFaults, refuse: Callable[[StorageError], Response]
+    handler: Handler, faults: StorageFaults, refuse: Callable[[StorageApiError], Response]
 ) -> Handler:
     """The handler, with the faults in force applied."""
 
@@ -89,7 +89,7 @@ def failing(
         if fault is None:
             return await handler(request)
         await asyncio.sleep(fault.hang)
-        error = StorageError(
+        error = StorageApiError(
             fault.status, STATUSES[fault.status], f"injected fault: {fault.status}"
         )
         if fault.status != 200 and fault.when == "pre":

@@ -19,7 +19,7 @@ from tpujob.emulator.storage.media import media, not_modified
 from tpujob.emulator.storage.model import (
     Conditions,
     Json,
-    StorageError,
+    StorageApiError,
     StoredObject,
     bucket_json,
     check_object_fields,
@@ -71,13 +71,13 @@ class JsonApi:
             if match and method == request.method:
                 for name in _MISSING:
                     if request.query.get(name):
-                        raise StorageError(501, "notImplemented", f"{name} is not emulated.")
+                        raise StorageApiError(501, "notImplemented", f"{name} is not emulated.")
                 return await handler(
                     request, *(unquote(part, errors="strict") for part in match.groups())
                 )
             known = known or bool(match)
         if known:
-            raise StorageError(405, "methodNotAllowed", f"{request.method} is not known here.")
+            raise StorageApiError(405, "methodNotAllowed", f"{request.method} is not known here.")
         return None
 
     # buckets
@@ -90,13 +90,13 @@ class JsonApi:
 
     async def insert_bucket(self, request: Request) -> Response:
         if not request.query.get("project"):
-            raise StorageError(400, "required", "Required parameter: project")
+            raise StorageApiError(400, "required", "Required parameter: project")
         resource = new_bucket(await json_body(request), timestamp())
         if self.disk.bucket(resource["name"]):
             text = (
                 "Your previous request to create the named bucket succeeded and you already own it."
             )
-            raise StorageError(409, "conflict", text)
+            raise StorageApiError(409, "conflict", text)
         self.disk.put_bucket(resource)
         return answer(request, bucket_json(resource, request.base))
 
@@ -112,7 +112,7 @@ class JsonApi:
     async def delete_bucket(self, request: Request, bucket: str) -> Response:
         self._bucket(bucket, request.query)
         if not self.disk.delete_bucket(bucket):
-            raise StorageError(409, "conflict", "The bucket you tried to delete is not empty.")
+            raise StorageApiError(409, "conflict", "The bucket you tried to delete is not empty.")
         return Response(204)
 
     async def layout(self, request: Request, bucket: str) -> Response:
@@ -283,4 +283,4 @@ async def json_body(request: Request) -> dict[str, Json]:
     try:
         return await request.json_object()
     except ValueError as error:
-        raise StorageError(400, "parseError", str(error)) from error
+        raise StorageApiError(400, "parseError", str(error)) from error

@@ -8,7 +8,7 @@ from email.utils import format_datetime
 
 from tpujob.emulator.http import FilePart, Request, Response
 from tpujob.emulator.storage.disk import ObjectStore
-from tpujob.emulator.storage.model import Conditions, StorageError, StoredObject
+from tpujob.emulator.storage.model import Conditions, StorageApiError, StoredObject
 
 
 def not_modified(conditions: Conditions, stored: StoredObject) -> bool:
@@ -17,7 +17,7 @@ def not_modified(conditions: Conditions, stored: StoredObject) -> bool:
     wanted.check(stored)
     try:
         conditions.check(stored)
-    except StorageError:
+    except StorageApiError:
         return True
     return False
 
@@ -70,5 +70,5 @@ def byte_range(header: str, size: int) -> tuple[int, int, bool]:
     start = int(match[1]) if match[1] else max(size - int(match[2]), 0)
     end = min(int(match[2]) + 1, size) if match[1] and match[2] else size
     if start >= end:
-        raise StorageError(416, "requestedRangeNotSatisfiable", "Request range not satisfiable")
+        raise StorageApiError(416, "requestedRangeNotSatisfiable", "Request range not satisfiable")
     return start, end - start, True

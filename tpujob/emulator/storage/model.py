@@ -36,7 +36,7 @@ _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _LOCATION = re.compile(r"[A-Z]+-[A-Z]+[0-9]+|US|EU|ASIA|NAM4|EUR[4578]|ASIA1")
 
 
-class StorageError(Exception):
+class StorageApiError(Exception):
     """An error answer. `reason` is the JSON API's word for it; `xml_code` the XML API's, where the
     status alone does not give it."""
 
@@ -52,21 +52,21 @@ class StorageError(Exception):
         return {"error": {"code": self.status, "message": self.message, "errors": [detail]}}
 
 
-def invalid(message: str) -> StorageError:
-    return StorageError(400, "invalid", message)
+def invalid(message: str) -> StorageApiError:
+    return StorageApiError(400, "invalid", message)
 
 
-def no_bucket() -> StorageError:
-    return StorageError(404, "notFound", "The specified bucket does not exist.", "NoSuchBucket")
+def no_bucket() -> StorageApiError:
+    return StorageApiError(404, "notFound", "The specified bucket does not exist.", "NoSuchBucket")
 
 
-def no_object(bucket: str, name: str) -> StorageError:
-    return StorageError(404, "notFound", f"No such object: {bucket}/{name}")
+def no_object(bucket: str, name: str) -> StorageApiError:
+    return StorageApiError(404, "notFound", f"No such object: {bucket}/{name}")
 
 
-def precondition_failed() -> StorageError:
+def precondition_failed() -> StorageApiError:
     text = "At least one of the pre-conditions you specified did not hold."
-    return StorageError(412, "conditionNotMet", text)
+    return StorageApiError(412, "conditionNotMet", text)
 
 
 @dataclass(frozen=True, slots=True)

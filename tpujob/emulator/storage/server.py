@@ -15,7 +15,7 @@ from tpujob.emulator.storage.batch import handle_batch
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.faults import StorageFaults, failing
 from tpujob.emulator.storage.json_api import JsonApi
-from tpujob.emulator.storage.model import StorageError
+from tpujob.emulator.storage.model import StorageApiError
 from tpujob.emulator.storage.upload import Uploads
 from tpujob.emulator.storage.xml_api import XmlApi
 
@@ -54,16 +54,16 @@ def _handler(api: JsonApi, uploads: Uploads, xml: XmlApi, faults: StorageFaults)
         try:
             found = await uploads.handle(request) or await api.handle(request)
             return found or await xml.handle(request)
-        except StorageError as error:
+        except StorageApiError as error:
             return _error(error)
         except TooLarge:
-            return _error(StorageError(413, "uploadTooLarge", "The body is too large."))
+            return _error(StorageApiError(413, "uploadTooLarge", "The body is too large."))
         except (UnicodeError, OverflowError) as error:
-            return _error(StorageError(400, "invalid", f"Invalid text or number: {error}"))
+            return _error(StorageApiError(400, "invalid", f"Invalid text or number: {error}"))
         except OSError as error:
             # Not a 500 or 503: clients repeat those for minutes, and a full disk stays full.
             _log.exception("%s %s", request.method, request.path)
-            return _error(StorageError(507, "backendError", f"The emulator's disk: {error}"))
+            return _error(StorageApiError(507, "backendError", f"The emulator's disk: {error}"))
 
     one = failing(answer, faults, _error)
 
@@ -72,19 +72,19 @@ def _handler(api: JsonApi, uploads: Uploads, xml: XmlApi, faults: StorageFaults)
         host = request.headers.get("host", "")
         if not _LOOPBACK.fullmatch(host) or "origin" in request.headers:
             return _error(
-                StorageError(403, "forbidden", "Only programs of this machine are served.")
+                StorageApiError(403, "forbidden", "Only programs of this machine are served.")
             )
         if request.path.startswith("/batch"):
             try:
                 return await handle_batch(request, one)
-            except StorageError as error:
+            except StorageApiError as error:
                 return _error(error)
         return await one(request)
 
     return handle
 
 
-def _error(error: StorageError) -> Response:
+def _error(error: StorageApiError) -> Response:
     if error.status == 304:
         return Response(304)
     return json_response(error.body(), error.status)

@@ -20,7 +20,7 @@ from tpujob.emulator.storage.json_api import answer, json_body
 from tpujob.emulator.storage.model import (
     Conditions,
     Json,
-    StorageError,
+    StorageApiError,
     StoredObject,
     check_object_fields,
     check_object_name,
@@ -111,7 +111,7 @@ class Uploads:
     async def _resume(self, request: Request, key: str) -> Response:
         session = self._sessions.get(key)
         if session is None:
-            raise StorageError(
+            raise StorageApiError(
                 404, "notFound", "No such upload session: it has ended or never existed."
             )
         if request.method == "DELETE":
@@ -143,7 +143,7 @@ class Uploads:
             raise invalid(f"A gap: {session.incoming.size} bytes are here, not {start}.")
         async for chunk in request.body.chunks():
             if session.turn != turn:
-                raise StorageError(409, "conflict", "Another request continues this upload.")
+                raise StorageApiError(409, "conflict", "Another request continues this upload.")
             session.incoming.write(chunk[skip:] if skip else chunk)
             skip = max(0, skip - len(chunk))
 
@@ -156,7 +156,7 @@ class Uploads:
             session.stored = self._disk.commit(
                 session.bucket, session.name, session.incoming, session.fields, session.conditions
             )
-        except StorageError:
+        except StorageApiError:
             self._sessions.pop(key, None)
             raise
         finally:
@@ -210,9 +210,9 @@ async def split_related(
     try:
         given = json.loads(metadata or b"{}")
     except (ValueError, RecursionError) as error:
-        raise StorageError(400, "parseError", "The metadata part is no JSON.") from error
+        raise StorageApiError(400, "parseError", "The metadata part is no JSON.") from error
     if not isinstance(given, dict):
-        raise StorageError(400, "parseError", "The metadata part is no JSON object.")
+        raise StorageApiError(400, "parseError", "The metadata part is no JSON object.")
     typed = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", header)
     part_type = typed[1].decode("latin-1").strip() if typed else ""
     return given, part_type, _until(rest, chunks, newline + mark)  # pyright: ignore[reportUnknownVariableType]

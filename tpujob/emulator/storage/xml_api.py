@@ -20,7 +20,7 @@ from tpujob.emulator.storage.media import media, media_headers
 from tpujob.emulator.storage.model import (
     Conditions,
     Json,
-    StorageError,
+    StorageApiError,
     check_object_name,
     invalid,
     no_bucket,
@@ -75,7 +75,7 @@ class XmlApi:
             if "uploads" in request.query or "uploadId" in request.query:
                 return await self._multipart(request, bucket, name)
             return await self._object(request, bucket, name)
-        except StorageError as error:
+        except StorageApiError as error:
             return error_response(error)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class XmlApi:
             self._disk.delete(bucket, name, conditions, number(request.query, "generation"))
             return Response(204)
         if request.method not in ("GET", "HEAD"):
-            raise StorageError(405, "methodNotAllowed", f"{request.method} is not known here.")
+            raise StorageApiError(405, "methodNotAllowed", f"{request.method} is not known here.")
         conditions.check(stored)
         if same_etag(request.headers.get("if-none-match", ""), stored):
             return Response(304, media_headers(stored))
@@ -166,7 +166,7 @@ class XmlApi:
             return Response(204)
         if request.method == "POST":
             return await self._complete(request, key, upload)
-        raise StorageError(405, "methodNotAllowed", f"{request.method} is not known here.")
+        raise StorageApiError(405, "methodNotAllowed", f"{request.method} is not known here.")
 
     async def _part(self, request: Request, upload: MultipartUpload) -> Response:
         which = number(request.query, "partNumber") or 0
@@ -192,14 +192,14 @@ class XmlApi:
             which, etag = tag(text, "PartNumber"), tag(text, "ETag")
             part = upload.parts.get(int(which) if which.isascii() and which.isdigit() else 0)
             if part is None or etag.strip('"') != part_etag(part).strip('"'):
-                raise StorageError(
+                raise StorageApiError(
                     400,
                     "invalid",
                     f"Part {which[:10]!r} was not uploaded with this ETag.",
                     "InvalidPart",
                 )
             if int(which) <= last:
-                raise StorageError(
+                raise StorageApiError(
                     400, "invalid", "Parts are not in ascending order.", "InvalidPartOrder"
                 )
             last = int(which)
@@ -208,7 +208,7 @@ class XmlApi:
             raise invalid("No parts are named.")
         if any(part.size < _LEAST_PART for part in parts[:-1]):
             text = f"Every part but the last has at least {_LEAST_PART} bytes."
-            raise StorageError(400, "invalid", text, "EntityTooSmall")
+            raise StorageApiError(400, "invalid", text, "EntityTooSmall")
         del self._uploads[key]
         try:
             files = (part.path.open("rb") for part in parts)
@@ -224,7 +224,7 @@ class XmlApi:
 
     def _list(self, request: Request, bucket: str) -> Response:
         if request.method not in ("GET", "HEAD"):
-            raise StorageError(405, "methodNotAllowed", "Buckets are made with the JSON API.")
+            raise StorageApiError(405, "methodNotAllowed", "Buckets are made with the JSON API.")
         query = request.query
         start = query.get("start-after", "")
         wanted = Listing(
@@ -249,5 +249,5 @@ class XmlApi:
         return xml("ListBucketResult", *values, inner="".join(inner))
 
 
-def _no_upload() -> StorageError:
-    return StorageError(404, "notFound", "No such multipart upload.", "NoSuchUpload")
+def _no_upload() -> StorageApiError:
+    return StorageApiError(404, "notFound", "No such multipart upload.", "NoSuchUpload")

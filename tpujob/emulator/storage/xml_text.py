@@ -13,7 +13,7 @@ from tpujob.emulator.storage.media import media_headers
 from tpujob.emulator.storage.model import (
     Conditions,
     Json,
-    StorageError,
+    StorageApiError,
     StoredObject,
     check_object_fields,
     number,
@@ -39,7 +39,7 @@ _FIELDS = {
 }
 
 
-def error_response(error: StorageError) -> Response:
+def error_response(error: StorageApiError) -> Response:
     code = error.xml_code or _CODES.get(error.status, "InternalError")
     return xml("Error", ("Code", code), ("Message", error.message), status=error.status)
 
