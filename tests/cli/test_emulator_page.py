@@ -26,7 +26,7 @@ SLICE = {
     "maintenance": False,
     "unreachable": False,
     "age_s": 95,
-    "hosts": [{**HOST, "fault": "nan:step=20", "factor": 1, "silent": False}],
+    "hosts": [{**HOST, "fault": "nan:step=20", "factor": 1, "silent": False, "hung": True}],
 }
 ZONES = [
     {"zone": zone, "stock": {"v4": {"hosts": 64, "used": 1}, "v6e": {"hosts": 64, "used": 0}}}
@@ -46,7 +46,7 @@ Slice       Job    Type Zone          Pricing Node  Queued Age
 tj-000042-1 000042 v4-8 us-central2-b spot    READY ACTIVE  1m
 
 Slice       Host Address   Physical           Condition
-tj-000042-1    0 127.1.1.1 us-central2-b-h001 nan:step=20
+tj-000042-1    0 127.1.1.1 us-central2-b-h001 nan:step=20, hung
 
 Zone          Type Hosts Used
 us-central2-b v4      64    1

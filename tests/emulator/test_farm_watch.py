@@ -17,10 +17,10 @@ class Farm(NoFarm):
         super().__init__()
         self.answer = answer
 
-    def names(self) -> frozenset[str] | None:  # type: ignore[override]
+    def slices(self) -> dict[str, frozenset[int]] | None:  # type: ignore[override]
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        return None if self.answer is None else dict.fromkeys(self.answer, frozenset[int]())
 
 
 def seen(model: Model) -> tuple[str, str]:
@@ -81,9 +81,9 @@ def test_what_comes_up_meanwhile_is_not_missed() -> None:
     model = Model()
 
     class Slow(Farm):
-        def names(self) -> frozenset[str] | None:  # type: ignore[override]
+        def slices(self) -> dict[str, frozenset[int]] | None:  # type: ignore[override]
             model.go(20)
-            return frozenset()
+            return {}
 
     model.ask("q")
     FarmWatch(model.world, Slow(None)).look()

@@ -149,9 +149,15 @@ def test_a_program_hangs_and_its_agent_does_not(rig: Rig, tmp_path: Path) -> Non
     rig.emulator.hang(host=1)
     until(lambda: state_of(program) == "T", "the program is stopped")
     assert state_of(agent) == "S"
+
+    def hung() -> list[bool]:
+        return [h["hung"] for h in rig.emulator.status()["slices"][0]["hosts"]]
+
+    until(lambda: hung() == [False, True], "status shows the hung host")
     assert rig.farm.run(address, "true")[0] == 0, "the host itself must answer"
     rig.emulator.hang(host=1, off=True)
     until(lambda: state_of(program) == "S", "it goes on")
+    until(lambda: hung() == [False, False], "status shows no hung host")
     rig.emulator.hang(host=0)
     until(
         lambda: "no program runs" in str(rig.emulator.status()["recent"]), "it says that none runs"

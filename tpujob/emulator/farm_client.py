@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -47,8 +48,8 @@ class FarmApi(Protocol):
         """All of its hosts answer afterwards."""
         ...
 
-    def names(self) -> frozenset[str] | None:
-        """The slices that it has; None: they cannot be lost."""
+    def slices(self) -> Mapping[str, frozenset[int]] | None:
+        """The slices that it has, each with its hung hosts; None: they cannot be lost."""
         ...
 
 
@@ -76,7 +77,7 @@ class NoFarm:
 
     def switch_on(self, slice: str) -> None: ...
 
-    def names(self) -> None: ...
+    def slices(self) -> None: ...
 
 
 class FarmClient:
@@ -116,12 +117,12 @@ class FarmClient:
     def switch_on(self, slice: str) -> None:
         self._call("POST", _path(slice, "on"))
 
-    def names(self) -> frozenset[str]:
-        return frozenset(str(name) for name in self._call("GET", "/names").get("names", []))
+    def slices(self) -> dict[str, frozenset[int]]:
+        return {name: frozenset(hung) for name, hung in self._call("GET", "/names").items()}
 
     def take_all_down(self) -> None:
         """End what an earlier emulator has left running."""
-        for slice in self.names():
+        for slice in self.slices():
             self.take_down(slice)
 
     def _call(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 from tpujob.emulator.farm_client import FarmApi, FarmError, FarmGone
 from tpujob.emulator.tpu import interruptions
@@ -39,16 +40,21 @@ class FarmWatch:
             wanted = interruptions.with_hosts(self._world)
         if not wanted:
             return
+        found: Mapping[str, frozenset[int]] | None = None
+        reachable = False
         try:
-            found, reachable = self._farm.names(), True
+            found, reachable = self._farm.slices(), True
             self._gone = 0
         except FarmGone:
             self._gone += 1
-            found, reachable = frozenset[str]() if self._gone >= _TIMES_GONE else None, False
+            if self._gone >= _TIMES_GONE:
+                found = {}
         except FarmError:
-            found, reachable = None, False
+            pass
         with self._world.lock:
             for node in wanted:
                 node.unreachable = not reachable
-                if found is not None and node.farm_name not in found:
-                    interruptions.hosts_lost(self._world, node)
+                if found is not None:
+                    node.hung = found.get(node.farm_name, frozenset())
+                    if node.farm_name not in found:
+                        interruptions.hosts_lost(self._world, node)

@@ -13,9 +13,9 @@ from tpujob.emulator.tpu.world import World
 def status(world: World, plan: dict[str, Any] | None) -> dict[str, Any]:
     """`plan`: the faults that come by themselves."""
     now = world.clock()
-    slices = [_node_view(world, node, now) for node in world.nodes.values()]
     held = {node.queued for node in world.nodes.values()}
-    slices += [_queued_view(q, now) for q in world.queued.values() if q.name not in held]
+    waiting = [q for q in world.queued.values() if q.name not in held]
+    slices = [_slice_view(world, record, now) for record in (*world.nodes.values(), *waiting)]
     return {
         "zones": [_zone_view(world, zone) for zone in sorted(world.stock.hosts)],
         "slices": sorted(slices, key=lambda s: s["name"]),
@@ -37,55 +37,44 @@ def _zone_view(world: World, zone: str) -> dict[str, Any]:
     return {"zone": zone, "stock": stock, "bad": [h.name for h in hosts if h.fault]}
 
 
-def _node_view(world: World, node: Node, now: float) -> dict[str, Any]:
-    queued = world.queued.get(node.queued)
-    addresses = node.addresses or ("",) * len(node.physical)
+def _slice_view(world: World, record: Node | Queued, now: float) -> dict[str, Any]:
+    """A node, or a queued resource without nodes."""
+    node = record if isinstance(record, Node) else None
+    queued = world.queued.get(record.queued) if isinstance(record, Node) else record
+    spec = record.spec if isinstance(record, Node) else record.specs[0][1]
+    ends = node.preempted_at if node else None
     return {
-        "name": node.id,
-        "zone": node.zone,
-        "type": node.spec.type,
-        "pricing": node.spec.pricing,
-        "job": node.spec.labels.get(JOB_LABEL, ""),
-        "state": str(node.state),
+        "name": record.id,
+        "zone": record.zone,
+        "type": spec.type,
+        "pricing": spec.pricing,
+        "job": spec.labels.get(JOB_LABEL, ""),
+        "state": str(node.state) if node else "",
         "queued": str(queued.state) if queued else "",
         "initiator": queued.initiator if queued else "",
-        "age_s": round(now - node.created_at, 1),
-        "gone_in_s": None if node.preempted_at is None else round(node.preempted_at - now, 1),
-        "maintenance": node.maintenance_until > now,
-        "unreachable": node.unreachable,
-        "error": _error_text(queued),
-        "hosts": [
-            {
-                "index": index,
-                "physical": physical,
-                "address": address,
-                "fault": host.fault if (host := world.stock.find(physical)) else "",
-                "factor": node.slowed.get(index, 1),
-                "silent": index in node.silent,
-            }
-            for index, (physical, address) in enumerate(zip(node.physical, addresses, strict=True))
-        ],
+        "age_s": round(now - record.created_at, 1),
+        "gone_in_s": None if ends is None else round(ends - now, 1),
+        "maintenance": node is not None and node.maintenance_until > now,
+        "unreachable": node is not None and node.unreachable,
+        "error": queued.error.message if queued and queued.error else "",
+        "hosts": _host_views(world, node) if node else [],
     }
 
 
-def _queued_view(queued: Queued, now: float) -> dict[str, Any]:
-    spec = queued.specs[0][1]
-    return {
-        "name": queued.id,
-        "zone": queued.zone,
-        "type": spec.type,
-        "pricing": queued.pricing,
-        "job": spec.labels.get(JOB_LABEL, ""),
-        "state": "",
-        "queued": str(queued.state),
-        "initiator": queued.initiator,
-        "age_s": round(now - queued.created_at, 1),
-        "gone_in_s": None,
-        "maintenance": False,
-        "unreachable": False,
-        "error": _error_text(queued),
-        "hosts": [],
-    }
+def _host_views(world: World, node: Node) -> list[dict[str, Any]]:
+    addresses = node.addresses or ("",) * len(node.physical)
+    return [
+        {
+            "index": index,
+            "physical": physical,
+            "address": address,
+            "fault": host.fault if (host := world.stock.find(physical)) else "",
+            "factor": node.slowed.get(index, 1),
+            "silent": index in node.silent,
+            "hung": index in node.hung,
+        }
+        for index, (physical, address) in enumerate(zip(node.physical, addresses, strict=True))
+    ]
 
 
 def _faults_view(world: World, now: float) -> dict[str, Any]:
@@ -134,7 +123,3 @@ def _faults_view(world: World, now: float) -> dict[str, Any]:
         ],
         "bad_hosts": [{"physical": h.name, "fault": h.fault} for h in world.stock.bad()],
     }
-
-
-def _error_text(queued: Queued | None) -> str:
-    return queued.error.message if queued and queued.error else ""

@@ -105,8 +105,8 @@ def _slice_row(s: Mapping[str, Any]) -> list[str]:
 
 def _host_row(s: Mapping[str, Any], h: Mapping[str, Any]) -> list[str]:
     slowed = f"{h['factor']:g} times slower" if h["factor"] != 1 else ""
-    silent = "silent" if h["silent"] else ""
-    condition = ", ".join(filter(None, (clean(h["fault"]), slowed, silent))) or "good"
+    bad = [word for word in ("silent", "hung") if h[word]]
+    condition = ", ".join(filter(None, (clean(h["fault"]), slowed, *bad))) or "good"
     return [clean(s["name"]), str(h["index"]), h["address"] or "-", h["physical"], condition]
 
 

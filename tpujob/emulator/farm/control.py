@@ -37,7 +37,7 @@ class FarmControl:
             case "GET", ["slices"]:
                 return {"slices": self._farm.status()}
             case "GET", ["names"]:
-                return {"names": self._farm.names()}
+                return self._farm.hung()
             case "GET", ["slices", name, "guests"]:
                 return {"guests": self._farm.guests(name)}
             case "PUT", ["slices", name]:

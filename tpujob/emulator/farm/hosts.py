@@ -61,6 +61,7 @@ class Host:
         self._env: dict[str, str] = {}
         self._ssh: SshServer | None = None
         self._slow: asyncio.Task[None] | None = None
+        self._stopped: list[processes.Process] = []  #: by `hang`
 
     async def power_on(self, ssh_port: int) -> None:
         """Listen; the first call makes the disk, later ones keep it. Raises OSError when the address is taken."""
@@ -96,6 +97,7 @@ class Host:
             self._slow.cancel()
             self._slow = None
         if factor > 1:
+            self._stopped = []  # from now on they are continued again and again
             work = self._census.slow_down(self.marker, factor)
             self._slow = asyncio.create_task(work)
 
@@ -110,7 +112,13 @@ class Host:
         self.slow(1)
         program = self._census.program(self.marker)
         processes.send(program, signal.SIGCONT if off else signal.SIGSTOP)
+        self._stopped = [] if off else program
         return bool(program)
+
+    @property
+    def hung(self) -> bool:
+        """Whether a program that `hang` stopped is still there."""
+        return any(processes.is_stopped(process) for process in self._stopped)
 
     def run_out_of_memory(self) -> None:
         """Kill the program's biggest process and count it, as the kernel does. Raises NotFound if no program runs."""

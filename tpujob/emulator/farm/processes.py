@@ -125,15 +125,20 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own]
 
 
-def _stat(pid: int) -> tuple[int, int] | None:
-    """Parent and start time; None: gone or a zombie."""
+def _stat(pid: int) -> tuple[int, int, bytes] | None:
+    """Parent, start time and state; None: gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # the name, in parentheses, may hold anything: fields are counted from the last one
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
+    return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]), fields[0])
+
+
+def is_stopped(process: Process) -> bool:
+    stat = _stat(process.pid)
+    return stat is not None and stat[1:] == (process.started, b"T")
 
 
 def memory(process: Process) -> int:

@@ -101,6 +101,7 @@ class Node:
     silent: set[int] = field(
         default_factory=set[int]
     )  #: hosts that are dead while the API says READY
+    hung: frozenset[int] = frozenset()  #: hosts with a program that a fault has stopped
     unreachable: bool = False  #: the host farm does not answer
     removed_at: float | None = None  #: for lists that lag
 
