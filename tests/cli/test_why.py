@@ -34,7 +34,7 @@ CRASHED = attempt_view(
     outcome="failed",
     cause="TPU_BUSY",
     host=1,
-    message="attempt 1 ended, TPU_BUSY: host 1: another process holds the TPU (exit code 134)",
+    message="host 1: another process holds the TPU (exit code 134)",
     evidence=[
         "host 1: Couldn't open iommu group /dev/vfio/0: \x1b[31mDevice or resource busy\x1b[0m",
         "host 0: ended too: exit code 76",
@@ -129,7 +129,7 @@ def test_a_program_that_is_started_again_after_a_crash() -> None:
     job = job_view(
         state="preparing",
         state_since=CRASHED["ended_at"],
-        message=CRASHED["message"] + "; starting again on the same slice in 20 s",
+        message=f"attempt 1 ended, TPU_BUSY: {CRASHED['message']}; starting again on the same slice in 20 s",
         next=coming(
             "start_program",
             "the program is started again on the same slice",
@@ -220,7 +220,7 @@ def swapped() -> JobView:
         outcome="failed",
         cause="BAD_HOST",
         host=1,
-        message="attempt 1 ended, BAD_HOST: device 2 of host 1 made a NaN at step 41",
+        message="device 2 of host 1 made a NaN at step 41",
         physical=["rack-00", "rack-01"],
         verdict={
             "step": 41,

@@ -78,6 +78,11 @@ def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> t
     app.callback()(_main)
     for name in names:
         module, function = COMMANDS[name]
+        package, dot, _ = module.partition(".")
+        if outline and dot:
+            text = importlib.import_module(f"tpujob.cli.commands.{package}").HELP
+            app.command(name, help=text)(_outlined)
+            continue
         found: Any = getattr(importlib.import_module(f"tpujob.cli.commands.{module}"), function)
         group = isinstance(found, typer.Typer)
         if outline:

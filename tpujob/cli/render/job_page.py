@@ -116,9 +116,7 @@ def _attempt(attempt: AttemptView, columns: int, now: float, color: bool) -> lis
     head = f"  {attempt['number']}  {end} {lasted} {took} on {attempt['slice']}{steps}"
     out = [clip(clean(head), columns)]
     if attempt["message"] and attempt["outcome"] != "succeeded":
-        out += [
-            f"     {line}" for line in wrap(clean(words.why_ended(attempt)), max(20, columns - 5))
-        ]
+        out += [f"     {line}" for line in wrap(clean(attempt["message"]), max(20, columns - 5))]
     blamed = words.verdict_of(attempt)
     out += [f"     {line}" for line in wrap(clean(blamed), max(20, columns - 5)) if blamed]
     return out + proof(attempt, columns, color=color, indent=5)

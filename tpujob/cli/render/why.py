@@ -85,7 +85,7 @@ def _ended(job: JobView, attempt: AttemptView, now: float) -> str:
     said = f"attempt {attempt['number']}: {words.end_of(attempt)}{ago}"
     since_then = attempt["ended_at"] == job["state_since"]
     known = since_then or (job["state"] == "failed" and job["cause"] == attempt["cause"])
-    return said if known or not attempt["message"] else f"{said}: {words.why_ended(attempt)}"
+    return said if known or not attempt["message"] else f"{said}: {attempt['message']}"
 
 
 def _budgets(job: JobView) -> str:

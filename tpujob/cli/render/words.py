@@ -100,12 +100,6 @@ _BLAME = {
 }
 
 
-def why_ended(attempt: AttemptView) -> str:
-    """The message of an attempt that has ended, without what `end_of` says as well."""
-    said = f"attempt {attempt['number']} ended, {attempt['cause']}: "
-    return attempt["message"].removeprefix(said)
-
-
 def steps_of(attempt: AttemptView) -> str:
     """The steps that an attempt made: `, step 300 to 600`."""
     first, last = attempt["resumed_from"], attempt["step"]

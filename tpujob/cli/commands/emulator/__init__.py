@@ -1,4 +1,3 @@
-"""`tpujob emulator ...`: make things go wrong on the local Cloud TPU, and see how it stands.
+"""`tpujob emulator`: a file for each group of faults. `group.py` has the whole command; it is imported when it runs."""
 
-How a fault works belongs to `emulator/faults/`.
-"""
+HELP = "Inject faults into the local Cloud TPU, and show its state."

@@ -10,15 +10,13 @@ from typing import Annotated
 
 import typer
 
+from tpujob.cli.commands.emulator import HELP, plans, slices
 from tpujob.cli.commands.emulator import options as given
-from tpujob.cli.commands.emulator import plans, slices
 from tpujob.cli.commands.emulator.options import Hang, Lasts, Type, Zone, lasting
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
 
-app = typer.Typer(
-    no_args_is_help=True, help="Inject faults into the local Cloud TPU, and show its state."
-)
+app = typer.Typer(no_args_is_help=True, help=HELP)
 
 
 @app.command()
