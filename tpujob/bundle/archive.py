@@ -100,9 +100,8 @@ def _walked(folder: Path) -> Iterator[str]:
 
 
 def _made_by_tools(folder: Path) -> bool:
-    return (
-        folder.name in NEVER | MADE or (folder / "pyvenv.cfg").exists()
-    )  # any virtual environment
+    is_virtual_environment = (folder / "pyvenv.cfg").exists()
+    return is_virtual_environment or folder.name in NEVER | MADE
 
 
 def _wanted(folder: Path, names: Iterable[str]) -> list[str]:

@@ -34,9 +34,8 @@ class Standing:
     commit: str = ""
     branch: str = ""  #: empty: no branch is checked out
     dirty: bool = False  #: the folder differs from the commit, by a change or by a new file
-    diff: str = field(
-        default="", repr=False
-    )  #: from the commit to the shipped files, cut at DIFF_LIMIT
+    #: from the commit to the shipped files, cut at DIFF_LIMIT
+    diff: str = field(default="", repr=False)
 
 
 #: of a folder that is in no repository

@@ -1,7 +1,7 @@
 """Where tpujob keeps its things and who uses it: the only reader of the environment.
 
-Reading settings makes nothing and checks nothing; `prepare` makes the folders, for whoever is about to write. Of the
-current context only the name is read here, as every command needs that; its file is `config/context.py`'s.
+`load` makes nothing and checks nothing; `prepare` makes the folders, before something is written. Of the current
+context only the name is read here, as every command needs that; its file is read in `config/context.py`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,9 @@ class Settings:
     user: str  #: who submits: small letters, digits, `-` and `_`
     project: str  #: the cloud project; the emulator takes any name
     context: str = LOCAL  #: or the name of one that has a file
-    report_every: float = (
-        2.0  #: seconds between two reports of a host; in the cloud each costs money
-    )
+    report_every: float = 2.0  #: seconds between two reports of a host; in the cloud each costs
 
-    store: str = (
-        "sqlite"  #: what keeps the jobs: `sqlite`, a file in `state`, or `firestore`, of `project`
-    )
+    store: str = "sqlite"  #: where jobs are: `sqlite`, a file, or `firestore`, of `project`
     database: str = "(default)"  #: of Firestore
     firestore_emulator: str = ""  #: host and port; empty: Google's own service
     storage_endpoint: str = ""  #: of an emulated Cloud Storage, as URL; empty: Google's own
@@ -185,14 +181,8 @@ def prepare(settings: Settings) -> None:
     """Afterwards the folders are there, owned by the user and closed to everybody else. Raises StoreError when one is
     a link or somebody else's: secrets would land where the user did not put them."""
     local = (settings.emulator_state, settings.farm_state) if settings.local else ()
-    for folder in (
-        settings.state,
-        settings.contexts,
-        settings.home,
-        settings.run,
-        settings.keys,
-        *local,
-    ):
+    needed = (settings.state, settings.contexts, settings.home, settings.run, settings.keys, *local)
+    for folder in needed:
         private_folder(folder)
 
 

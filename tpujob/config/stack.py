@@ -22,9 +22,7 @@ from tpujob.errors import BackendGone, StoreError
 if TYPE_CHECKING:
     import subprocess
 
-START = (
-    60.0  #: seconds for one process to say that it is up; a cold start on a busy machine takes ten
-)
+START = 60.0  #: seconds for one process to come up; a cold start on a busy machine takes ten
 STOP = 20.0  #: seconds for one process to end by itself; the farm ends its hosts meanwhile
 LAST_LINES = 15  #: of a log, shown when its process does not come up
 
@@ -58,8 +56,7 @@ def parts(settings: Settings) -> tuple[StackProcess, ...]:
     def module(name: str, python: str, state: Path, *more: str) -> StackProcess:
         ready = str(settings.ready_file(name))
         return StackProcess(
-            name,
-            (sys.executable, "-m", python, "--ready", ready, "--state", str(state), *more),
+            name, (sys.executable, "-m", python, "--ready", ready, "--state", str(state), *more)
         )
 
     backend = module("backend", "tpujob.web", settings.state, "--context", settings.context)
@@ -155,9 +152,8 @@ def down(
         ]
 
 
-_children: list[
-    subprocess.Popen[bytes]
-] = []  #: meant to outlive us; kept, as Python warns of a forgotten one
+#: meant to outlive us; kept, as Python warns of a forgotten one
+_children: list[subprocess.Popen[bytes]] = []
 
 
 def _start(settings: Settings, part: StackProcess) -> None:
@@ -254,9 +250,8 @@ def _last_lines(settings: Settings, name: str) -> str:
     except OSError:
         return ""
     lines = text.splitlines()[-LAST_LINES:]
-    return (
-        ". It said:" + "".join(f"\n  {line}" for line in lines) if lines else ", and said nothing"
-    )
+    said = "".join(f"\n  {line}" for line in lines)
+    return f". It said:{said}" if lines else ", and said nothing"
 
 
 def _see(settings: Settings, name: str) -> str:

@@ -139,11 +139,8 @@ def _stack(seen: Laptop) -> Finding:
     if not down:
         return ok("local stack", f"{listed(seen.running)} run")
     what = f"not running: {listed(down)}; any command that needs them starts them"
-    return (
-        ok("local stack", what)
-        if len(down) == len(seen.running)
-        else warn("local stack", what, "tpujob up")
-    )
+    all_down = len(down) == len(seen.running)
+    return ok("local stack", what) if all_down else warn("local stack", what, "tpujob up")
 
 
 def _version(text: str) -> tuple[int, ...]:

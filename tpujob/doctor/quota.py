@@ -105,9 +105,8 @@ class Overview:
 
     of: str  #: the project, or what stands for one
     rows: Sequence[Allowance]
-    others: Sequence[
-        Limit
-    ] = ()  #: quotas of Cloud TPU that are not of chips or cores, or not understood
+    #: quotas of Cloud TPU that are not of chips or cores, or not understood
+    others: Sequence[Limit] = ()
     notes: Sequence[str] = ()  #: what could not be told, and why
     stock: Sequence[Stock] = ()
 

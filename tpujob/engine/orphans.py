@@ -60,9 +60,8 @@ class Orphans:
         What could not be listed or deleted is left for the next sweep. Raises Transient or Refused when no zone could
         be listed, StoreError."""
         swept = Swept()
-        names = self._keys(
-            swept
-        )  # keys and slices first: a job writes its record before it has either
+        # keys and slices before the jobs: a job writes its record before it has either
+        names = self._keys(swept)
         found = self._listed(swept)
         now, jobs = self.clock.now(), self.store.list(live=True)
         damaged = {job_id for job_id, _ in self.store.damaged()}

@@ -64,14 +64,8 @@ class Reconciler:
         report_every: float = 15.0,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.store, self.slices, self.hosts, self.blobs, self.clock = (
-            store,
-            slices,
-            hosts,
-            blobs,
-            clock,
-        )
-        self.reputation = reputation
+        self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
+        self.clock, self.reputation = clock, reputation
         self.owner = owner  #: unique among all backends, ever
         self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again

@@ -69,11 +69,7 @@ def backend(settings: Settings) -> Backend:
         changed=changes.poke,
     )
     orphans = Orphans(
-        store,
-        world.slices,
-        world.hosts,
-        clock,
-        zones=lambda: zones(store, world.site.zones),
+        store, world.slices, world.hosts, clock, zones=lambda: zones(store, world.site.zones)
     )
     loop = Loop(reconciler, store, clock, sweep=orphans.sweep)
     api = Jobs(
