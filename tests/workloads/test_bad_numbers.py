@@ -114,6 +114,7 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over_and_without_another_it_i
             "MemoryError: injected fault: no memory is left on this host at step 3",
         ),
         ("exit:step=3,code=9", 9, "injected fault: ending with 9 at step 3"),
+        ("preflight:device=1", Exit.DONE, "step 20 is committed"),  # not for the program
         ("nan:stpe=3", Exit.CONFIG, "TPUJOB_FAULT='nan:stpe=3': nan has no 'stpe'"),
     ],
 )

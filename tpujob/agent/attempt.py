@@ -37,21 +37,10 @@ class HostAttempt:
         """Signals are heard from now on."""
         self.plan, self.folder = plan, folder
         self.state: State = {
-            "job": plan["job"],
-            "attempt": plan["attempt"],
-            "pid": os.getpid(),
-            "phase": Phase.FETCHING,
-            "exit_code": None,
-            "error": "",
-            "cause": None,
-            "notice": "",
-            "program": False,
-            "stopped": False,
-            "physical": "",
-            "saved_in": None,
-            "verdict": None,
-            "versions": {},
-        }
+            "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
+            "exit_code": None, "error": "", "cause": None, "notice": "", "program": False, "stopped": False,
+            "physical": "", "saved_in": None, "verdict": None, "versions": {},
+        }  # fmt: skip
         self.grace: Optional[float] = None  #: seconds to end in, once `stop` was called
         self.warned = False  #: SIGTERM came, or a notice
         self._stop_signalled = False

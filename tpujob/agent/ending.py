@@ -14,12 +14,12 @@ from tpujob.agent.setup import unmount_all
 from tpujob.agent.ship import first_lines, number, pick_lines
 from tpujob.agent.storage import StorageError
 from tpujob.protocol import Phase, VerdictDocument
+from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import EVENTS, VERDICT, Exit
 
 FINAL_PATIENCE = 600.0  #: seconds that the last report and the rest of the log are tried
 FLUSH = 60.0  #: seconds that the last report waits for the log
 FLUSH_DOOMED = 5.0  #: the same when the host is about to be taken away
-MAX_VERDICT = 300  #: characters of each text of a verdict
 MAX_EVENTS = 16 * 1024 * 1024  #: bytes of the end of `events.jsonl` that are kept
 #: the exit codes of a program that found a non-finite number and judged it
 JUDGED = (Exit.NONFINITE, Exit.DEVICE)
@@ -65,13 +65,11 @@ def _verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
     said = read_json(os.path.join(attempt.folder.out, VERDICT))
     if not said:
         return None
-    return {
-        "step": number(said.get("step")),
-        "host": number(said.get("host")),
-        "device": str(said.get("device", ""))[:MAX_VERDICT],
-        "blame": str(said.get("blame", ""))[:MAX_VERDICT],
-        "text": str(said.get("text", ""))[:MAX_VERDICT],
-    }
+    step, host = number(said.get("step")), number(said.get("host"))
+    device, blame, text = (
+        str(said.get(key, ""))[:MAX_VERDICT_TEXT] for key in ("device", "blame", "text")
+    )
+    return VerdictDocument(step=step, host=host, device=device, blame=blame, text=text)
 
 
 def _release_host(attempt: HostAttempt) -> None:

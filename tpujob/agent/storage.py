@@ -77,9 +77,8 @@ class Storage:
         self._token, self._token_until = "", 0.0
         self._refused = ""  #: the newest token that the storage refused
         self._lock = threading.Lock()
-        self.skew: Optional[float] = (
-            None  #: seconds that this host's clock is ahead of the storage's
-        )
+        #: seconds that this host's clock is ahead of the storage's
+        self.skew: Optional[float] = None
 
     def put(self, path: str, data: bytes, metadata: Optional[Dict[str, str]] = None) -> None:
         """Write whole or not at all. Raises StorageError."""

@@ -9,7 +9,7 @@ import signal
 
 
 class Wake:
-    """Something happened: a signal, the end of a child."""
+    """Waits until something happens: a signal, the end of a child, a call of `up`."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()

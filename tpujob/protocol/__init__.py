@@ -27,23 +27,7 @@ from tpujob.protocol.report import (
 )
 
 __all__ = [
-    "MAINTENANCE",
-    "NOTICES",
-    "PREEMPTED",
-    "VERSIONS",
-    "AgentCause",
-    "EnvironmentOrder",
-    "EvidenceDocument",
-    "MountCache",
-    "MountOrder",
-    "Phase",
-    "Plan",
-    "PreflightOrder",
-    "ReportDocument",
-    "StallRule",
-    "VerdictDocument",
-    "WatchPatterns",
-    "check_plan",
-    "limits",
-    "paths",
-]
+    "MAINTENANCE", "NOTICES", "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder", "EvidenceDocument",
+    "MountCache", "MountOrder", "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule",
+    "VerdictDocument", "WatchPatterns", "check_plan", "limits", "paths",
+]  # fmt: skip

@@ -5,6 +5,7 @@ MAX_METADATA = (
 )  #: bytes of a report that are written; Cloud Storage takes 8 KiB of metadata
 MAX_REPORT = 64 * 1024  #: characters of a report that are read; more is not ours
 MAX_TEXT = 500  #: characters of an error, and of any other text of a report
+MAX_VERDICT_TEXT = 300  #: characters of each text of a verdict that are written
 MAX_METRICS = 32
 
 #: bytes and lines of a report's body (lines of output, or stacks) that are written, and that are read

@@ -11,14 +11,5 @@ from workloads.contract.exits import Exit
 from workloads.contract.faults import Fault
 
 __all__ = [
-    "EVENTS",
-    "OUT",
-    "PREFIX",
-    "VERDICT",
-    "Blame",
-    "Context",
-    "Exit",
-    "Fault",
-    "Reporter",
-    "faults",
-]
+    "EVENTS", "OUT", "PREFIX", "VERDICT", "Blame", "Context", "Exit", "Fault", "Reporter", "faults",
+]  # fmt: skip

@@ -20,8 +20,7 @@ from tpujob.adapters.ssh.connection import Connection, Output
 from tpujob.domain.model import Cause
 from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
-
-FOLDER = ".tpujob"  #: on a host, below the home folder
+from tpujob.protocol.paths import HOST_FOLDER
 
 #: what a host answers when the agent must be carried to it first
 _NEED = "tpujob: no agent"
@@ -50,7 +49,7 @@ class AgentCalls:
     def carry(self, on: Connection, document: Mapping[str, Any], deadline: Deadline) -> None:
         """Agent and plan are on the host afterwards. One round trip, unless the agent is new to the host."""
         plan = json.dumps(dict(document)).encode()
-        words = [FOLDER, plan_name(document), str(len(plan)), self._name, self._size]
+        words = [HOST_FOLDER, plan_name(document), str(len(plan)), self._name, self._size]
         output = on.run(_script(_CARRY, words), deadline, stdin=plan)
         _check_written(output)
         if _NEED in output.text:
@@ -60,7 +59,7 @@ class AgentCalls:
         self, on: Connection, document: Mapping[str, Any], deadline: Deadline
     ) -> Mapping[str, Any]:
         """Start the program of a plan that was carried."""
-        return _parsed(self._call(on, ["start", f"{FOLDER}/{plan_name(document)}"], deadline))
+        return _parsed(self._call(on, ["start", f"{HOST_FOLDER}/{plan_name(document)}"], deadline))
 
     def stop(
         self, on: Connection, grace: float, deadline: Deadline, *, ask: bool = False
@@ -69,16 +68,18 @@ class AgentCalls:
         words = ["stop", "--grace", f"{grace:g}", *(["--ask"] if ask else [])]
         output = self._call(on, words, deadline)
         if _NEED in output.text:
-            _check_written(on.run(_script('umask 077; cd && mkdir -p "$1"', [FOLDER]), deadline))
+            _check_written(
+                on.run(_script('umask 077; cd && mkdir -p "$1"', [HOST_FOLDER]), deadline)
+            )
             self._carry_agent(on, deadline)
             output = self._call(on, words, deadline)
         return _parsed(output)
 
     def _call(self, on: Connection, words: Sequence[str], deadline: Deadline) -> Output:
-        return on.run(_script(_CALL, [f"{FOLDER}/{self._name}", self._size, *words]), deadline)
+        return on.run(_script(_CALL, [f"{HOST_FOLDER}/{self._name}", self._size, *words]), deadline)
 
     def _carry_agent(self, on: Connection, deadline: Deadline) -> None:
-        on.put(f"{FOLDER}/{self._name}", self._bytes, deadline)
+        on.put(f"{HOST_FOLDER}/{self._name}", self._bytes, deadline)
 
     @property
     def _size(self) -> str:

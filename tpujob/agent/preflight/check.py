@@ -21,6 +21,7 @@ from tpujob.agent.preflight.meeting import meet
 from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.protocol import VERSIONS, Plan, PreflightOrder, VerdictDocument, paths
+from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import faults
 
 ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: of the disk that must be free: bytes, and part of the whole
@@ -54,9 +55,8 @@ class Preflight:
         self._key: Record = {}
         self._skipped = False
         self._log = note
-        self.versions: Dict[
-            str, str
-        ] = {}  #: of Python and what belongs to JAX, where the program runs
+        #: of Python and what belongs to JAX, where the program runs
+        self.versions: Dict[str, str] = {}
 
     def check(self) -> None:
         """Every check, the cheapest first. Raises Failure, Stopped."""
@@ -260,13 +260,8 @@ class BadDevice(Failure):
 
     def __init__(self, text: str, host: int, device: str) -> None:
         super().__init__(text, "BAD_HOST")
-        self.verdict: VerdictDocument = {
-            "step": None,
-            "host": host if device else None,
-            "device": device,
-            "blame": "device",
-            "text": text[:300],
-        }
+        of, text = host if device else None, text[:MAX_VERDICT_TEXT]
+        self.verdict = VerdictDocument(step=None, host=of, device=device, blame="device", text=text)
 
 
 def difference(words: List[Record]) -> str:

@@ -16,13 +16,6 @@ from tpujob.agent.setup.steps import (
 )
 
 __all__ = [
-    "check_machine",
-    "fetch_bundle",
-    "fetch_compile_cache",
-    "prepare_environment",
-    "prepare_folder",
-    "remove_containers",
-    "run_preflight",
-    "take_over_host",
-    "unmount_all",
-]
+    "check_machine", "fetch_bundle", "fetch_compile_cache", "prepare_environment", "prepare_folder",
+    "remove_containers", "run_preflight", "take_over_host", "unmount_all",
+]  # fmt: skip

@@ -9,12 +9,6 @@ from tpujob.agent.ship.log import Log
 from tpujob.agent.ship.reports import ProgressReader, ReportWriter, number
 
 __all__ = [
-    "CompileCache",
-    "Log",
-    "ProgressReader",
-    "ReportWriter",
-    "cache_name",
-    "first_lines",
-    "number",
+    "CompileCache", "Log", "ProgressReader", "ReportWriter", "cache_name", "first_lines", "number",
     "pick_lines",
-]
+]  # fmt: skip

@@ -1,8 +1,8 @@
 """Compiled programs that outlive a slice: XLA's cache, a folder on the host that is synchronised with the bucket.
 
 JAX writes `gs://` paths itself only where more packages are installed, and then waits for the bucket when it compiles;
-so JAX gets a folder. It is filled before the program starts, and what host 0 adds is put into the bucket beside the
-program: JAX writes from its first process alone, and all hosts read the same. (On CPU, as emulated hosts have it, the
+so JAX gets a folder. It is filled before the program starts, and what host 0 adds goes to the bucket while the program
+runs: JAX writes from its first process alone, and all hosts read the same. (On CPU, as emulated hosts have it, the
 names differ by host with jax 0.10.2, so that only host 0 finds its own.) Entries are named by their content's key
 and never change. The folder is one for each TPU type and each pair of versions of jax and libtpu.
 """
@@ -28,7 +28,7 @@ SUFFIX = "-cache"  #: of an entry's file; JAX keeps other files beside them
 
 
 def cache_name(type: str, versions: Record) -> str:
-    """Where entries of such hosts go, below the cache; empty: it is not known what is installed."""
+    """The folder of the entries for a type of TPU and these versions; empty: it is not known what is installed."""
     if not versions.get("jax"):
         return ""
     words = (type, "%s-%s" % (versions["jax"], versions.get("libtpu") or "cpu"))
@@ -48,7 +48,7 @@ class CompileCache:
         os.makedirs(folder, exist_ok=True)
 
     def fill(self) -> None:
-        """What the bucket has is here, as far as there is time. A storage that is away costs a compilation, no more."""
+        """Fetch what the bucket has, as far as there is time; what is not fetched is compiled again."""
         until, count, room = time.monotonic() + PATIENCE, 0, MAX_BYTES
         try:
             for name, size in self._storage.names(self._where).items():
@@ -76,7 +76,7 @@ class CompileCache:
                 remove_file(file.name)
 
     def follow(self) -> None:
-        """From now on, put new entries into the bucket, until `finish`."""
+        """Put new entries into the bucket from now on, until `finish`."""
         threading.Thread(target=self._follow, name="compiled", daemon=True).start()
 
     def _follow(self) -> None:

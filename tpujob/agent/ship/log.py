@@ -52,12 +52,8 @@ class Log:
         self, storage: Storage, path_of: Callable[[int], str], folder: str, limit: int
     ) -> None:
         """`path_of` gives the path of a segment."""
-        self._storage, self._path_of, self._folder, self._half = (
-            storage,
-            path_of,
-            folder,
-            limit // 2,
-        )
+        self._storage, self._path_of, self._folder = storage, path_of, folder
+        self._half = limit // 2
         os.makedirs(folder, exist_ok=True)
         self._change = threading.Condition()
         self._tail: Deque[bytes] = collections.deque(maxlen=TAIL)

@@ -73,7 +73,7 @@ def number(value: Any) -> Any:
 
 
 class ReportWriter:
-    """Keeps the host's report in the bucket up to date: every so often, and soon after each change."""
+    """Keeps the host's report in the bucket up to date: periodically, and soon after each change."""
 
     def __init__(
         self,

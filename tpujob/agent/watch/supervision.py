@@ -10,6 +10,7 @@ from tpujob.agent.watch.idle import Idle
 from tpujob.agent.watch.patterns import PatternWatch
 from tpujob.agent.watch.stacks import collect
 from tpujob.protocol import Plan, StallRule, VerdictDocument
+from tpujob.protocol.limits import MAX_VERDICT_TEXT
 
 EARLY = 5.0  #: seconds before the limit, so that whoever acts on the limit finds the stacks
 
@@ -62,8 +63,8 @@ class Supervision:
             return None
         line, step = self._watch.nonfinite
         known = self._progress.facts.get("step") if step is None else step
-        host = self._plan["host"]
-        return {"step": known, "host": host, "device": "", "blame": "", "text": line[:300]}
+        host, text = self._plan["host"], line[:MAX_VERDICT_TEXT]
+        return VerdictDocument(step=known, host=host, device="", blame="", text=text)
 
     def _collect(self) -> None:
         self._log.note("no progress for %.0f s; its processes:" % self._idle.idle())

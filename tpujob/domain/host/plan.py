@@ -74,7 +74,7 @@ def _plan(
 
 
 def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> Context:
-    """What the program is told of its place; the agent knows the rest of it."""
+    """What the program is told of its place; the agent adds the rest."""
     assert job.slice is not None
     slices = job.slice.tpu_slices
     return Context(
@@ -106,7 +106,7 @@ def _megascale(context: Context) -> dict[str, str]:
 
 
 def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> PreflightOrder:
-    """What the agent holds against what it finds, before the program starts."""
+    """What the agent compares with what it finds, before the program starts."""
     assert job.slice is not None
     found = accelerators.find(job.slice.type)
     return {

@@ -65,8 +65,7 @@ def read_reports(job: Job, blobs: Iterable[ReportObject], *, now: float) -> tupl
 
 
 def read_report(host: int, text: str, *, age: float) -> Report | None:
-    """What the agent on `host` says; None when that is no report of this host. A value of a wrong kind counts as
-    not said."""
+    """The report in a text; None when it is none of `host`. A value of a wrong kind is passed over."""
     return _report(host, _report_document(text), age=age)
 
 

@@ -20,6 +20,7 @@ from pydantic import (
 
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.yaml import describe
+from tpujob.protocol.paths import HOST_FOLDER
 
 #: The kinds of environment, each by what is written behind it.
 KINDS = ("uv", "pip", "conda", "docker")
@@ -56,8 +57,8 @@ def _place(value: Any) -> str:
     allowed = "a folder such as ~/data or /mnt/data"
     given = kinds.matching(_PLACE, allowed)(value).rstrip("/")
     parts = given.split("/")
-    if ".." in parts or "." in parts or parts[:2] == ["~", ".tpujob"]:
-        raise ValueError(f"must be {allowed}, outside ~/.tpujob, not {given!r}")
+    if ".." in parts or "." in parts or parts[:2] == ["~", HOST_FOLDER]:
+        raise ValueError(f"must be {allowed}, outside ~/{HOST_FOLDER}, not {given!r}")
     return given
 
 
