@@ -17,6 +17,11 @@ TpujobError
 
 from __future__ import annotations
 
+from typing import Literal
+
+#: where a refusal holds; empty: the answer does not say
+Scope = Literal["", "zone", "region"]
+
 #: gives Google's clients on this machine the credentials of a person
 LOGIN = "gcloud auth application-default login"
 
@@ -72,9 +77,10 @@ class Refused(TpujobError):
     exit_code = 73
     http_status = 409
 
-    def __init__(self, message: str, *, cause: str, hint: str = "") -> None:
+    def __init__(self, message: str, *, cause: str, scope: Scope = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.cause = cause  #: a value of `domain.model.Cause`
+        self.scope: Scope = scope
 
 
 class HostKeyChanged(TpujobError):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tpujob.domain.actions import HostPlan
-from tpujob.domain.model import Event, Job, Slice, Suspect
+from tpujob.domain.events import Event
+from tpujob.domain.model import Job, Slice, Suspect
 from tpujob.domain.observations import SliceSeen
 
 

@@ -19,17 +19,8 @@ from pathlib import Path
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.config import stack
 from tpujob.config.settings import load
-from tpujob.domain.model import (
-    Attempt,
-    Endpoint,
-    Event,
-    EventKind,
-    Job,
-    Progress,
-    Slice,
-    State,
-    Wish,
-)
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.model import Attempt, Endpoint, Job, Progress, Slice, State, Wish
 from tpujob.domain.spec.jobspec import parse
 
 TPUJOB = str(Path(sys.executable).with_name("tpujob"))

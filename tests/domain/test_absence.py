@@ -10,8 +10,9 @@ from tests.support.records import NOW, job_in
 from tpujob.domain.actions import CreateSlice, DeleteSlice, StopProgram
 from tpujob.domain.decide.dispatch import decide
 from tpujob.domain.decide.releasing import AGREES_FOR, SECOND_LOOK
+from tpujob.domain.events import AboutSlice, EventKind
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import EventKind, Job, Role, State
+from tpujob.domain.model import Job, Role, State
 from tpujob.domain.observations import Absent, Present, Seen, SliceSeen, SliceState, Unknown
 
 NAME = "tj-000001-1"
@@ -94,7 +95,7 @@ def test_of_two_slices_none_is_billed_while_the_other_ones_deletion_takes_its_ti
     gone = Seen({NAME: Absent(), other.name: there}, leaving=frozenset({NAME}))
     event = decide(job, gone, NOW).event
     assert event is not None
-    assert event.data["slice"] == NAME, "and what is gone is billed no longer"
+    assert event.payload == AboutSlice(NAME), "and what is gone is billed no longer"
 
 
 def test_a_deletion_that_fails_again_and_again_keeps_no_program_running() -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from tests.support.records import ENDPOINTS, NOW, V6E, A, B, job_in, request, respec
 from tpujob.domain.actions import CreateSlice, Decision, DeleteSlice, StartProgram
-from tpujob.domain.decide.acquire import CREATE_DEADLINE, QUEUE_PATIENCE, QUEUED_LONG
 from tpujob.domain.decide.dispatch import decide
+from tpujob.domain.decide.provisioning import CREATE_DEADLINE, QUEUE_PATIENCE, QUEUED_LONG
+from tpujob.domain.events import EventKind
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Cause, EventKind, Job, Role, State, Wish
+from tpujob.domain.model import Cause, Job, Role, State, Wish
 from tpujob.domain.observations import (
     Absent,
     Circuit,
@@ -168,7 +169,7 @@ def test_a_slice_that_the_cloud_never_finishes_is_given_up() -> None:
     assert (given_up.then, given_up.cause) == (State.QUEUED, Cause.STOCKOUT)
     assert (
         given_up.message
-        == "no slice in us-central2-b, STOCKOUT: the cloud has been at it for 60 min"
+        == "no slice in us-central2-b, STOCKOUT: the cloud has been creating it for 60 min"
     )
     assert given_up.slices[-1].refused is Cause.STOCKOUT, "so that others do not ask at once"
 
@@ -187,7 +188,7 @@ def test_a_place_in_the_queue_is_left_only_for_an_offer_that_may_be_had() -> Non
     def job(waited: float) -> Job:
         given = asking(waited, spec=V6E)
         here = replace(given.slices[0], type="v6e-8", zone="us-east5-b")
-        return replace(given, slices=(here,), message="waiting for capacity")
+        return replace(given, slices=(replace(here, in_queue=True),))
 
     waits = Present(SliceState.WAITING)
     assert decided(job(QUEUE_PATIENCE - 1), waits).event is None

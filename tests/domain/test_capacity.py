@@ -6,18 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.records import FULL, NOW, V6E, A, B, job_in, request
+from tests.support.records import NOW, V6E, A, B, job_in, request
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.placement.circuits import PROBE
 from tpujob.domain.placement.offers import Option
+from tpujob.errors import Scope
 
 
 def refuse(
     circuits: capacity.Circuits, option: Option, at: float, *, cause: Cause = Cause.STOCKOUT
 ) -> dict[str, Circuit]:
-    return capacity.refused(circuits, request(option, cause, at), FULL, at)
+    return capacity.refused(circuits, request(option, cause, at), at)
 
 
 def test_a_stockout_sends_everybody_to_the_next_zone_and_then_to_wait() -> None:
@@ -47,7 +48,7 @@ def test_pauses_double_up_to_ten_minutes_and_never_end() -> None:
 def test_many_jobs_refused_at_once_count_as_one_refusal() -> None:
     circuits = refuse({}, B, NOW)
     for k in range(9):  # asked for before the first of them was refused
-        circuits = capacity.refused(circuits, request(B, Cause.STOCKOUT, NOW - k), FULL, NOW + 2)
+        circuits = capacity.refused(circuits, request(B, Cause.STOCKOUT, NOW - k), NOW + 2)
     assert [c.refusals for c in circuits.values()] == [1]
 
 
@@ -57,7 +58,7 @@ def test_each_pause_counts_from_the_refusal_that_began_it() -> None:
     (second,) = refuse(first, B, opens + 5).values()
     assert (second.refusals, second.since, second.opened_at) == (2, NOW, opens + 5)
     late = request(B, Cause.STOCKOUT, opens + 4)  # asked for before the second refusal was known
-    (third,) = capacity.refused({"us-east5-b/v6e-8/spot": second}, late, FULL, opens + 6).values()
+    (third,) = capacity.refused({"us-east5-b/v6e-8/spot": second}, late, opens + 6).values()
     assert (third.refusals, third.opened_at) == (2, opens + 5)
 
 
@@ -66,7 +67,7 @@ def test_a_late_answer_to_an_old_request_does_not_let_others_ask_beside_the_one_
     opens = capacity.opens_at(B, circuits)
     circuits = capacity.asked(circuits, B, opens)
     old = request(B, Cause.STOCKOUT, NOW - 1)  # asked for before anything was refused
-    circuits = capacity.refused(circuits, old, FULL, opens + 5)
+    circuits = capacity.refused(circuits, old, opens + 5)
     assert capacity.opens_at(B, circuits) == opens + PROBE, "the answer is still to come"
 
 
@@ -86,15 +87,13 @@ def test_asking_for_an_offer_that_nobody_refused_opens_nothing() -> None:
     assert capacity.asked(open_one, B, NOW) == open_one, "still open: nobody asks"
 
 
-@pytest.mark.parametrize(
-    ("text", "blocks_a"),
-    [
-        ("Quota 'TPUV6EPreemptible' exhausted. Limit 16 in zone us-east5-b", False),
-        ("Quota 'TPUV6EPreemptible' exhausted. Limit 16 in region us-east5", True),
-    ],
-)
-def test_a_quota_blocks_the_zone_or_the_region_as_the_cloud_says(text: str, blocks_a: bool) -> None:
-    circuits = capacity.refused({}, request(B, Cause.QUOTA, NOW), text, NOW)
+@pytest.mark.parametrize(("scope", "blocks_a"), [("", False), ("zone", False), ("region", True)])
+def test_a_quota_blocks_the_zone_or_the_region_as_the_cloud_says(
+    scope: Scope, blocks_a: bool
+) -> None:
+    refused = replace(request(B, Cause.QUOTA, NOW), refused_scope=scope)
+    circuits = capacity.refused({}, refused, NOW)
+    assert capacity.recalled([waiting_job(refused)]).keys() == circuits.keys(), "as the records say"
     other_size = replace(B, type="v6e-16")
     assert capacity.opens_at(other_size, circuits) > NOW, "a quota is of the generation"
     assert capacity.opens_at(replace(B, pricing="on-demand"), circuits) == 0
@@ -138,7 +137,7 @@ def test_what_is_refused_for_good_is_not_asked_for_again_until_a_person_says_so(
     job = waiting_job(request(B, Cause.PERMISSION, NOW - 60))
     assert [o.zone for o in capacity.offers(job)] == ["us-east5-a"]
     assert capacity.refusals(job) == [], "time does not mend it"
-    assert capacity.refused({}, job.slices[0], "not open", NOW) == {}, "nor does it bar other jobs"
+    assert capacity.refused({}, job.slices[0], NOW) == {}, "nor does it bar other jobs"
     assert len(capacity.offers(replace(job, fresh_at=NOW))) == 2
     nothing_left = waiting_job(
         request(A, Cause.STOCKOUT, NOW - 90),

@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from tpujob.domain.placement import offers
-from tpujob.domain.spec.jobspec import WORKLOADS, read
+from tpujob.domain.spec.jobspec import WORKLOADS, JobSpec, load
 
 FOLDER = Path(__file__).parents[2] / "configs"
 CONFIGS = sorted(FOLDER.rglob("*.yaml"))
 TRAIN = FOLDER / "own-script" / "train.py"
+
+
+def read(path: Path) -> JobSpec:
+    return load(path.read_text(), str(path))
 
 
 def name(path: Path) -> str:

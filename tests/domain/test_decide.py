@@ -20,16 +20,9 @@ from tpujob.domain.actions import (
     WipeJob,
 )
 from tpujob.domain.decide.dispatch import decide, follow_up
+from tpujob.domain.events import PAYLOADS, CleanRequested, EventKind
 from tpujob.domain.lifecycle import TABLE, IllegalEvent, apply, event
-from tpujob.domain.model import (
-    Cause,
-    EventKind,
-    Job,
-    Outcome,
-    Progress,
-    State,
-    Wish,
-)
+from tpujob.domain.model import Cause, Job, Outcome, Progress, State, Wish
 from tpujob.domain.observations import Report, Seen, Unknown
 
 CODES = (0, 1, 65, 70, 71, 75, 76, 78, 134, 137, 143, -9, -15)
@@ -128,7 +121,8 @@ def test_an_outcome_once_set_is_never_overwritten() -> None:
         EventKind.RELEASE_REQUESTED,
         EventKind.CLEAN_REQUESTED,
     ):
-        done = apply(done, event(done, kind, NOW, "asked"))
+        payload = CleanRequested(False) if kind in PAYLOADS else None
+        done = apply(done, event(done, kind, NOW, "asked", payload))
     assert done.attempt.outcome is Outcome.SUCCEEDED
     assert done.then is State.SUCCEEDED
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support.records import NOW, V6E, A, B, job_in, report, request
-from tpujob.domain.decide import attempt_end
-from tpujob.domain.failures.triage import End
+from tpujob.domain.decide import attempt_end, holding, provisioning, releasing
+from tpujob.domain.events import Event, EventKind, Requeued
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Cause, EventKind, Job, Outcome, Progress, State, Wish
-from tpujob.domain.observations import Circuit, Report
+from tpujob.domain.model import Cause, End, Job, Outcome, Progress, State, Wish
+from tpujob.domain.observations import Circuit, Report, Seen
 
 BROKE = End(Outcome.FAILED, Cause.CRASH, 1, "host 1: exit code 1")
 BAD = End(Outcome.INTERRUPTED, Cause.BAD_HOST, 1, "host 1: a device made it")
@@ -45,7 +46,7 @@ def test_a_slice_that_is_about_to_go_is_neither_used_again_nor_kept(
     happened = attempt_end.end_attempt(job, end, reports, NOW)
     assert happened.kind is kind
     after = apply(job, happened)
-    assert after.attempts[0].cause is end.cause
+    assert (after.attempts[0].cause, after.attempts[0].message) == (end.cause, end.message)
     assert sum(after.spent.values()) == 1, "one budget pays, whatever becomes of the slice"
     if kind is EventKind.ATTEMPT_ENDED:
         assert (after.state, after.then) == (State.RELEASING, State.QUEUED)
@@ -112,7 +113,7 @@ def refused(cause: Cause, **changes: Any) -> Job:
     """A job that asked in the first of two zones and came to nothing."""
     here = replace(request(B, None, NOW - 60), gone_at=None)
     job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(here,), **changes)
-    return apply(job, attempt_end.give_up_slice(job, cause, "the cloud's own words", NOW))
+    return apply(job, provisioning.refuse(job, cause, "the cloud's own words", "region", NOW))
 
 
 @pytest.mark.parametrize(
@@ -132,6 +133,7 @@ def test_where_a_request_that_came_to_nothing_leads(
     job = refused(cause)
     assert (job.state, job.then, job.cause) == (State.RELEASING, then, cause)
     assert job.slices[0].refused is (cause if remembered else None)
+    assert job.slices[0].refused_scope == ("region" if remembered else "")
     assert job.message == f"no slice in us-east5-b, {cause}: the cloud's own words"
     assert job.slices[0].delete_reason == job.message
 
@@ -140,9 +142,7 @@ def test_what_no_zone_will_ever_give_ends_the_job() -> None:
     elsewhere = request(A, Cause.PERMISSION, NOW - 90)
     here = replace(request(B, None, NOW - 60, 2), gone_at=None)
     job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(elsewhere, here))
-    assert (
-        apply(job, attempt_end.give_up_slice(job, Cause.PERMISSION, "x", NOW)).then is State.FAILED
-    )
+    assert apply(job, provisioning.refuse(job, Cause.PERMISSION, "x", "", NOW)).then is State.FAILED
 
 
 # A hold --------------------------------------------------------------------------------------------------------------
@@ -152,20 +152,18 @@ def test_what_no_zone_will_ever_give_ends_the_job() -> None:
 def test_a_held_slice_says_what_it_costs_where_that_is_known(usd: float | None, said: str) -> None:
     job = job_in(State.HOLDING)
     job = replace(job, slices=(replace(job.slices[0], usd_per_hour=usd),))
-    assert (
-        attempt_end.held_text(job) == f"stopped; tj-000001-1 is held{said} until the hold runs out"
-    )
+    assert holding.held_text(job) == f"stopped; tj-000001-1 is held{said} until the hold runs out"
 
 
 def test_a_hold_keeps_how_far_the_program_had_come() -> None:
     job = job_in(State.RUNNING)
     reports = (report(0, progress=at(9)), report(1, progress=at(9)))
-    held = apply(job, attempt_end.hold(job, NOW, reports))
+    held = apply(job, holding.stop(job, reports, NOW))
     assert (held.state, held.hold_until, held.stopped) == (State.HOLDING, NOW + 900, False)
     assert (held.attempts[0].progress.step, held.attempts[0].cause) == (9, Cause.CANCELLED)
     kept = replace(job.attempts[0], progress=at(5))
     unheard = replace(job, attempts=(kept,))
-    assert apply(unheard, attempt_end.hold(unheard, NOW, ())).attempts[0].progress.step == 5
+    assert apply(unheard, holding.stop(unheard, (), NOW)).attempts[0].progress.step == 5
 
 
 # The way out ---------------------------------------------------------------------------------------------------------
@@ -175,6 +173,12 @@ def leaving(then: State, cause: Cause | None, wish: Wish = Wish.RUN, **changes: 
     job = job_in(State.RELEASING, then=then, wish=wish)
     gone = replace(job.slices[0], delete_asked_at=NOW - 9, gone_at=NOW, delete_reason="why")
     return replace(job, cause=cause, slices=(gone,), **changes)
+
+
+def arrive(job: Job, known: Mapping[str, Circuit] | None = None) -> Event:
+    happened = releasing.decide(job, Seen(circuits=known or {}), NOW).event
+    assert happened is not None
+    return happened
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_a_released_job_arrives_where_it_was_going_unless_its_user_changed_it(
     then: State, wish: Wish, state: State
 ) -> None:
     job = leaving(then, Cause.CANCELLED if then is State.CANCELLED else Cause.CRASH, wish)
-    arrived = apply(job, attempt_end.arrive(job, {}, NOW))
+    arrived = apply(job, arrive(job))
     assert arrived.state is state
     if state in (State.FAILED, State.SUCCEEDED):
         assert arrived.message == "why"
@@ -201,10 +205,11 @@ def test_a_released_job_arrives_where_it_was_going_unless_its_user_changed_it(
 @pytest.mark.parametrize(("spent", "plain"), [(1, 1.0), (3, 4.0), (9, 60.0)])
 def test_the_wait_doubles_with_each_that_was_spent(spent: int, plain: float) -> None:
     job = leaving(State.QUEUED, Cause.PREEMPTED, spent={"preemptions": spent})
-    happened = attempt_end.arrive(job, {}, NOW)
-    assert 0.75 * plain <= happened.data["delay"] <= 1.25 * plain
+    happened = arrive(job)
+    assert isinstance(happened.payload, Requeued)
+    assert 0.75 * plain <= happened.payload.delay <= 1.25 * plain
     assert happened.text.endswith("s, then asking for another slice (after PREEMPTED)")
-    assert apply(job, happened).wake == NOW + happened.data["delay"]
+    assert apply(job, happened).wake == NOW + happened.payload.delay
 
 
 def test_after_a_refusal_the_wait_is_for_the_first_offer_to_open() -> None:
@@ -212,8 +217,6 @@ def test_after_a_refusal_the_wait_is_for_the_first_offer_to_open() -> None:
     job = replace(leaving(State.QUEUED, Cause.STOCKOUT), spec=V6E, slices=(tried,))
     full = Circuit(Cause.STOCKOUT, 5, NOW - 900, NOW + 300, NOW)
     b, a = "us-east5-b/v6e-8/spot", "us-east5-a/v6e-8/spot"
-    assert attempt_end.arrive(job, {b: full}, NOW).data["delay"] == 1.0, (
-        "the other zone may be asked"
-    )
+    assert arrive(job, {b: full}).payload == Requeued(1.0), "the other zone may be asked"
     both = {b: full, a: replace(full, until=NOW + 40)}
-    assert attempt_end.arrive(job, both, NOW).data["delay"] == 40.0
+    assert arrive(job, both).payload == Requeued(40.0)

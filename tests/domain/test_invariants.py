@@ -9,8 +9,17 @@ import pytest
 
 from tests.support.records import NOW, SPEC, job_in, respec
 from tpujob.domain import invariants
+from tpujob.domain.events import (
+    AboutSlice,
+    Event,
+    EventKind,
+    Payload,
+    ReleaseStarted,
+    Requeued,
+    SliceRequested,
+)
 from tpujob.domain.lifecycle import REFUSALS, apply, event
-from tpujob.domain.model import Attempt, Cause, Event, EventKind, Job, Outcome, Role, Slice, State
+from tpujob.domain.model import Attempt, Cause, Job, Outcome, Role, Slice, State
 
 K = EventKind
 
@@ -183,20 +192,20 @@ def history() -> tuple[list[Event], Job]:
     job = invariants.first_record(job)
     events = [Event(K.CREATED, job.created_at, State.QUEUED, "created", seq=1)]
 
-    def happen(kind: EventKind, **data: Any) -> None:
+    def happen(kind: EventKind, payload: Payload) -> None:
         nonlocal job
-        happened = replace(event(job, kind, NOW, kind.value, **data), seq=len(events) + 1)
+        happened = replace(event(job, kind, NOW, kind.value, payload), seq=len(events) + 1)
         events.append(happened)
         job = replace(apply(job, happened), version=len(events))
 
     for k in range(1, REFUSALS + 5):
-        offer = {"type": "v4-16", "zone": "us-central2-b", "pricing": "spot"}
-        name = f"tj-000001-{k}"
-        happen(K.SLICE_REQUESTED, name=name, k=k, runtime_version="r", usd_per_hour=1.0, **offer)
-        happen(K.RELEASE_STARTED, refused="STOCKOUT", then="queued", cause="STOCKOUT")
-        happen(K.DELETE_ASKED, slice=name)
-        happen(K.SLICE_GONE, slice=name)
-        happen(K.REQUEUED, delay=1.0)
+        name, full = f"tj-000001-{k}", Cause.STOCKOUT
+        asked = SliceRequested(name, k, "v4-16", "us-central2-b", "spot", "r", 1.0)
+        happen(K.SLICE_REQUESTED, asked)
+        happen(K.RELEASE_STARTED, ReleaseStarted(State.QUEUED, full, refused=full))
+        happen(K.DELETE_ASKED, AboutSlice(name))
+        happen(K.SLICE_GONE, AboutSlice(name))
+        happen(K.REQUEUED, Requeued(1.0))
     return events, job
 
 

@@ -12,8 +12,9 @@ from tests.support.records import ENDPOINTS
 from tpujob.domain import invariants
 from tpujob.domain.codec import event_from_text, job_from_text
 from tpujob.domain.decide import decide
+from tpujob.domain.events import Event, EventKind
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import SCHEMA_VERSION, Event, EventKind, Job, State
+from tpujob.domain.model import SCHEMA_VERSION, Job, State
 from tpujob.domain.observations import Absent, Present, Seen, SliceState, Unknown
 
 LIVES: dict[str, Any] = {

@@ -8,11 +8,16 @@ import pytest
 
 from tests.support.records import NOW, job_in
 from tpujob.domain.decide import attempt_end
+from tpujob.domain.events import AttemptEnded, Event, EventKind
 from tpujob.domain.failures import retry
-from tpujob.domain.failures.triage import End
-from tpujob.domain.model import Attempt, Cause, EventKind, Job, Outcome, State
+from tpujob.domain.model import Attempt, Cause, End, Job, Outcome, State
 
 SILENT = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, 0, "host 0 has not reported for 6 min")
+
+
+def then(happened: Event) -> State:
+    assert isinstance(happened.payload, AttemptEnded)
+    return happened.payload.then
 
 
 def lost(number: int, lasted: float, cause: Cause = Cause.LOST_CONTACT) -> Attempt:
@@ -30,7 +35,7 @@ def running(*before: Attempt, for_seconds: float = 400.0) -> Job:
 def test_the_fourth_slice_in_a_row_whose_hosts_die_at_once_is_the_last() -> None:
     job = running(lost(1, 400), lost(2, 500), lost(3, 600))
     happened = attempt_end.end_attempt(job, SILENT, (), NOW)
-    assert (happened.kind, happened.data["then"]) == (EventKind.ATTEMPT_ENDED, State.FAILED)
+    assert (happened.kind, then(happened)) == (EventKind.ATTEMPT_ENDED, State.FAILED)
     assert "the program may be what kills them; `tpujob resume` tries again" in happened.text
 
 
@@ -47,4 +52,4 @@ def test_the_fourth_slice_in_a_row_whose_hosts_die_at_once_is_the_last() -> None
 )
 def test_hosts_that_die_otherwise_are_bad_luck(job: Job) -> None:
     assert retry.kills_hosts(job, NOW) == ""
-    assert attempt_end.end_attempt(job, SILENT, (), NOW).data["then"] == State.QUEUED
+    assert then(attempt_end.end_attempt(job, SILENT, (), NOW)) is State.QUEUED

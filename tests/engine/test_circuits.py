@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.records import FULL, NOW, A, B, job_in, request
+from tests.support.records import NOW, A, B, job_in, request
 from tests.support.stores import in_memory
-from tpujob.domain.model import Cause, Event, EventKind, Job, State
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.placement.circuits import PROBE
 from tpujob.engine.circuits import Offers
 from tpujob.errors import Conflict
@@ -23,7 +24,7 @@ def asking(refused: Cause | None, at: float) -> Job:
 
 
 def told(offers: Offers, kind: EventKind, job: Job, at: float = NOW) -> None:
-    offers.note(job, job, Event(kind, at, State.RELEASING, FULL))
+    offers.note(job, job, Event(kind, at, State.RELEASING, "refused"))
 
 
 def test_what_a_backend_learns_is_added_to_what_the_records_tell() -> None:
@@ -68,7 +69,7 @@ def test_an_offer_may_be_asked_for_from_the_very_moment_on_at_which_it_opens() -
 def test_of_jobs_that_see_an_offer_open_at_the_same_moment_one_asks() -> None:
     offers = Offers(in_memory())
     refused = asking(Cause.STOCKOUT, NOW)
-    offers.note(refused, refused, Event(EventKind.RELEASE_STARTED, NOW, State.RELEASING, FULL))
+    offers.note(refused, refused, Event(EventKind.RELEASE_STARTED, NOW, State.RELEASING, "refused"))
     then = NOW + 60
     asks = asking(None, then)
     wish = Event(EventKind.SLICE_REQUESTED, then, State.PROVISIONING, "asked for a slice")

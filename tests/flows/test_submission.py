@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.stage import SPEC, Stage
 from tpujob.bundle.archive import workloads_bundle
-from tpujob.domain.model import EventKind, State, Wish
+from tpujob.domain.events import EventKind
+from tpujob.domain.model import State, Wish
 from tpujob.domain.spec import dump
 from tpujob.errors import BadSpec
 

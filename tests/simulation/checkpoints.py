@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from tests.simulation.programs import Checkpoint, Run
-from tpujob.domain.model import Attempt, Cause, Event, Job
+from tpujob.domain.events import Event
+from tpujob.domain.model import Attempt, Cause, Job
 
 _WRONG = (Cause.NONFINITE, Cause.BAD_HOST)
 

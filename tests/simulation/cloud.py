@@ -10,7 +10,6 @@ from tests.simulation.machines import Machine
 from tests.simulation.world import World
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
-from tpujob.domain.placement.offers import region_of
 from tpujob.errors import Refused, Transient
 from tpujob.ports import Owned
 
@@ -72,8 +71,8 @@ class Cloud:
             self.effect.counts.add(cause.lower())
             world.monitor.refused(slice)
             self.sim.note(f"create {slice.name} -> {cause}")
-            where = f"in region {region_of(slice.zone)}" if cause == "QUOTA" else slice.zone
-            raise Refused(f"no {slice.type} {where}", cause=cause)
+            scope = "region" if cause == "QUOTA" else "zone"
+            raise Refused(f"no {slice.type} in {slice.zone}", cause=cause, scope=scope)
         waits = now + (fate.uniform(60, 3600) if world.hit("waits") else 0.0)
         machine = Machine(
             slice.name, slice.zone, job_id, slice.k, 2, now,

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from tests.simulation.world import World
+from tpujob.domain.events import Event, EventKind, ReleaseStarted
 from tpujob.domain.failures.host_reputation import HALF_LIFE, NAMED
-from tpujob.domain.model import Cause, Event, EventKind, Job, Slice, Suspect
+from tpujob.domain.model import Cause, Job, Slice, Suspect
 
 #: seconds: the first wait after a refusal, what it grows to, and how long one that asks is waited for
 BACKOFF = {Cause.STOCKOUT: (15.0, 600.0), Cause.QUOTA: (60.0, 900.0)}
@@ -29,7 +30,7 @@ class Offers:
         key = (who, f"{slice.zone}/{slice.type}")
         if event.kind is EventKind.SLICE_REQUESTED:
             self._asked(key, job, slice, event.at)
-        elif event.kind is EventKind.RELEASE_STARTED and event.data.get("refused") == "STOCKOUT":
+        elif isinstance(event.payload, ReleaseStarted) and event.payload.refused is Cause.STOCKOUT:
             self._refused(key, slice, event.at)
 
     def granted(self, who: str, slice: Slice) -> None:

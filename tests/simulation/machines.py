@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from tests.simulation.programs import BEAT, Program, Run
-from tpujob.domain.decide.dispatch import LAUNCH_DEADLINE
+from tpujob.domain.decide.active import LAUNCH_DEADLINE
 from tpujob.domain.failures.stall import QUIET
 from tpujob.domain.model import Endpoint
 from tpujob.domain.observations import SliceState

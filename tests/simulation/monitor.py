@@ -13,7 +13,8 @@ from tests.simulation.programs import Program
 from tests.simulation.sim import Sim, Violation
 from tests.simulation.world import World
 from tpujob.domain import invariants
-from tpujob.domain.model import Cause, Event, EventKind, Job, Outcome, Role, Slice, State, Wish
+from tpujob.domain.events import AboutSlice, Event, EventKind
+from tpujob.domain.model import Cause, Job, Outcome, Role, Slice, State, Wish
 from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.orphans import GRACE
 from tpujob.ports import Lease, Store
@@ -86,7 +87,7 @@ class Monitor:
             self.broken("I6", job.id, f"{event.kind} was written without a lease")
         self._none(invariants.of_step(before, job))
         self._none(invariants.of_job(job))
-        if CANARY in f"{event.text} {event.data} {job.message}":
+        if CANARY in f"{event.text} {event.payload} {job.message}":
             self.broken("I11", job.id, "an event tells what is in the environment")
         self.jobs[job.id] = job
         for machine in self.world.of_job.get(job.id, ()):
@@ -113,8 +114,8 @@ class Monitor:
     def _reasoned(self, before: Job, job: Job, event: Event) -> None:
         """I5, I12: no healthy attempt is ended without a reason that the ledger confirms."""
         attempt = before.attempt
-        if event.kind is EventKind.SLICE_GONE:
-            self._gone(job, str(event.data["slice"]))
+        if event.kind is EventKind.SLICE_GONE and isinstance(event.payload, AboutSlice):
+            self._gone(job, event.payload.slice)
         if event.kind not in _ENDS or attempt is None or before.slice is None:
             return
         machine = self.world.machines.get(attempt.slice)
@@ -126,7 +127,7 @@ class Monitor:
             if not good or len(good) < good[0].run.hosts:
                 self.broken("I5", job.id, "called a success before every host had exited with 0")
             return
-        if ended.cause is Cause.PREFLIGHT and event.data.get("then") == State.FAILED:
+        if ended.cause is Cause.PREFLIGHT and job.then is State.FAILED:
             self.broken("I5", job.id, "failed for machines that are only suspected")
         if machine and machine.healthy(self.sim.now, attempt.number) and before.wish is Wish.RUN:
             self.broken("I5", job.id, f"a healthy attempt was ended: {event.text}")

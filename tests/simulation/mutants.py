@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,20 +13,18 @@ from unittest import mock
 from tests.simulation.cloud import Cloud
 from tests.simulation.hosts import Hosts
 from tests.simulation.mutants_recovery import MUTANTS as MORE
-from tests.simulation.patches import Patch, replaced
+from tests.simulation.patches import Instead, Patch, everywhere, folded, replaced, ticking
+from tests.simulation.store import SimStore
 from tpujob.adapters.sqlite import store as sqlite
-from tpujob.domain import lifecycle
-from tpujob.domain.actions import DeleteSlice, Done
-from tpujob.domain.decide import attempt_end
-from tpujob.domain.decide import dispatch as decide_module
-from tpujob.domain.decide import releasing as absence
-from tpujob.domain.failures import stall, triage
+from tpujob.domain.actions import Decision, Denied, NotYet, StartProgram
+from tpujob.domain.decide import decide, follow_up, holding, queued, releasing
+from tpujob.domain.events import EventKind
+from tpujob.domain.failures import retry, stall, triage
 from tpujob.domain.host import plan as launch
-from tpujob.domain.model import EventKind, Outcome, State
+from tpujob.domain.lifecycle import apply
+from tpujob.domain.model import Cause, Outcome
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
 from tpujob.engine import orphans
-from tpujob.engine import reconciler as reconciler_module
-from tpujob.engine.loop import Loop
 from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import Transient
@@ -33,24 +32,50 @@ from tpujob.ports import Owned
 
 
 def create_before_intent() -> Patch:
+    whose = threading.local()
+
+    def remembered(real: Any) -> Any:
+        def tick(self: Reconciler, job_id: str) -> Any:
+            whose.slices = self.slices
+            return real(self, job_id)
+
+        return tick
+
     def make(real: Any) -> Any:
-        def carry_out(self: Reconciler, job: Any, *given: Any) -> Any:
-            happened = given[-2]
-            if happened and happened.kind is EventKind.SLICE_REQUESTED:
-                wanted = lifecycle.apply(job, happened).slice
+        def planted(job: Any, seen: Any, now: float) -> Any:
+            made = real(job, seen, now)
+            if made.event and made.event.kind is EventKind.SLICE_REQUESTED:
+                wanted = apply(job, made.event).slice
                 try:
-                    self.slices.create(wanted, job_id=job.id, public_key="", timeout=50)
+                    whose.slices.create(wanted, job_id=job.id, public_key="", timeout=50)
                 except Transient:
-                    return None
-            return real(self, job, *given)
+                    return Decision(wake_in=3)
+            return made
 
-        return carry_out
+        return planted
 
-    return replaced(Reconciler, "_carry_out", make)
+    stack = contextlib.ExitStack()
+    stack.enter_context(replaced(Reconciler, "tick", remembered))
+    stack.enter_context(everywhere(decide, make))
+    return stack
 
 
 def acts_on_an_old_look() -> Patch:
-    return mock.patch.object(Reconciler, "_unchanged", lambda self, job: job)
+    """Who looks again whether a job has changed is shown what he saw before."""
+
+    def store(self: Reconciler) -> Any:
+        seen: dict[str, Any] = {}
+
+        def peek(job_id: str) -> Any:
+            return seen.setdefault(job_id, self.store.peek(job_id))
+
+        def commit(job: Any, *given: Any, **more: Any) -> Any:
+            seen.pop(job.id, None)
+            return self.store.commit(job, *given, **more)
+
+        return Instead(self.store, peek=peek, get=peek, commit=commit)
+
+    return ticking(store=store)
 
 
 def no_compare_and_set() -> Patch:
@@ -68,15 +93,19 @@ def no_compare_and_set() -> Patch:
 def no_fencing_and_no_lease() -> Patch:
     """Everybody gets the lease, and nobody is told that it is another's by now."""
 
-    def make(real: Any) -> Any:
+    def always(real: Any) -> Any:
         def lease(self: Any, job_id: str, owner: str, *, ttl: float, now: float) -> Any:
             return real(self, job_id, owner, ttl=ttl, now=now + 1e6)
 
         return lease
 
+    def unfenced(real: Any) -> Any:
+        return lambda self, *given, **more: real(self, *given, **{**more, "lease": None})
+
     stack = contextlib.ExitStack()
-    stack.enter_context(replaced(sqlite.SqliteStore, "lease", make))
-    stack.enter_context(mock.patch.object(sqlite, "_check_lease", return_value=None))
+    stack.enter_context(replaced(sqlite.SqliteStore, "lease", always))
+    stack.enter_context(replaced(sqlite.SqliteStore, "commit", unfenced))
+    stack.enter_context(replaced(sqlite.SqliteStore, "remove", unfenced))
     return stack
 
 
@@ -92,15 +121,15 @@ def unknown_is_gone() -> Patch:
 
 
 def gone_at_first_sight() -> Patch:
-    return mock.patch.object(absence, "missing_twice", return_value=True)
+    return mock.patch.object(releasing, "missing_twice", return_value=True)
 
 
 def one_look_after_a_delete_is_enough() -> Patch:
-    return mock.patch.object(absence, "_gone", return_value=True)
+    return mock.patch.object(releasing, "deletion_is_sure", return_value=True)
 
 
 def looks_agree_whenever_they_were() -> Patch:
-    return mock.patch.object(absence, "AGREES_FOR", 1e9)
+    return mock.patch.object(releasing, "AGREES_FOR", 1e9)
 
 
 def empty_list_is_gone() -> Patch:
@@ -123,7 +152,7 @@ def delete_is_forgotten() -> Patch:
     """Asked once, and believed: it is gone, whatever is there."""
 
     def make(real: Any) -> Any:
-        def releasing(job: Any, seen: Any, now: float) -> Any:
+        def decide(job: Any, seen: Any, now: float) -> Any:
             gone: Mapping[str, Any] = {
                 s.name: Absent() if s.delete_asked_at is not None else seen.slices.get(s.name)
                 for s in job.slices
@@ -131,22 +160,16 @@ def delete_is_forgotten() -> Patch:
             }
             return real(job, replace(seen, slices=gone), now)
 
-        return releasing
+        return decide
 
-    def table(real: Any) -> Any:
-        return {**real, State.RELEASING: make(real[State.RELEASING])}
-
-    return replaced(decide_module, "_BY_STATE", table)
+    return replaced(releasing, "decide", make)
 
 
 def no_delete_at_all() -> Patch:
-    def make(real: Any) -> Any:
-        def act(self: Reconciler, job: Any, action: Any, lease: Any) -> Any:
-            return Done() if isinstance(action, DeleteSlice) else real(self, job, action, lease)
+    def slices(self: Reconciler) -> Any:
+        return Instead(self.slices, delete=lambda slice, *, timeout: None)
 
-        return act
-
-    return replaced(Reconciler, "_act", make)
+    return ticking(slices=slices)
 
 
 def sweep_without_grace() -> Patch:
@@ -194,17 +217,14 @@ def lost_reply_is_a_failure() -> Patch:
     """A start whose reply was lost ends the attempt."""
 
     def make(real: Any) -> Any:
-        def follow_up(job: Any, action: Any, result: Any, now: float) -> Any:
-            from tpujob.domain.actions import Denied, NotYet, StartProgram
-            from tpujob.domain.model import Cause
-
+        def planted(job: Any, action: Any, result: Any, now: float) -> Any:
             if isinstance(action, StartProgram) and isinstance(result, NotYet):
                 result = Denied(Cause.LOST_CONTACT, result.error)
             return real(job, action, result, now)
 
-        return follow_up
+        return planted
 
-    return replaced(reconciler_module, "follow_up", make)
+    return everywhere(follow_up, make)
 
 
 def half_the_hosts_are_started() -> Patch:
@@ -215,34 +235,25 @@ def half_the_hosts_are_started() -> Patch:
 
 
 def attempt_number_is_reused() -> Patch:
-    def make(real: Any) -> Any:
-        def fresh(job: Any, happened: Any) -> Any:
-            changed = real(job, happened)
-            *earlier, last = changed.attempts
-            number = max(1, len(earlier))
-            return replace(changed, attempts=(*earlier, replace(last, number=number)))
+    def change(job: Any, happened: Any, after: Any) -> Any:
+        if len(after.attempts) == len(job.attempts):
+            return after
+        *earlier, last = after.attempts
+        number = max(1, len(earlier))
+        return replace(after, attempts=(*earlier, replace(last, number=number)))
 
-        return fresh
-
-    return replaced(lifecycle, "_new_attempt", make)
+    return folded(change)
 
 
 def cleanup_overwrites_the_outcome() -> Patch:
-    def make(real: Any) -> Any:
-        def fold(job: Any, happened: Any, data: Any) -> Any:
-            changed = real(job, happened, data)
-            return (
-                lifecycle._change_attempt(changed, outcome=Outcome.INTERRUPTED, cause=None)
-                if changed.attempt
-                else changed
-            )
+    def change(job: Any, happened: Any, after: Any) -> Any:
+        if happened.kind is not EventKind.SLICE_GONE or not after.attempts:
+            return after
+        *earlier, last = after.attempts
+        overwritten = replace(last, outcome=Outcome.INTERRUPTED, cause=None)
+        return replace(after, attempts=(*earlier, overwritten))
 
-        return fold
-
-    def table(real: Any) -> Any:
-        return {**real, EventKind.SLICE_GONE: make(real[EventKind.SLICE_GONE])}
-
-    return replaced(lifecycle, "_FOLD", table)
+    return folded(change)
 
 
 def idempotency_key_is_ignored() -> Patch:
@@ -258,20 +269,35 @@ def idempotency_key_is_ignored() -> Patch:
 def no_deadline() -> Patch:
     """Calls may take as long as they like, whatever the lease says."""
 
-    def make(real: Any) -> Any:
-        def act(self: Reconciler, job: Any, action: Any, lease: Any) -> Any:
-            return real(self, job, action, replace(lease, until=self.clock.now() + 1e6))
+    def store(self: Reconciler) -> Any:
+        given_out: dict[int, Any] = {}
 
-        return act
+        def lease(*given: Any, **more: Any) -> Any:
+            real = self.store.lease(*given, **more)
+            if real is None:
+                return None
+            given_out[real.token] = real
+            return replace(real, until=self.clock.now() + 1e6)
 
-    return replaced(Reconciler, "_act", make)
+        def with_real(call: Callable[..., Any]) -> Callable[..., Any]:
+            def made(*given: Any, lease: Any, **more: Any) -> Any:
+                return call(*given, lease=given_out[lease.token], **more)
+
+            return made
+
+        return Instead(
+            self.store,
+            lease=lease,
+            commit=with_real(self.store.commit),
+            remove=with_real(self.store.remove),
+            release=lambda lease: self.store.release(given_out[lease.token]),
+        )
+
+    return ticking(store=store)
 
 
 def retries_without_backoff() -> Patch:
-    def make(real: Any) -> Any:
-        return lambda *given, **more: 0.0
-
-    return replaced(attempt_end.retry, "backoff", make)
+    return mock.patch.object(retry, "backoff", return_value=0.0)
 
 
 def success_on_one_host() -> Patch:
@@ -298,19 +324,16 @@ def slice_number_is_reused() -> Patch:
     """The next slice has the name of the last one."""
 
     def make(real: Any) -> Any:
-        def queued(job: Any, seen: Any, now: float) -> Any:
+        def decide(job: Any, seen: Any, now: float) -> Any:
             made = real(job, seen, now)
             if made.event is None or made.event.kind is not EventKind.SLICE_REQUESTED:
                 return made
-            data = {**made.event.data, "name": f"tj-{job.id}-1", "k": 1}
-            return replace(made, event=replace(made.event, data=data))
+            payload = replace(made.event.payload, name=f"tj-{job.id}-1", k=1)
+            return replace(made, event=replace(made.event, payload=payload))
 
-        return queued
+        return decide
 
-    def table(real: Any) -> Any:
-        return {**real, State.QUEUED: make(real[State.QUEUED])}
-
-    return replaced(decide_module, "_BY_STATE", table)
+    return replaced(queued, "decide", make)
 
 
 def preempted_and_waiting_slices_look_ready() -> Patch:
@@ -330,15 +353,12 @@ def preempted_and_waiting_slices_look_ready() -> Patch:
 
 def holds_are_for_ever() -> Patch:
     def make(real: Any) -> Any:
-        def holding(job: Any, seen: Any, now: float) -> Any:
+        def decide(job: Any, seen: Any, now: float) -> Any:
             return real(replace(job, hold_until=None), seen, min(now, job.state_since))
 
-        return holding
+        return decide
 
-    def table(real: Any) -> Any:
-        return {**real, State.HOLDING: make(real[State.HOLDING])}
-
-    return replaced(decide_module, "_BY_STATE", table)
+    return replaced(holding, "decide", make)
 
 
 def start_is_not_safe_to_repeat() -> Patch:
@@ -360,17 +380,24 @@ def start_is_not_safe_to_repeat() -> Patch:
 
 def a_new_backend_looks_after_nobody() -> Patch:
     """Only after those that it was asked for: what a backend that died left behind stays behind."""
-    return mock.patch.object(Loop, "_resync", return_value=None)
+    stack = contextlib.ExitStack()
+    stack.enter_context(mock.patch.object(SimStore, "due", return_value=[]))
+    stack.enter_context(mock.patch.object(SimStore, "changes", lambda self, after: (after, [])))
+    return stack
 
 
 def secrets_are_told() -> Patch:
     def make(real: Any) -> Any:
-        def event(job: Any, kind: Any, at: float, text: str, **data: Any) -> Any:
-            return real(job, kind, at, f"{text} {job.spec.run}", **data)
+        def planted(job: Any, seen: Any, now: float) -> Any:
+            made = real(job, seen, now)
+            if made.event is None:
+                return made
+            said = replace(made.event, text=f"{made.event.text} {job.spec.run}")
+            return replace(made, event=said)
 
-        return event
+        return planted
 
-    return replaced(attempt_end, "event", make)
+    return everywhere(decide, make)
 
 
 MUTANTS: Mapping[str, Callable[[], Patch]] = {

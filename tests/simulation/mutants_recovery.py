@@ -9,16 +9,17 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from tests.simulation.patches import Patch, replaced
-from tpujob.domain import lifecycle
-from tpujob.domain.decide import condemned, dispatch
+from tests.simulation.patches import Patch, folded, replaced
+from tpujob.domain.decide import active, condemned
+from tpujob.domain.events import EventKind
 from tpujob.domain.failures import host_reputation, nonfinite, stall
+from tpujob.domain.model import Cause
 from tpujob.domain.observations import Silence
 from tpujob.domain.placement import circuits as capacity
 
 
 def condemned_slice_is_never_deleted() -> Patch:
-    return mock.patch.object(condemned, "_may_go", return_value=False)
+    return mock.patch.object(condemned, "may_go", return_value=False)
 
 
 def condemned_slices_pile_up() -> Patch:
@@ -31,19 +32,21 @@ def condemned_slices_pile_up() -> Patch:
 def nobody_waits_for_the_condemned_program() -> Patch:
     """The next attempt starts whether or not the last one was stopped."""
 
-    def make(real: Any) -> Any:
-        def fold(job: Any, happened: Any, data: Any) -> Any:
-            name, changed = job.slice.name, real(job, happened, data)
-            return lifecycle._change_slice(changed, name, stopped=True)
+    def change(job: Any, happened: Any, after: Any) -> Any:
+        if happened.kind is not EventKind.ATTEMPT_CONDEMNED:
+            return after
+        bad = job.slice.name
+        slices = tuple(replace(s, stopped=True) if s.name == bad else s for s in after.slices)
+        return replace(after, slices=slices)
 
-        return fold
-
-    kind = lifecycle.EventKind.ATTEMPT_CONDEMNED
-    return replaced(lifecycle, "_FOLD", lambda real: {**real, kind: make(real[kind])})
+    return folded(change)
 
 
 def wrong_numbers_are_resumed() -> Patch:
-    return mock.patch.object(lifecycle, "_resume_before", return_value=0)
+    def change(job: Any, happened: Any, after: Any) -> Any:
+        return replace(after, attempts=tuple(replace(a, resume_before=0) for a in after.attempts))
+
+    return folded(change)
 
 
 def silence_alone_is_death() -> Patch:
@@ -94,7 +97,7 @@ def nobody_is_left_behind() -> Patch:
 
 
 def launches_take_for_ever() -> Patch:
-    return mock.patch.object(dispatch, "LAUNCH_DEADLINE", 1e9)
+    return mock.patch.object(active, "LAUNCH_DEADLINE", 1e9)
 
 
 def circuits_are_ignored() -> Patch:
@@ -109,25 +112,32 @@ def suspicion_counts_twice() -> Patch:
     """Whoever finds it again counts it again."""
     count = itertools.count()
 
-    def fresh(*given: object) -> str:
-        return f"{next(count)}"
+    def make(real: Any) -> Any:
+        return lambda *given: [replace(a, op_id=f"{next(count)}") for a in real(*given)]
 
-    return mock.patch.object(nonfinite, "_op", fresh)
+    return replaced(nonfinite, "accusations", make)
 
 
 def all_beside_a_bad_machine_are_called_bad() -> Patch:
     def make(real: Any) -> Any:
-        def named(job: Any, attempt: Any) -> Any:
-            return replace(real(job, attempt), physicals=tuple(p for p in attempt.physical if p))
+        def accusations(job: Any, physical: Any) -> Any:
+            return [_all_of(job, found) for found in real(job, physical)]
 
-        return named
+        return accusations
 
-    return replaced(nonfinite, "_named", make)
+    return replaced(nonfinite, "accusations", make)
+
+
+def _all_of(job: Any, found: nonfinite.Accusation) -> nonfinite.Accusation:
+    attempt = job.attempts[int(found.op_id.partition(":")[2]) - 1]
+    if attempt.cause is not Cause.BAD_HOST:
+        return found
+    return replace(found, physicals=tuple(p for p in attempt.physical if p))
 
 
 def maths_is_held_against_machines() -> Patch:
     """Whoever comes past any step has shown that the machines before it were bad."""
-    return mock.patch.object(nonfinite, "_passed", return_value=True)
+    return mock.patch.object(nonfinite, "passed", return_value=True)
 
 
 def suspects_are_never_taken() -> Patch:

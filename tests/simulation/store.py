@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.effects import Outage
 from tests.simulation.world import World
 from tpujob.adapters.sqlite import store
-from tpujob.domain.model import Event, Job, Suspect
+from tpujob.domain.events import Event
+from tpujob.domain.model import Job, Suspect
 from tpujob.ports import Lease
 
 if TYPE_CHECKING:

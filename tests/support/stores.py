@@ -18,7 +18,8 @@ from tpujob.adapters.firestore.values import Put
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.adapters.sqlite.file import SqliteFile
-from tpujob.domain.model import Event, EventKind, Job, Slice, State, Wish
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.model import Job, Slice, State, Wish
 from tpujob.domain.spec import parse
 from tpujob.errors import Conflict
 from tpujob.ports import Store
@@ -78,7 +79,7 @@ def a_job(name: str = "mlp", **fields: object) -> Job:
 
 
 def an_event(text: str = "created") -> Event:
-    return Event(EventKind.CREATED, 1000.0, State.QUEUED, text, {"why": text})
+    return Event(EventKind.CREATED, 1000.0, State.QUEUED, text)
 
 
 def count_up(store: Store, job_id: str, who: str, times: int) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tpujob.domain.codec import to_text
-from tpujob.domain.model import Event, Job, Wish
+from tpujob.domain.events import Event
+from tpujob.domain.model import Job, Wish
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 
 log = logging.getLogger(__name__)

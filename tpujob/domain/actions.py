@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpujob.domain.model import Cause, Event
+from tpujob.domain.events import Event
+from tpujob.domain.model import Cause, Job
+from tpujob.errors import Scope
 from tpujob.protocol import Plan
 
 
@@ -64,6 +66,7 @@ class Denied:
 
     cause: Cause
     error: str
+    scope: Scope = ""
 
 
 Result = Done | NotYet | Denied
@@ -76,3 +79,8 @@ class Decision:
     event: Event | None = None
     action: Action | None = None
     wake_in: float = 10.0  #: seconds until the next look
+
+
+def soon(job: Job, now: float) -> float:
+    """Seconds until the next look: young requests are looked at often, old ones rarely, from 1 to 30 seconds."""
+    return max(1.0, min(30.0, (now - job.state_since) / 8))

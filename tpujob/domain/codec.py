@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tpujob.domain.model import SCHEMA_VERSION, Event, Job, Json, Suspect
+from tpujob.domain import records_v1
+from tpujob.domain.events import PAYLOADS, Event
+from tpujob.domain.model import SCHEMA_VERSION, Job, Json, Suspect
 from tpujob.errors import StoreError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Document = dict[str, Json]
-Record = TypeVar("Record", Job, Event, Suspect)
+Record = TypeVar("Record")
 
 
 def to_text(record: Job | Event | Suspect) -> str:
@@ -44,12 +47,24 @@ def job_from_text(job_id: str, text: str) -> Job:
             f"one reads up to {SCHEMA_VERSION + 1}",
             hint="upgrade tpujob",
         )
-    return _read(Job, job_id, json.dumps({**json.loads(text), "schema_version": SCHEMA_VERSION}))
+    document = json.loads(text)
+    if job.schema_version == 1:
+        document = records_v1.job(document)
+    return _read(Job, job_id, json.dumps({**document, "schema_version": SCHEMA_VERSION}))
 
 
 def event_from_text(job_id: str, text: str) -> Event:
     """The event that `to_text` was given. Raises StoreError, naming the job and the field."""
-    return _read(Event, job_id, text)
+    happened = _read(Event, job_id, text)
+    kind = PAYLOADS.get(happened.kind)
+    if kind is None:
+        return happened
+    document = json.loads(text)
+    try:
+        payload = records_v1.payload(document) if "data" in document else document.get("payload")
+    except (LookupError, TypeError, ValueError, AttributeError):
+        payload = document["data"]  # it is damaged, and the next line says what is wrong
+    return replace(happened, payload=_read(kind, job_id, json.dumps(payload), "payload"))
 
 
 def suspect_from_json(document: Document) -> Suspect:
@@ -62,12 +77,12 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _read(kind: type[Record], job_id: str, text: str) -> Record:
+def _read(kind: type[Record], job_id: str, text: str, *below: str) -> Record:
     try:
         return _adapter(kind).validate_json(text, strict=True, extra="ignore")
     except ValidationError as error:
         found = error.errors(include_url=False)
-        problem = _problem(min(found, key=lambda each: each["type"] == "missing"))
+        problem = _problem(min(found, key=lambda each: each["type"] == "missing"), below)
         what = f"the record of job {job_id}" if job_id else "a stored record"
         raise StoreError(f"{what} is damaged: {problem}") from None
 
@@ -86,9 +101,11 @@ _EXPECTED: Mapping[str, str] = {
 }
 
 
-def _problem(found: ErrorDetails) -> str:
+def _problem(found: ErrorDetails, below: tuple[str, ...]) -> str:
     """`slices[0].zone` should be text and is 7."""
-    path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in found["loc"]).lstrip(".")
+    steps = (*below, *found["loc"])
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    path = path.lstrip(".")
     if found["type"] == "missing":
         return f"`{path}` is missing"
     if found["type"] in ("enum", "literal_error"):

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.retry import POLICIES, limit_of
 from tpujob.domain.lifecycle import REFUSALS, TABLE, apply
-from tpujob.domain.model import Event, EventKind, Job, Role, Slice, State, Wish
+from tpujob.domain.model import Job, Role, Slice, State, Wish
 
 
 @dataclass(frozen=True, slots=True)

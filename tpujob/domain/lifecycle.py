@@ -6,23 +6,38 @@ one, so the stored events, folded over the first record, give the record again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tpujob.domain.events import (
+    PAYLOADS,
+    AboutSlice,
+    AttemptEnded,
+    AttemptRepeated,
+    AttemptRunning,
+    CleanRequested,
+    Event,
+    EventKind,
+    Finished,
+    Held,
+    Payload,
+    Progressed,
+    ReleaseStarted,
+    Requeued,
+    SliceReady,
+    SliceRequested,
+)
 from tpujob.domain.model import (
     Attempt,
     Cause,
+    End,
     Endpoint,
-    Event,
-    EventKind,
     Job,
     Outcome,
-    Progress,
     Role,
     Slice,
     State,
-    Verdict,
     Wish,
 )
 
@@ -76,15 +91,17 @@ def next_state(state: State, kind: EventKind) -> State:
         raise IllegalEvent(f"{kind} cannot happen to a job that is {state}") from None
 
 
-def event(job: Job, kind: EventKind, at: float, text: str, **data: Any) -> Event:
+def event(job: Job, kind: EventKind, at: float, text: str, payload: Payload | None = None) -> Event:
     """The event `kind` for `job`, with the state that it causes."""
-    return Event(kind=kind, at=at, state=next_state(job.state, kind), text=text, data=data)
+    state = next_state(job.state, kind)
+    assert type(payload) is PAYLOADS.get(kind, type(None)), f"{kind} does not carry {payload}"
+    return Event(kind, at, state, text, payload)
 
 
 def apply(job: Job, happened: Event) -> Job:
     """`job` after the event; its version is left alone (the store counts it up)."""
     state = next_state(job.state, happened.kind)
-    changed = _FOLD.get(happened.kind, _nothing)(job, happened, happened.data)
+    changed = _folded(job, happened)
     since = happened.at if state is not job.state else job.state_since
     finished = happened.at if state.final and not job.state.final else changed.finished_at
     return replace(
@@ -112,41 +129,127 @@ _QUIET = frozenset(
 
 # How each event changes the record -----------------------------------------------------------------------------------
 
-_Data = Mapping[str, Any]
-
-
-def _nothing(job: Job, happened: Event, data: _Data) -> Job:
-    return job
-
-
 #: requests that came to nothing, counted from the newest, that stay in the record; the events keep them all
 REFUSALS = 20
 
 
-def _slice_requested(job: Job, happened: Event, data: _Data) -> Job:
-    asked = Slice(requested_at=happened.at, tpu_slices=job.tpu_slices, **data)
+def _folded(job: Job, happened: Event) -> Job:
+    at, reason = happened.at, happened.text
+    match happened.payload:
+        case SliceRequested() as asked:
+            return _slice_requested(job, at, asked)
+        case SliceReady(endpoints):
+            return _slice_ready(job, at, endpoints)
+        case AboutSlice(name):
+            return _change_slice(job, name, **_about_slice(happened.kind, at))
+        case AttemptRunning(versions):
+            return _change_attempt(job, running_at=at, versions=versions)
+        case Progressed(progress):
+            return _change_attempt(job, progress=progress, progress_at=at)
+        case AttemptEnded(end, then, budget):
+            return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason)
+        case AttemptRepeated(end, delay, budget):
+            ended = replace(_spend(_end_attempt(job, at, end), budget), wake=at + delay)
+            retried = happened.kind is _E.ATTEMPT_RETRIED
+            return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
+        case Held(until, end, endpoints):
+            held = _end_attempt(job, at, end) if end else _with_endpoints(job, at, endpoints)
+            return replace(held, hold_until=until, stopped=end is None)
+        case ReleaseStarted(then, cause, budget, refused, scope):
+            refusal = {"refused": refused, "refused_scope": scope} if refused else {}
+            return _leaving(_change_serving(job, **refusal), then, cause, budget, reason)
+        case Requeued(delay):
+            return replace(job, wake=at + delay, then=None, cause=None, hold_until=None)
+        case Finished(cause):
+            outcome = _OUTCOMES[happened.kind]
+            return replace(job, outcome=outcome, cause=cause, then=None, hold_until=None)
+        case CleanRequested(checkpoints):
+            return replace(job, wish=Wish.CLEAN, wipe_checkpoints=checkpoints)
+        case None:
+            return _without_payload(job, happened.kind, at)
+
+
+def _without_payload(job: Job, kind: EventKind, at: float) -> Job:
+    match kind:
+        case _E.SLICE_WAITING:
+            return _change_serving(job, in_queue=True)
+        case _E.PROGRAM_STOPPED:
+            return replace(job, stopped=True)
+        case _E.RESUMED:
+            return _new_attempt(replace(job, stopped=True), at)
+        case _E.CANCEL_REQUESTED:
+            return replace(job, wish=Wish.CANCEL, wipe_checkpoints=False)
+        case _E.RELEASE_REQUESTED:
+            return replace(job, wish=Wish.RELEASE, wipe_checkpoints=False)
+        case _E.RESUME_REQUESTED:
+            return _resume_requested(job, at)
+        case _:
+            return job
+
+
+_OUTCOMES: Mapping[EventKind, Outcome] = {
+    _E.SUCCEEDED: Outcome.SUCCEEDED,
+    _E.FAILED: Outcome.FAILED,
+    _E.CANCELLED: Outcome.INTERRUPTED,
+}
+
+
+def _about_slice(kind: EventKind, at: float) -> dict[str, Any]:
+    """What an event about one slice changes in its record."""
+    return {
+        _E.SLICE_MISSING: {"missing_since": at},
+        _E.SLICE_FOUND: {"missing_since": None},
+        _E.CONDEMNED_STOPPED: {"stopped": True},
+        _E.DELETE_ASKED: {"delete_asked_at": at},
+        _E.SLICE_GONE: {"gone_at": at},
+    }[kind]
+
+
+def _slice_requested(job: Job, at: float, asked: SliceRequested) -> Job:
+    fresh = Slice(
+        name=asked.name,
+        k=asked.k,
+        type=asked.type,
+        zone=asked.zone,
+        pricing=asked.pricing,
+        runtime_version=asked.runtime_version,
+        usd_per_hour=asked.usd_per_hour,
+        requested_at=at,
+        tpu_slices=job.tpu_slices,
+    )
     old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
     kept = tuple(s for s in job.slices if s.k not in old)
-    return replace(job, slices=(*kept, asked), then=None)
+    return replace(job, slices=(*kept, fresh), then=None)
 
 
-def _slice_ready(job: Job, happened: Event, data: _Data) -> Job:
-    ready = _with_endpoints(job, happened, data)
-    spent = {k: v for k, v in ready.spent.items() if k not in ("stockouts", "quota")}
-    return _new_attempt(replace(ready, spent=spent), happened)
+def _slice_ready(job: Job, at: float, endpoints: tuple[Endpoint, ...]) -> Job:
+    spent = {k: v for k, v in job.spent.items() if k not in ("stockouts", "quota")}
+    return _new_attempt(replace(_with_endpoints(job, at, endpoints), spent=spent), at)
 
 
-def _with_endpoints(job: Job, happened: Event, data: _Data) -> Job:
-    endpoints = tuple(Endpoint(*e) for e in data["endpoints"])
-    return _change_slice(job, endpoints=endpoints, ready_at=happened.at)
+def _with_endpoints(job: Job, at: float, endpoints: tuple[Endpoint, ...]) -> Job:
+    return _change_serving(job, endpoints=endpoints, ready_at=at, in_queue=False)
 
 
-def _new_attempt(job: Job, happened: Event) -> Job:
+def _condemned(job: Job, at: float, reason: str) -> Job:
+    kept = _change_serving(job, role=Role.CONDEMNED, condemned_at=at, delete_reason=reason)
+    return replace(kept, cause=None)
+
+
+def _resume_requested(job: Job, at: float) -> Job:
+    wanted = replace(job, wish=Wish.RUN, wipe_checkpoints=False)
+    if not job.state.final:
+        return wanted
+    # a fresh start: what was spent and how it ended are history
+    return replace(wanted, spent={}, outcome=None, cause=None, wake=at, fresh_at=at)
+
+
+def _new_attempt(job: Job, at: float) -> Job:
     assert job.slice is not None
     fresh = Attempt(
         number=len(job.attempts) + 1,
         slice=job.slice.name,
-        started_at=happened.at,
+        started_at=at,
         resume_before=_resume_before(job),
     )
     older, newer = job.attempts[:-PROVEN], job.attempts[-PROVEN:]
@@ -170,130 +273,11 @@ def _resume_before(job: Job) -> int:
 _SUSPECT = (Cause.BAD_HOST, Cause.NONFINITE)
 
 
-def _attempt_running(job: Job, happened: Event, data: _Data) -> Job:
-    return _change_attempt(job, running_at=happened.at, versions=dict(data.get("versions") or {}))
+def _change_serving(job: Job, **changes: Any) -> Job:
+    return _change_slice(job, job.slice.name, **changes) if job.slice else job
 
 
-def _progressed(job: Job, happened: Event, data: _Data) -> Job:
-    return _change_attempt(job, progress=Progress(**data["progress"]), progress_at=happened.at)
-
-
-def _attempt_ended(job: Job, happened: Event, data: _Data) -> Job:
-    ended = _end_attempt(job, happened, data)
-    return _leaving(ended, data, reason=happened.text)
-
-
-def _attempt_retried(job: Job, happened: Event, data: _Data) -> Job:
-    ended = _spend(_end_attempt(job, happened, data), data)
-    return _new_attempt(replace(ended, wake=happened.at + data["delay"]), happened)
-
-
-def _attempt_condemned(job: Job, happened: Event, data: _Data) -> Job:
-    ended = _spend(_end_attempt(job, happened, data), data)
-    kept = _change_slice(
-        ended, role=Role.CONDEMNED, condemned_at=happened.at, delete_reason=happened.text
-    )
-    return replace(kept, wake=happened.at + data["delay"], cause=None)
-
-
-def _condemned_stopped(job: Job, happened: Event, data: _Data) -> Job:
-    return _change_slice(job, data["slice"], stopped=True)
-
-
-def _held(job: Job, happened: Event, data: _Data) -> Job:
-    held = (
-        _with_endpoints(job, happened, data)
-        if "endpoints" in data
-        else _end_attempt(job, happened, data)
-    )
-    return replace(held, hold_until=data["hold_until"], stopped="endpoints" in data)
-
-
-def _program_stopped(job: Job, happened: Event, data: _Data) -> Job:
-    return replace(job, stopped=True)
-
-
-def _resumed(job: Job, happened: Event, data: _Data) -> Job:
-    return _new_attempt(replace(job, stopped=True), happened)
-
-
-def _slice_missing(job: Job, happened: Event, data: _Data) -> Job:
-    return _change_slice(job, data.get("slice", ""), missing_since=happened.at)
-
-
-def _slice_found(job: Job, happened: Event, data: _Data) -> Job:
-    return _change_slice(job, data.get("slice", ""), missing_since=None)
-
-
-def _release_started(job: Job, happened: Event, data: _Data) -> Job:
-    if data.get("refused"):
-        job = _change_slice(job, refused=Cause(data["refused"]))
-    return _leaving(job, data, reason=happened.text)
-
-
-def _delete_asked(job: Job, happened: Event, data: _Data) -> Job:
-    return _change_slice(job, data["slice"], delete_asked_at=happened.at)
-
-
-def _slice_gone(job: Job, happened: Event, data: _Data) -> Job:
-    return _change_slice(job, data["slice"], gone_at=happened.at)
-
-
-def _requeued(job: Job, happened: Event, data: _Data) -> Job:
-    return replace(job, wake=happened.at + data["delay"], then=None, cause=None, hold_until=None)
-
-
-def _finished(job: Job, happened: Event, data: _Data) -> Job:
-    outcome = {_E.SUCCEEDED: Outcome.SUCCEEDED, _E.FAILED: Outcome.FAILED}.get(
-        happened.kind, Outcome.INTERRUPTED
-    )
-    cause = Cause(data["cause"]) if data.get("cause") else None
-    return replace(job, outcome=outcome, cause=cause, then=None, hold_until=None)
-
-
-def _wish(wish: Wish) -> Callable[[Job, Event, _Data], Job]:
-    def fold(job: Job, happened: Event, data: _Data) -> Job:
-        changed = replace(job, wish=wish, wipe_checkpoints=bool(data.get("checkpoints", False)))
-        if (
-            wish is Wish.RUN and job.state.final
-        ):  # a fresh start: old budgets and the old verdict are history
-            at = happened.at
-            return replace(changed, spent={}, outcome=None, cause=None, wake=at, fresh_at=at)
-        return changed
-
-    return fold
-
-
-_FOLD: Mapping[EventKind, Callable[[Job, Event, _Data], Job]] = {
-    _E.SLICE_REQUESTED: _slice_requested,
-    _E.SLICE_READY: _slice_ready,
-    _E.ATTEMPT_RUNNING: _attempt_running,
-    _E.PROGRESSED: _progressed,
-    _E.ATTEMPT_ENDED: _attempt_ended,
-    _E.ATTEMPT_RETRIED: _attempt_retried,
-    _E.ATTEMPT_CONDEMNED: _attempt_condemned,
-    _E.CONDEMNED_STOPPED: _condemned_stopped,
-    _E.HELD: _held,
-    _E.PROGRAM_STOPPED: _program_stopped,
-    _E.RESUMED: _resumed,
-    _E.SLICE_MISSING: _slice_missing,
-    _E.SLICE_FOUND: _slice_found,
-    _E.RELEASE_STARTED: _release_started,
-    _E.DELETE_ASKED: _delete_asked,
-    _E.SLICE_GONE: _slice_gone,
-    _E.REQUEUED: _requeued,
-    _E.SUCCEEDED: _finished,
-    _E.FAILED: _finished,
-    _E.CANCELLED: _finished,
-    _E.CANCEL_REQUESTED: _wish(Wish.CANCEL),
-    _E.RELEASE_REQUESTED: _wish(Wish.RELEASE),
-    _E.CLEAN_REQUESTED: _wish(Wish.CLEAN),
-    _E.RESUME_REQUESTED: _wish(Wish.RUN),
-}
-
-
-def _change_slice(job: Job, name: str = "", **changes: Any) -> Job:
-    name = name or (job.slice.name if job.slice else "")
+def _change_slice(job: Job, name: str, **changes: Any) -> Job:
     changed = tuple(replace(s, **changes) if s.name == name else s for s in job.slices)
     return replace(job, slices=changed)
 
@@ -303,32 +287,30 @@ def _change_attempt(job: Job, **changes: Any) -> Job:
     return replace(job, attempts=(*earlier, replace(last, **changes)))
 
 
-def _end_attempt(job: Job, happened: Event, data: _Data) -> Job:
+def _end_attempt(job: Job, at: float, end: End) -> Job:
     if job.attempt is None or job.attempt.outcome is not None:  # an outcome, once set, stays
         return job
     return _change_attempt(
         job,
-        ended_at=happened.at,
-        outcome=Outcome(data["outcome"]),
-        cause=Cause(data["cause"]) if data.get("cause") else None,
-        host=data.get("host"),
-        message=happened.text,
-        evidence=tuple(data.get("evidence") or ()),
-        progress=Progress(**data["progress"]) if data.get("progress") else job.attempt.progress,
-        physical=tuple(data.get("physical") or ()),
-        verdict=Verdict(**data["verdict"]) if data.get("verdict") else None,
+        ended_at=at,
+        outcome=end.outcome,
+        cause=end.cause,
+        host=end.host,
+        message=end.message,
+        evidence=end.evidence,
+        progress=end.progress or job.attempt.progress,
+        physical=end.physical,
+        verdict=end.verdict,
     )
 
 
-def _leaving(job: Job, data: _Data, *, reason: str) -> Job:
+def _leaving(job: Job, then: State, cause: Cause | None, budget: str, reason: str) -> Job:
     """The job as it enters RELEASING: where that leads, and the named reason that any delete needs."""
-    reasoned = _change_slice(job, delete_reason=reason)
-    cause = Cause(data["cause"]) if data.get("cause") else None
-    return replace(_spend(reasoned, data), then=State(data["then"]), cause=cause, hold_until=None)
+    left = _change_serving(_spend(job, budget), delete_reason=reason, in_queue=False)
+    return replace(left, then=then, cause=cause, hold_until=None)
 
 
-def _spend(job: Job, data: _Data) -> Job:
-    budget = data.get("budget")
+def _spend(job: Job, budget: str) -> Job:
     if not budget:
         return job
     return replace(job, spent={**job.spent, budget: job.spent.get(budget, 0) + 1})

@@ -11,12 +11,12 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from tpujob.domain.spec import JobSpec
+from tpujob.errors import Scope
 
 Json = Any  #: what `json.loads` gives
+Pricing = Literal["spot", "on-demand", "reserved"]
 
-SCHEMA_VERSION = (
-    1  #: of the records below; `codec.py` says what a store's record of another version is read as
-)
+SCHEMA_VERSION = 2  #: of the records; `records_v1.py` reads those of version 1
 
 
 class State(StrEnum):
@@ -104,7 +104,7 @@ class Slice:
     k: int  #: counts from 1
     type: str  #: accelerator type, such as `v4-16`
     zone: str
-    pricing: Literal["spot", "on-demand", "reserved"]
+    pricing: Pricing
     runtime_version: str
     usd_per_hour: float | None  #: None: no price is known
     requested_at: float
@@ -112,10 +112,12 @@ class Slice:
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
     missing_since: float | None = None  #: first seen absent although nobody saw it being deleted
-    delete_reason: str = ""  #: stored before the first delete
+    in_queue: bool = False  #: the cloud keeps the request in its queue, as was last stored
+    delete_reason: str = ""  #: for people; stored before the first delete
     delete_asked_at: float | None = None  #: the first deletion that was accepted; it may yet fail
     gone_at: float | None = None  #: seen to be gone; billing ends here
     refused: Cause | None = None  #: the request came to nothing for this cause
+    refused_scope: Scope = ""  #: where that refusal holds
     condemned_at: float | None = None
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: TPU slices that it consists of; more than one: Multislice
@@ -166,7 +168,7 @@ class Attempt:
     outcome: Outcome | None = None
     cause: Cause | None = None
     host: int | None = None  #: the host that shows the cause
-    message: str = ""
+    message: str = ""  #: what happened, in one line for people
     evidence: tuple[str, ...] = ()  #: lines that prove the cause, each with its host
     progress: Progress = Progress()
     progress_at: float | None = None  #: when `progress` was last stored
@@ -177,6 +179,20 @@ class Attempt:
     resume_before: int = 0  #: it may only resume from a checkpoint of an earlier step; 0: from any
     #: of what the program runs with, by name, the same on all hosts; empty: nothing was checked
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an attempt ended, and what proves it. The fields mean what they mean in an `Attempt`."""
+
+    outcome: Outcome
+    cause: Cause | None  #: None: it succeeded
+    host: int | None
+    message: str
+    evidence: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    progress: Progress | None = None  #: None: no host has reported any
+    physical: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +231,7 @@ class Job:
     stopped: bool = True  #: in HOLDING: every host has confirmed that the program is gone
     outcome: Outcome | None = None
     cause: Cause | None = None
-    message: str = ""  #: why it stands where it stands, in one line
+    message: str = ""  #: why it stands where it stands, in one line for people
     finished_at: float | None = None
     fresh_at: float = 0.0  #: when a person last set it going again after it had ended
     schema_version: int = SCHEMA_VERSION
@@ -242,6 +258,11 @@ class Job:
         return live[-1] if live else None
 
     @property
+    def hosts(self) -> int:
+        """How many hosts the serving slice has; 0 while it is not ready."""
+        return len(self.slice.endpoints) if self.slice else 0
+
+    @property
     def attempt(self) -> Attempt | None:
         """The newest attempt, ended or not."""
         return self.attempts[-1] if self.attempts else None
@@ -250,49 +271,6 @@ class Job:
     def condemned(self) -> tuple[Slice, ...]:
         """The slices that were swapped out and are not yet seen to be gone."""
         return tuple(s for s in self.slices if s.role is Role.CONDEMNED and s.gone_at is None)
-
-
-class EventKind(StrEnum):
-    CREATED = "created"
-    SLICE_REQUESTED = "slice_requested"
-    SLICE_WAITING = "slice_waiting"  #: the cloud keeps the request in its queue
-    SLICE_READY = "slice_ready"
-    ATTEMPT_RUNNING = "attempt_running"
-    PROGRESSED = "progressed"
-    SLICE_MISSING = "slice_missing"  #: absent at first sight; a second look decides
-    SLICE_FOUND = "slice_found"
-    ATTEMPT_ENDED = "attempt_ended"  #: and the slice is given back
-    ATTEMPT_RETRIED = "attempt_retried"  #: it ended, and the next one starts on the same slice
-    ATTEMPT_CONDEMNED = (
-        "attempt_condemned"  #: it ended, and the slice is kept until another is there
-    )
-    CONDEMNED_STOPPED = "condemned_stopped"
-    HELD = "held"
-    PROGRAM_STOPPED = "program_stopped"
-    RELEASE_STARTED = "release_started"
-    DELETE_ASKED = "delete_asked"
-    SLICE_GONE = "slice_gone"
-    REQUEUED = "requeued"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    CANCEL_REQUESTED = "cancel_requested"
-    RELEASE_REQUESTED = "release_requested"
-    CLEAN_REQUESTED = "clean_requested"
-    RESUME_REQUESTED = "resume_requested"
-    RESUMED = "resumed"
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A fact in the past tense, appended once, with the state it caused. `data` is what `lifecycle.apply` folds in."""
-
-    kind: EventKind
-    at: float
-    state: State
-    text: str  #: one sentence for a person
-    data: Mapping[str, Json] = field(default_factory=dict[str, Json])
-    seq: int = 0  #: the version of the job that it made; 0 until it is stored
 
 
 @dataclass(frozen=True, slots=True)

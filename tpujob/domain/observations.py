@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tpujob.domain.model import Cause, Endpoint, Progress, Verdict
+from tpujob.domain.model import Cause, Endpoint, Job, Progress, Slice, Verdict
+from tpujob.errors import Scope
 from tpujob.protocol import Phase
 
 
@@ -22,6 +23,11 @@ class SliceState(StrEnum):
     STOPPED = "stopped"  #: stopped or suspended by a person
     DELETING = "deleting"
 
+    @property
+    def lost(self) -> bool:
+        """Whether a slice carries no program any more."""
+        return self in (SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPED)
+
 
 @dataclass(frozen=True, slots=True)
 class Present:
@@ -29,6 +35,7 @@ class Present:
     endpoints: tuple[Endpoint, ...] = ()
     detail: str = ""  #: the cloud's own words
     cause: Cause | None = None  #: for FAILED: what the error means
+    scope: Scope = ""  #: for FAILED: where it holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +109,15 @@ class Seen:
     circuits: Mapping[str, Circuit] = field(
         default_factory=dict[str, Circuit]
     )  #: by `capacity.key`
+
+    def of(self, one: Slice) -> SliceSeen:
+        return self.slices.get(one.name, Unknown("not looked at"))
+
+    def serving(self, job: Job) -> SliceSeen:
+        """The job's serving slice; Absent when it has none."""
+        return self.of(job.slice) if job.slice else Absent()
+
+    @property
+    def heard(self) -> tuple[Report, ...]:
+        """The reports, as far as they could be read."""
+        return () if isinstance(self.reports, Unknown) else self.reports

@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from tpujob.domain.model import Event, EventKind, Job
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.model import Job
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement import circuits
 from tpujob.errors import Conflict
@@ -49,4 +50,4 @@ class Offers:
             elif happened.kind is EventKind.SLICE_READY:
                 self._circuits = circuits.granted(known, slice)
             else:
-                self._circuits = circuits.refused(known, slice, happened.text, now)
+                self._circuits = circuits.refused(known, slice, now)

@@ -21,11 +21,12 @@ from tpujob.domain.actions import (
     StopProgram,
 )
 from tpujob.domain.decide import decide, follow_up
+from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures import host_reputation, nonfinite
 from tpujob.domain.failures.retry import POLICIES
 from tpujob.domain.host import plan
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Cause, Event, EventKind, Job, Slice
+from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.observations import Seen, Unknown
 from tpujob.engine.circuits import Offers
 from tpujob.engine.observer import LOOK, Live, Observer
@@ -210,7 +211,7 @@ class Reconciler:
         try:
             self._do(job, action, lease)
         except Refused as error:
-            return Denied(Cause(error.cause), str(error))
+            return Denied(Cause(error.cause), str(error), error.scope)
         except HostKeyChanged as error:
             return Denied(Cause.BAD_HOST, str(error))
         except (Transient, NotFound) as error:

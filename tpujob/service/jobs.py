@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tpujob.api import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage
+from tpujob.domain.events import CleanRequested, EventKind
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import EventKind, Job, Slice, State, Wish
+from tpujob.domain.model import Job, Slice, State, Wish
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.domain.placement import circuits as capacity
@@ -145,7 +146,7 @@ class Jobs:
 
         text = "clean requested" + (", with its checkpoints" if checkpoints else "")
         return self._view(
-            self._wish(job, EventKind.CLEAN_REQUESTED, text, settled, checkpoints=checkpoints)
+            self._wish(job, EventKind.CLEAN_REQUESTED, text, settled, CleanRequested(checkpoints))
         )
 
     def resume(self, job: str) -> JobView:
@@ -164,7 +165,12 @@ class Jobs:
         return self._view(self._wish(job, EventKind.RESUME_REQUESTED, "resume requested", settled))
 
     def _wish(
-        self, job: str, kind: EventKind, text: str, settled: Callable[[Job], bool], **data: Any
+        self,
+        job: str,
+        kind: EventKind,
+        text: str,
+        settled: Callable[[Job], bool],
+        payload: CleanRequested | None = None,
     ) -> Job:
         """Write the user's wish into the record, trying again when another write was first. A wish that is settled
         already changes nothing."""
@@ -172,7 +178,7 @@ class Jobs:
             found = self._find(job)
             if settled(found):
                 return found
-            asked = event(found, kind, self._clock.now(), text, **data)
+            asked = event(found, kind, self._clock.now(), text, payload)
             try:
                 stored = self._store.commit(
                     apply(found, asked),

@@ -10,9 +10,10 @@ from typing import Any
 
 from tpujob.api import CodeGiven, PlanView
 from tpujob.bundle import workloads_bundle
+from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.host import environment, plan
-from tpujob.domain.model import Code, Event, EventKind, Job, State, Wish
+from tpujob.domain.model import Code, Job, State, Wish
 from tpujob.domain.placement import (
     Option,
     Site,

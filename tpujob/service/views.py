@@ -12,9 +12,10 @@ from tpujob.api import (
     SuspectView,
     VerdictView,
 )
+from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators, prices
-from tpujob.domain.model import Attempt, Code, Event, Job, Progress, Slice, State, Suspect, Verdict
+from tpujob.domain.model import Attempt, Code, Job, Progress, Slice, State, Suspect, Verdict
 from tpujob.domain.observations import Report
 from tpujob.domain.placement import circuits
 from tpujob.domain.spec import dump

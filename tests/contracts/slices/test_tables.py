@@ -9,7 +9,7 @@ import grpc
 import pytest
 from google.cloud import tpu_v2, tpu_v2alpha1
 
-from tpujob.adapters.cloud_tpu.errors import CALL_CODES, Scope, explained, of_call, of_state
+from tpujob.adapters.cloud_tpu.errors import CALL_CODES, Scope, of_call, of_state
 from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen
 from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
 from tpujob.adapters.cloud_tpu.states import INITIATORS, NODE_HEALTH, NODE_STATES, QUEUED_STATES
@@ -121,15 +121,13 @@ def test_a_word_newer_than_the_library_is_unknown() -> None:
 
 
 def test_a_failed_request_says_why_and_what_to_do() -> None:
-    name = "projects/p/locations/us-central2-b/queuedResources/tj-000007-1"
-    raw = tpu_v2.QueuedResource.pb()(name=name, state={"state": "FAILED"})
+    raw = tpu_v2.QueuedResource.pb()(state={"state": "FAILED"})
     raw.state.failed_data.error.code = 8
     metric = "TPUV4sPreemptiblePodPerProjectPerRegionForTPUAPI"
     raw.state.failed_data.error.message = f"Quota '{metric}' exhausted. Limit: 0"
     seen = slice_state(queued_seen(tpu_v2.QueuedResource.wrap(raw)), [None])
     assert isinstance(seen, Present)
-    assert (seen.state, seen.cause) == (SliceState.FAILED, Cause.QUOTA)
-    assert "(in region us-central2)" in seen.detail
+    assert (seen.state, seen.cause, seen.scope) == (SliceState.FAILED, Cause.QUOTA, "region")
     assert "no access to this type here" in seen.detail
 
 
@@ -272,16 +270,3 @@ def test_inside_a_failed_request_the_bare_code_8_is_a_stockout() -> None:
     assert of_state(8, "something else").cause is STOCKOUT
     assert of_state(8, "Quota 'X' exhausted. Limit 8").cause is QUOTA
     assert of_state(13, "something else").cause is None
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("Limit 8 in region us-central2", "Limit 8 in region us-central2"),
-        ("PerProjectPerRegion: no", "PerProjectPerRegion: no (in region us-central2)"),
-        ("PerProjectPerZone: no", "PerProjectPerZone: no"),
-    ],
-)
-def test_what_holds_for_a_region_says_so(text: str, said: str) -> None:
-    """The circuits of `domain/placement/circuits.py` read it there."""
-    assert explained(text, of_call("UNKNOWN", text), "us-central2-b") == said

@@ -19,7 +19,7 @@ from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import APPLICATION, SqliteFile
 from tpujob.adapters.sqlite.tables import SCRIPTS
 from tpujob.domain.codec import to_json
-from tpujob.domain.model import EventKind, Slice
+from tpujob.domain.model import Slice
 from tpujob.errors import StoreError
 
 ROOT = Path(__file__).parents[3]
@@ -109,8 +109,8 @@ def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
             text = json.dumps(to_json(job)) if number != 2 else "{"
             row = (number, job.id, job.user, job.name, True, 0.0, 1, text)
             db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-            asked = replace(an_event(), kind=EventKind.SLICE_REQUESTED, data={"zone": zone or None})
-            event = (job.id, 1, json.dumps(to_json(asked)))
+            asked = {"kind": "slice_requested", "data": {"zone": zone or None}}
+            event = (job.id, 1, json.dumps(asked))
             db.execute("INSERT INTO events VALUES (?, ?, ?)", event)
         db.execute("INSERT INTO events VALUES ('000003', 2, 'not JSON')")
         db.execute("INSERT INTO changes VALUES ('000001', 3)")

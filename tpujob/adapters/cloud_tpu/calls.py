@@ -75,13 +75,12 @@ class Api:
         deadline: Deadline,
         *,
         doing: str,
-        zone: str = "",
         version: Version = "v2",
     ) -> Any:
         """One request, answered by `deadline`. `doing` begins the message of an error. Raises Missing, Exists,
         ZoneClosed, Refused or Transient."""
         self._throttle.take(deadline.left(doing=doing))
-        with self._translated(doing, zone):
+        with self._translated(doing):
             client = self._client(version)
             # the library would repeat until the time is up; here the caller decides
             return getattr(client, method)(request, retry=None, timeout=deadline.left(doing=doing))
@@ -93,13 +92,12 @@ class Api:
         deadline: Deadline,
         *,
         doing: str,
-        zone: str = "",
     ) -> Iterator[Any]:
         """Every page of a list, each within the deadline."""
         token = ""
         while True:
             asked = {**request, "page_token": token}
-            page = self.call(method, asked, deadline, doing=doing, zone=zone)
+            page = self.call(method, asked, deadline, doing=doing)
             yield page
             token = page.next_page_token
             if not token:
@@ -119,7 +117,7 @@ class Api:
             return self._clients[version]
 
     @contextlib.contextmanager
-    def _translated(self, doing: str, zone: str) -> Generator[None]:
+    def _translated(self, doing: str) -> Generator[None]:
         """Turn the library's errors into ours, and pause as long as the cloud asks for."""
         from google.api_core.exceptions import GoogleAPICallError
         from google.auth.exceptions import GoogleAuthError
@@ -127,32 +125,32 @@ class Api:
         try:
             yield
         except GoogleAPICallError as error:
-            ours = refusal(doing, status_of(error), str(error.message), zone)
+            ours = refusal(doing, status_of(error), str(error.message))
             if isinstance(ours, Transient):
                 self._throttle.pause(_asked_to_wait(error))
             raise ours from error
         except GoogleAuthError as error:
             text, meaning = errors.no_credentials(error)
-            raise Transient(f"{doing}: {errors.explained(text, meaning, zone)}") from error
+            raise Transient(f"{doing}: {errors.explained(text, meaning)}") from error
         except ValueError as error:
             if "closed channel" not in str(error):
                 raise
             raise Transient(f"{doing}: the connection was closed") from error
 
 
-def refusal(doing: str, code: str, message: str, zone: str) -> TpujobError:
+def refusal(doing: str, code: str, message: str) -> TpujobError:
     """Our error for a gRPC status."""
     meaning = errors.of_call(code, message)
     if code == "UNAVAILABLE" and message.startswith("failed to connect to all addresses"):
         message = (
             "Cloud TPU does not answer"  # the library's text is about sockets and error numbers
         )
-    said = f"{doing}: {errors.explained(message, meaning, zone)}"
+    said = f"{doing}: {errors.explained(message, meaning)}"
     if meaning.cause is None:
         return Transient(said)
     kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
     kind = ZoneClosed if meaning.zone_closed else kind
-    return kind(said, cause=meaning.cause)
+    return kind(said, cause=meaning.cause, scope=meaning.scope)
 
 
 def _asked_to_wait(error: Any) -> float:

@@ -78,7 +78,7 @@ class Catalog:
     def _names(self, method: Method, field: str, zone: str, deadline: Deadline) -> frozenset[str]:
         doing = f"asking what {zone} offers"
         request = {"parent": self._api.parent(zone)}
-        pages = self._api.pages(method, request, deadline, doing=doing, zone=zone)
+        pages = self._api.pages(method, request, deadline, doing=doing)
         return frozenset(id_of(one.name) for page in pages for one in getattr(page, field))
 
 

@@ -6,13 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
-from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Cause
-from tpujob.errors import LOGIN
-
-Scope = Literal["", "zone", "region"]
+from tpujob.errors import LOGIN, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +166,8 @@ def scope_of(message: str) -> Scope:
     return ""
 
 
-def explained(message: str, meaning: Meaning, zone: str) -> str:
-    """The message with what a person may do about it. One that holds for the whole region says `in region NAME`
-    afterwards, whatever its own words: by that it is told from one of a zone."""
-    region = region_of(zone)
-    if meaning.scope == "region" and region and "in region " not in message:
-        message = f"{message} (in region {region})"
+def explained(message: str, meaning: Meaning) -> str:
+    """The message with what a person may do about it."""
     return f"{message} ({meaning.hint})" if meaning.hint else message
 
 

@@ -49,9 +49,7 @@ class GuestAttributes:
             request = {"name": self._name(slice, id)}
             doing = f"reading the guest attributes of {id}"
             try:
-                answer = self._api.call(
-                    "get_guest_attributes", request, deadline, doing=doing, zone=slice.zone
-                )
+                answer = self._api.call("get_guest_attributes", request, deadline, doing=doing)
             except Refused as refused:
                 _log.warning("%s; their host keys are pinned at the first contact", refused.message)
                 return ()
@@ -65,7 +63,7 @@ class GuestAttributes:
             request = {"name": self._name(slice, id)}
             doing = f"looking why {id} refuses the key"
             try:
-                node = self._api.call("get_node", request, deadline, doing=doing, zone=slice.zone)
+                node = self._api.call("get_node", request, deadline, doing=doing)
             except Missing:
                 continue
             metadata = dict(node.metadata)

@@ -25,7 +25,6 @@ def queued_seen(queued: Any) -> QueuedSeen:
         initiator=_word(raw.state, "state_initiator"),
         error_code=error.code,
         error=error.message,
-        zone=_zone_of(raw.name),
         labels=dict(specs[0].node.labels) if specs else {},
         created_at=_seconds(raw.create_time),
         type=specs[0].node.accelerator_type if specs else "",
@@ -73,10 +72,6 @@ def _pricing(*, spot: bool, reserved: bool) -> str:
 
 def _seconds(timestamp: Any) -> float:
     return timestamp.ToNanoseconds() / 1e9
-
-
-def _zone_of(name: str) -> str:
-    return name.partition("/locations/")[2].partition("/")[0]
 
 
 def _word(message: Any, field: str) -> str:

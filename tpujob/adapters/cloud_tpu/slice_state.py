@@ -20,7 +20,6 @@ class QueuedSeen:
     initiator: str = "STATE_INITIATOR_UNSPECIFIED"
     error_code: int = 0
     error: str = ""
-    zone: str = ""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: of the node it asks for
     created_at: float = 0.0
     type: str = ""  #: of the node it asks for
@@ -68,8 +67,8 @@ def slice_state(
 
 def _failed(queued: QueuedSeen) -> Present:
     meaning = of_state(queued.error_code, queued.error)
-    said = explained(queued.error or "no reason was given", meaning, queued.zone)
-    return Present(SliceState.FAILED, detail=said, cause=meaning.cause)
+    said = explained(queued.error or "no reason was given", meaning)
+    return Present(SliceState.FAILED, detail=said, cause=meaning.cause, scope=meaning.scope)
 
 
 def _suspended(queued: QueuedSeen, nodes: Sequence[NodeSeen]) -> Present | Unknown:

@@ -93,14 +93,14 @@ class CloudTpuSlices:
             if queued := self._queued(slice, deadline, doing):
                 self._check_ours(slice, queued.labels)
                 request = {"name": self._queued_name(slice), "force": True}
-                self._call("delete_queued_resource", request, slice, deadline, doing)
+                self._call("delete_queued_resource", request, deadline, doing)
                 return
         for id, node in zip(node_ids(slice), self._nodes(slice, deadline, doing), strict=True):
             if node is not None:
                 self._check_ours(slice, node.labels)
                 with contextlib.suppress(Missing):
                     request = {"name": self._node_name(slice, id)}
-                    self._call("delete_node", request, slice, deadline, doing)
+                    self._call("delete_node", request, deadline, doing)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
         deadline = Deadline(timeout)
@@ -138,7 +138,7 @@ class CloudTpuSlices:
         )
         for method, field in lists:
             doing = f"listing {zone}"
-            pages = list(self.api.pages(method, request, deadline, doing=doing, zone=zone))
+            pages = list(self.api.pages(method, request, deadline, doing=doing))
             if any(page.unreachable for page in pages):
                 return Unknown(f"{slice.name} is not found, but the list is not complete")
             if any(id_of(one.name) in names for page in pages for one in getattr(page, field)):
@@ -148,13 +148,13 @@ class CloudTpuSlices:
     def _queued(self, slice: Slice, deadline: Deadline, doing: str) -> QueuedSeen | None:
         request = {"name": self._queued_name(slice)}
         with contextlib.suppress(Missing):
-            return queued_seen(self._call("get_queued_resource", request, slice, deadline, doing))
+            return queued_seen(self._call("get_queued_resource", request, deadline, doing))
         return None
 
     def _node(self, slice: Slice, id: str, deadline: Deadline, doing: str) -> NodeSeen | None:
         request = {"name": self._node_name(slice, id)}
         with contextlib.suppress(Missing):
-            return node_seen(self._call("get_node", request, slice, deadline, doing))
+            return node_seen(self._call("get_node", request, deadline, doing))
         return None
 
     def _nodes(self, slice: Slice, deadline: Deadline, doing: str) -> list[NodeSeen | None]:
@@ -175,7 +175,7 @@ class CloudTpuSlices:
     def _listed(self, slice: Slice, deadline: Deadline, doing: str) -> dict[str, NodeSeen]:
         """Every node in the slice's zone, by id. Raises Transient where the list is not complete."""
         request, found = {"parent": self.api.parent(slice.zone)}, dict[str, NodeSeen]()
-        for page in self.api.pages("list_nodes", request, deadline, doing=doing, zone=slice.zone):
+        for page in self.api.pages("list_nodes", request, deadline, doing=doing):
             if page.unreachable:
                 raise Transient(f"{doing}: the list of nodes is not complete")
             found |= {id_of(node.name): node_seen(node) for node in page.nodes}
@@ -185,13 +185,11 @@ class CloudTpuSlices:
         request, doing = {"parent": self.api.parent(zone)}, f"listing {zone}"
         api, found = self.api, dict[str, Owned]()
         try:
-            for page in api.pages(
-                "list_queued_resources", request, deadline, doing=doing, zone=zone
-            ):
+            for page in api.pages("list_queued_resources", request, deadline, doing=doing):
                 for queued in page.queued_resources:
                     seen = queued_seen(queued)
                     self._add(found, id_of(queued.name), zone, seen, seen.nodes)
-            for page in api.pages("list_nodes", request, deadline, doing=doing, zone=zone):
+            for page in api.pages("list_nodes", request, deadline, doing=doing):
                 for node in page.nodes:
                     name, place = slice_of(id_of(node.name))
                     self._add(found, name, zone, node_seen(node), place + 1)
@@ -225,24 +223,23 @@ class CloudTpuSlices:
         """The cloud answers a repeated request with the operation of the first one. When that is done and nothing is
         there, the slice was deleted again, and only a request with a new id creates another."""
         doing = f"asking for {slice.name}"
-        operation = self._create(slice, request, deadline, doing)
+        operation = self._create(request, deadline, doing)
         if not operation.done or self._queued(slice, deadline, doing):
             return
         anew = {**request, "request_id": request_id(operation.name)}
-        operation = self._create(slice, anew, deadline, doing)
+        operation = self._create(anew, deadline, doing)
         if operation.done and operation.HasField("error"):
             from google.rpc.code_pb2 import Code
 
             code = Code.Name(operation.error.code)
-            raise refusal(doing, code, operation.error.message, slice.zone)
+            raise refusal(doing, code, operation.error.message)
 
-    def _create(self, slice: Slice, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
+    def _create(self, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
         return self.api.call(
             "create_queued_resource",
             request,
             deadline,
             doing=doing,
-            zone=slice.zone,
             version=self._options.version,
         ).operation  # as it was answered: to ask for its state would be another call
 
@@ -267,10 +264,8 @@ class CloudTpuSlices:
 
     # Names
 
-    def _call(
-        self, method: Method, request: dict[str, Any], slice: Slice, deadline: Deadline, doing: str
-    ) -> Any:
-        return self.api.call(method, request, deadline, doing=doing, zone=slice.zone)
+    def _call(self, method: Method, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
+        return self.api.call(method, request, deadline, doing=doing)
 
     def _queued_name(self, slice: Slice) -> str:
         return f"{self.api.parent(slice.zone)}/queuedResources/{slice.name}"

@@ -57,12 +57,12 @@ def _zone(api: Api, zone: str, deadline: Deadline) -> list[Held] | NotSeen:
 def _listed(api: Api, zone: str, deadline: Deadline) -> Iterator[Held]:
     """Every queued resource, and the nodes that belong to none."""
     request, doing = {"parent": api.parent(zone)}, f"listing {zone}"
-    for page in api.pages("list_queued_resources", request, deadline, doing=doing, zone=zone):
+    for page in api.pages("list_queued_resources", request, deadline, doing=doing):
         for queued in page.queued_resources:
             pricing = queued_seen(queued).pricing
             for spec in queued.tpu.node_spec:
                 yield from _held(spec.node, zone, pricing)
-    for page in api.pages("list_nodes", request, deadline, doing=doing, zone=zone):
+    for page in api.pages("list_nodes", request, deadline, doing=doing):
         for node in page.nodes:
             if not node.queued_resource:
                 yield from _held(node, zone, node_seen(node).pricing)

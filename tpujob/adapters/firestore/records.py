@@ -21,7 +21,8 @@ from typing import Any
 from tpujob.adapters import records
 from tpujob.adapters.firestore.values import Found, Put, Value
 from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_json, to_text
-from tpujob.domain.model import Event, Job, Suspect
+from tpujob.domain.events import Event
+from tpujob.domain.model import Job, Suspect
 from tpujob.errors import StoreError
 from tpujob.ports import Lease
 

@@ -22,7 +22,8 @@ from tpujob.adapters.firestore.host_reputation import FirestoreReputation
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.values import CHANGED, NAME, Found, Put, Remove, Time, Where
 from tpujob.domain.codec import event_from_text
-from tpujob.domain.model import Event, Job
+from tpujob.domain.events import Event
+from tpujob.domain.model import Job
 from tpujob.ports import Lease
 
 #: events removed in one commit

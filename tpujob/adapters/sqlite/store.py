@@ -18,7 +18,8 @@ from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.host_reputation import SqliteReputation
 from tpujob.adapters.sqlite.tables import SCRIPTS
 from tpujob.domain.codec import event_from_text, job_from_text, to_text
-from tpujob.domain.model import Event, Job
+from tpujob.domain.events import Event
+from tpujob.domain.model import Job
 from tpujob.ports import Lease
 
 _Row = tuple[str, int, str]  #: id, version, document

@@ -1,94 +1,168 @@
-"""What interrupts an attempt, or ends it: the user's wish, the state of its slice, the program itself.
-
-Pure. Each function gives a decision, or None while the attempt goes on.
-"""
+"""PREPARING and RUNNING: the program is started on every host, runs, and is interrupted or ends. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpujob.domain.actions import Decision, StopProgram
-from tpujob.domain.decide import attempt_end, releasing
-from tpujob.domain.decide.condemned import LOST
-from tpujob.domain.decide.looks import host_count, reports_of, serving
+from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
+from tpujob.domain.decide import holding, releasing
+from tpujob.domain.decide.attempt_end import best_progress, end_attempt, number, slice_name
+from tpujob.domain.events import AttemptRunning, EventKind, Progressed
 from tpujob.domain.failures import stall, triage
-from tpujob.domain.model import Cause, EventKind, Job, Outcome, Wish
-from tpujob.domain.observations import Absent, Present, Report, Seen, SliceState
+from tpujob.domain.lifecycle import event
+from tpujob.domain.model import Cause, End, Job, Outcome, Progress, Wish
+from tpujob.domain.observations import Absent, Present, Report, Seen, SliceState, Unknown
+from tpujob.domain.text import duration, list_hosts, many
 
+#: hosts that never reported their agent: the slice is given back after this many seconds
+LAUNCH_DEADLINE = 30 * 60.0
+#: hosts that report, but do not come to start the program: the slice is not billed for longer than these seconds
+SETUP_DEADLINE = 2 * 3600.0
+#: progress is stored at most this often, in seconds; in between it is read from the reports, which costs no write
+PROGRESS_EVERY = 600.0
 #: a report that is late by no more than this many seconds comes from a host that still lives
 LATE = 5.0
 
 _E = EventKind
 
 
-def interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
+def preparing(job: Job, seen: Seen, now: float) -> Decision:
+    urgent = _interrupted(job, seen, now)
+    if urgent:
+        return urgent
+    if isinstance(seen.reports, Unknown) or now < job.wake:
+        return Decision(wake_in=max(1.0, job.wake - now))
+    return _ended(job, seen.reports, now) or _start(job, seen, seen.reports, now)
+
+
+def running(job: Job, seen: Seen, now: float) -> Decision:
+    urgent = _interrupted(job, seen, now)
+    if urgent:
+        return urgent
+    if isinstance(seen.reports, Unknown):
+        return Decision()
+    over = _ended(job, seen.reports, now) or _stalled(job, seen, seen.reports, now)
+    return over or _go_on(job, seen.reports, now)
+
+
+# While it goes well --------------------------------------------------------------------------------------------------
+
+
+def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision:
+    if sum(r.phase in ("running", "exited") for r in reports) == job.hosts:
+        text = f"attempt {number(job)} runs on {many(job.hosts, 'host')}"
+        running = next(
+            (AttemptRunning(r.versions) for r in reports if r.versions), AttemptRunning()
+        )
+        return Decision(event(job, _E.ATTEMPT_RUNNING, now, text, running), wake_in=1)
+    if len(reports) == job.hosts:
+        late = _late(job, reports, now)
+        return late or _stalled(job, seen, reports, now) or Decision(wake_in=2)
+    waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
+    if waited > LAUNCH_DEADLINE and _in_touch(job, seen):
+        unheard = sorted(set(range(job.hosts)) - {r.host for r in reports})
+        message = f"no word from {list_hosts(unheard)} in {duration(LAUNCH_DEADLINE)}"
+        lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
+        return _over(job, lost, reports, now)
+    return Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
+
+
+def _go_on(job: Job, reports: Sequence[Report], now: float) -> Decision:
+    progress = best_progress(reports)
+    attempt = job.attempt
+    if attempt and _worth_storing(
+        attempt.progress, attempt.progress_at or job.state_since, progress, now
+    ):
+        text = f"step {progress.step}"
+        return Decision(event(job, _E.PROGRESSED, now, text, Progressed(progress)))
+    ending = any(r.phase != "running" or r.notice for r in reports)
+    return Decision(wake_in=2 if ending else 10)
+
+
+def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) -> bool:
+    return fresh.step is not None and fresh.step != stored.step and now - since >= PROGRESS_EVERY
+
+
+# What interrupts it --------------------------------------------------------------------------------------------------
+
+
+def _interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
     """What the user's wish or the slice's state asks for, whatever the program does."""
     if job.wish is not Wish.RUN:
-        return Decision(attempt_end.hold(job, now, reports_of(seen)), StopProgram(), wake_in=1)
-    slice_seen = serving(job, seen)
-    slice = job.slice
-    match slice_seen:
-        case Present(state) if state in LOST:
+        return Decision(holding.stop(job, seen.heard, now), StopProgram(), wake_in=1)
+    match seen.serving(job):
+        case Present(state) as look if state.lost:
             if _still_saving(seen):
                 return Decision(wake_in=1)
-            reports = reports_of(seen)
-            lost = _lost_slice(job, slice_seen, reports)
-            return Decision(attempt_end.end_attempt(job, lost, reports, now), wake_in=0)
-        case Absent() if slice:
-            if not releasing.missing_twice(slice, now):
-                return releasing.look_again(job, slice, now)
-            cause = Cause.PREEMPTED if slice.pricing == "spot" else Cause.LOST_CONTACT
-            lost = triage.End(Outcome.INTERRUPTED, cause, None, releasing.vanished(slice))
-            return Decision(attempt_end.end_attempt(job, lost, reports_of(seen), now), wake_in=0)
-        case Present() if slice and (found := releasing.note_found(job, slice, now)):
+            return _over(job, _lost_slice(job, look, seen.heard), seen.heard, now)
+        case Absent() if job.slice:
+            cause = Cause.PREEMPTED if job.slice.pricing == "spot" else Cause.LOST_CONTACT
+            lost = End(Outcome.INTERRUPTED, cause, None, releasing.vanished(job.slice))
+            unsure = releasing.look_again(job, job.slice, now)
+            return unsure or _over(job, lost, seen.heard, now)
+        case Present() if job.slice and (found := releasing.note_found(job, job.slice, now)):
             return Decision(found, wake_in=1)
         case _:
             return None
 
 
-def ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
-    end = triage.ended(reports, host_count(job))
-    if end is None:
-        return None
-    happened = attempt_end.end_attempt(job, end, reports, now)
-    condemns = happened.kind is _E.ATTEMPT_CONDEMNED
-    stop = StopProgram(attempt_end.slice_name(job)) if condemns else None
-    return Decision(happened, stop, wake_in=0)
-
-
-def stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision | None:
-    """A program that neither ends nor goes on. Nothing is concluded while the cloud itself cannot be asked: it may be
-    us who are cut off."""
-    if not isinstance(serving(job, seen), Present):
-        return None
-    heard = in_touch(job, seen)
-    end = (
-        (stall.silent(reports, seen.silent, seen.report_every) if heard else None)
-        or stall.left_behind(reports, host_count(job))
-        or stall.hung(job.spec.recovery.stall, reports)
-    )
-    return Decision(attempt_end.end_attempt(job, end, reports, now), wake_in=0) if end else None
-
-
-def in_touch(job: Job, seen: Seen) -> bool:
-    """Whether silence is the hosts' own: the cloud answers, and the storage has for a while. After an outage of it
-    every report is old, and hosts get the time to write anew."""
-    return isinstance(serving(job, seen), Present) and seen.readable_for >= releasing.SECOND_LOOK
-
-
-def _lost_slice(job: Job, lost: Present, reports: Sequence[Report]) -> triage.End:
-    says = (f"the cloud says of {attempt_end.slice_name(job)}: {lost.detail or lost.state}",)
-    if lost.state is SliceState.PREEMPTED:
+def _lost_slice(job: Job, look: Present, reports: Sequence[Report]) -> End:
+    said = (f"the cloud says of {slice_name(job)}: {look.detail or look.state}",)
+    if look.state is SliceState.PREEMPTED:
         saved = triage.saved_words(reports)
-        message = f"{attempt_end.slice_name(job)} was preempted" + (f"; {saved}" if saved else "")
-        return triage.End(Outcome.INTERRUPTED, Cause.PREEMPTED, None, message, says)
-    detail = f": {lost.detail}" if lost.detail else ""
-    cause = lost.cause or Cause.LOST_CONTACT
-    message = f"{attempt_end.slice_name(job)} is {lost.state}{detail}"
-    return triage.End(Outcome.INTERRUPTED, cause, None, message, says)
+        message = f"{slice_name(job)} was preempted" + (f"; {saved}" if saved else "")
+        return End(Outcome.INTERRUPTED, Cause.PREEMPTED, None, message, said)
+    detail = f": {look.detail}" if look.detail else ""
+    message = f"{slice_name(job)} is {look.state}{detail}"
+    return End(Outcome.INTERRUPTED, look.cause or Cause.LOST_CONTACT, None, message, said)
 
 
 def _still_saving(seen: Seen) -> bool:
     """A preempted host that still reports is still saving: it is not cut off."""
     alive = seen.report_every + LATE
-    return any(r.phase != "exited" and r.age < alive for r in reports_of(seen))
+    return any(r.phase != "exited" and r.age < alive for r in seen.heard)
+
+
+# How it ends ---------------------------------------------------------------------------------------------------------
+
+
+def _over(job: Job, end: End, reports: Sequence[Report], now: float) -> Decision:
+    return Decision(end_attempt(job, end, reports, now), wake_in=0)
+
+
+def _ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
+    end = triage.ended(reports, job.hosts)
+    if end is None:
+        return None
+    happened = end_attempt(job, end, reports, now)
+    condemns = happened.kind is _E.ATTEMPT_CONDEMNED
+    return Decision(happened, StopProgram(slice_name(job)) if condemns else None, wake_in=0)
+
+
+def _late(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
+    """Set-up takes too long."""
+    waits = [r for r in reports if r.phase not in ("running", "exited")]
+    if not job.attempt or not waits or now - job.attempt.started_at < SETUP_DEADLINE:
+        return None
+    message = f"host {waits[0].host} is still in {waits[0].phase} after {duration(SETUP_DEADLINE)}"
+    return _over(job, End(Outcome.FAILED, Cause.SETUP, waits[0].host, message), reports, now)
+
+
+def _stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision | None:
+    """A program that neither ends nor goes on. Nothing is concluded while the cloud itself does not answer: the
+    backend may be cut off."""
+    if not isinstance(seen.serving(job), Present):
+        return None
+    heard = _in_touch(job, seen)
+    end = (
+        (stall.silent(reports, seen.silent, seen.report_every) if heard else None)
+        or stall.left_behind(reports, job.hosts)
+        or stall.hung(job.spec.recovery.stall, reports)
+    )
+    return _over(job, end, reports, now) if end else None
+
+
+def _in_touch(job: Job, seen: Seen) -> bool:
+    """Whether silence is the hosts' own: the cloud answers, and the storage has answered for a while. After an outage
+    of the storage every report is old, and hosts get the time to write again."""
+    return isinstance(seen.serving(job), Present) and seen.readable_for >= releasing.SECOND_LOOK

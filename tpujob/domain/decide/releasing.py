@@ -1,22 +1,31 @@
-"""When a slice that is not to be seen is believed gone.
+"""RELEASING: the slice is deleted and watched until it is gone; then the job is requeued or ends. Pure.
 
-Pure. A look may miss what is there, so a single one proves nothing: a program may still run on it, and is billed. A
-slice is gone when a second look agrees, or when its deletion was watched before it went out of sight.
+A single look proves nothing: it may miss a slice that is there, whose program runs on and is billed. A slice is gone
+when a second look agrees, or when its deletion was watched before it went out of sight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tpujob.domain.actions import Decision, DeleteSlice
-from tpujob.domain.decide.looks import look_at, soon
+from tpujob.domain.actions import Decision, DeleteSlice, soon
+from tpujob.domain.events import (
+    AboutSlice,
+    Event,
+    EventKind,
+    Finished,
+    ReleaseStarted,
+    Requeued,
+)
+from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Event, EventKind, Job, Slice
+from tpujob.domain.model import Cause, Job, Slice, State, Wish
 from tpujob.domain.observations import Absent, Present, Seen, SliceState
+from tpujob.domain.placement import circuits
 
 #: an absent slice is believed gone only when a second look, this many seconds later, agrees
 SECOND_LOOK = 60.0
-#: and no more than this many seconds later: two looks that each missed it, hours apart, are no agreement
+#: and no more than this many seconds later: two looks that each missed it, hours apart, do not agree
 AGREES_FOR = 240.0
 #: seconds until the next look at a slice that was missing
 LOOK_AGAIN = 15.0
@@ -24,17 +33,76 @@ LOOK_AGAIN = 15.0
 _E = EventKind
 
 
+def decide(job: Job, seen: Seen, now: float) -> Decision:
+    held = [s for s in job.slices if s.gone_at is None]
+    if not held:
+        return Decision(_arrive(job, seen.circuits, now), wake_in=0)
+    steps = (leaving(job, one, seen, now) for one in fresh_first(held))
+    return min(steps, key=lambda step: (not step.event, not step.action, step.wake_in))
+
+
+# The way in ----------------------------------------------------------------------------------------------------------
+
+
+def start(job: Job, now: float, text: str, started: ReleaseStarted) -> Decision:
+    """Leave a state without a running attempt for RELEASING."""
+    name = job.slice.name if job.slice else ""
+    return Decision(
+        event(job, _E.RELEASE_STARTED, now, text, started), DeleteSlice(name), wake_in=0
+    )
+
+
+def cancel(job: Job, now: float, text: str) -> Decision:
+    return start(job, now, text, ReleaseStarted(State.CANCELLED, Cause.CANCELLED))
+
+
+# One slice -----------------------------------------------------------------------------------------------------------
+
+
+def fresh_first(slices: Iterable[Slice]) -> list[Slice]:
+    """Those whose deletion nobody has asked for come first: they are billed while another deletion takes its time."""
+    return sorted(slices, key=lambda one: one.delete_asked_at is not None)
+
+
+def leaving(job: Job, one: Slice, seen: Seen, now: float) -> Decision:
+    """The next step for a slice that is not needed any more: its deletion, until it is gone."""
+    again = Decision(action=DeleteSlice(one.name), wake_in=soon(job, now))
+    if one.delete_asked_at is None:
+        return again
+    match seen.of(one):
+        case Present(SliceState.DELETING):
+            return Decision(wake_in=soon(job, now))
+        case Present():  # the deletion was accepted, and has failed since
+            return Decision(note_found(job, one, now), again.action, again.wake_in)
+        case Absent():
+            unsure = None if deletion_is_sure(one, seen) else look_again(job, one, now)
+            gone = event(job, _E.SLICE_GONE, now, f"{one.name} is gone", AboutSlice(one.name))
+            return unsure or Decision(gone, wake_in=0)
+        case _:
+            return again
+
+
+def deletion_is_sure(one: Slice, seen: Seen) -> bool:
+    """Whether one look that misses it is enough: its deletion was watched; or it was never ready, so that no program
+    runs on it, and the sweep finds what the look may have missed."""
+    return one.ready_at is None or one.name in seen.leaving
+
+
+def look_again(job: Job, one: Slice, now: float) -> Decision | None:
+    """A look has missed the slice: when to look again; None: this look agrees with an earlier one, so it is gone."""
+    if missing_twice(one, now):
+        return None
+    if one.missing_since is not None and now - one.missing_since <= AGREES_FOR:
+        return Decision(wake_in=LOOK_AGAIN)
+    text = f"{one.name} was not found; looking again in a minute"
+    return Decision(
+        event(job, _E.SLICE_MISSING, now, text, AboutSlice(one.name)), wake_in=LOOK_AGAIN
+    )
+
+
 def missing_twice(one: Slice, now: float) -> bool:
     """Whether a look at `now` that misses it agrees with an earlier one."""
     return one.missing_since is not None and SECOND_LOOK <= now - one.missing_since <= AGREES_FOR
-
-
-def look_again(job: Job, one: Slice, now: float) -> Decision:
-    """A look missed it. The first one is stored; the next one may agree."""
-    if one.missing_since is not None and now - one.missing_since <= AGREES_FOR:
-        return Decision(wake_in=LOOK_AGAIN)
-    text = f"{one.name} is not to be seen; looking again in a minute"
-    return Decision(event(job, _E.SLICE_MISSING, now, text, slice=one.name), wake_in=LOOK_AGAIN)
 
 
 def vanished(one: Slice) -> str:
@@ -42,37 +110,50 @@ def vanished(one: Slice) -> str:
 
 
 def note_found(job: Job, one: Slice, now: float) -> Event | None:
-    """That it was missed, and is there; None: nobody had missed it."""
+    """A slice that a look had missed is there; None: no look had missed it."""
     if one.missing_since is None:
         return None
-    return event(job, _E.SLICE_FOUND, now, f"{one.name} is there again", slice=one.name)
+    return event(job, _E.SLICE_FOUND, now, f"{one.name} is there again", AboutSlice(one.name))
 
 
-def fresh_first(slices: Iterable[Slice]) -> list[Slice]:
-    """Those that nobody has asked to go come first: they are billed while another one's deletion takes its time."""
-    return sorted(slices, key=lambda one: one.delete_asked_at is not None)
+# The way out ---------------------------------------------------------------------------------------------------------
 
 
-def leaving(job: Job, one: Slice, seen: Seen, now: float) -> Decision:
-    """What a slice needs that has no use any more: its deletion, until it is gone."""
-    look = look_at(one, seen)
-    again = Decision(action=DeleteSlice(one.name), wake_in=soon(job, now))
-    if one.delete_asked_at is None:
-        return again
-    match look:
-        case Present(SliceState.DELETING):
-            return Decision(wake_in=soon(job, now))
-        case Present():  # the deletion was accepted, and has failed since
-            return Decision(note_found(job, one, now), again.action, again.wake_in)
-        case Absent() if _gone(one, seen, now):
-            gone = event(job, _E.SLICE_GONE, now, f"{one.name} is gone", slice=one.name)
-            return Decision(gone, wake_in=0)
-        case Absent():
-            return look_again(job, one, now)
-        case _:
-            return again
+def _arrive(job: Job, known: circuits.Circuits, now: float) -> Event:
+    """The end of RELEASING: what was planned, unless the user has asked for something else since."""
+    then = job.then or State.CANCELLED
+    if then is State.QUEUED and job.wish is not Wish.RUN:
+        return event(job, _E.CANCELLED, now, "cancelled", Finished(Cause.CANCELLED))
+    if then is State.QUEUED or (then is State.CANCELLED and job.wish is Wish.RUN):
+        delay = _requeue_delay(job, known, now)
+        text = _requeue_text(job, known, delay, now)
+        return event(job, _E.REQUEUED, now, text, Requeued(delay))
+    kind = {State.SUCCEEDED: _E.SUCCEEDED, State.FAILED: _E.FAILED}.get(then, _E.CANCELLED)
+    return event(job, kind, now, _reason(job, then), Finished(job.cause))
 
 
-def _gone(one: Slice, seen: Seen, now: float) -> bool:
-    """One that was never ready has no program, so one look is enough: the sweep sees to what that may have missed."""
-    return one.ready_at is None or one.name in seen.leaving or missing_twice(one, now)
+def _requeue_delay(job: Job, known: circuits.Circuits, now: float) -> float:
+    """Until an offer may be asked for again, where one was refused; else the back-off of the cause that led here
+    (its budget is spent already)."""
+    if job.cause is None:
+        return 0.0
+    policy = retry.POLICIES[job.cause]
+    used = max(0, job.spent.get(policy.budget, 1) - 1)
+    plain = retry.backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
+    tried = circuits.refusals(job)
+    if not tried or not circuits.opens_at(tried[-1], known):
+        return plain  # not for want of capacity, or another backend was refused
+    _, opens = circuits.first_to_open(circuits.offers(job), known)
+    return round(max(1.0, opens - now), 2)
+
+
+def _requeue_text(job: Job, known: circuits.Circuits, delay: float, now: float) -> str:
+    after = f" (after {job.cause})" if job.cause else ""
+    waits = f"waiting {delay:.0f} s, then asking for another slice{after}"
+    return circuits.waiting(job, known, now) or waits
+
+
+def _reason(job: Job, then: State) -> str:
+    if then is State.CANCELLED:
+        return "cancelled; nothing is billed any more"
+    return job.slices[-1].delete_reason if job.slices else job.message

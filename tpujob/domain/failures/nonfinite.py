@@ -54,7 +54,7 @@ def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
     physical = physical if any(physical) else newest.physical
     found = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
     for earlier in _unexplained(job):
-        if _passed(newest, earlier.verdict) and _elsewhere(earlier, newest.slice, physical):
+        if passed(newest, earlier.verdict) and _elsewhere(earlier, newest.slice, physical):
             found.append(_one_of(job, earlier))
     return [a for a in found if a.physicals]
 
@@ -76,7 +76,7 @@ def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
     return earlier.slice != slice
 
 
-def _passed(newest: Attempt, verdict: Verdict | None) -> bool:
+def passed(newest: Attempt, verdict: Verdict | None) -> bool:
     """Whether it went well past that step. One that broke, too, and does not say from where it went on, may have
     begun beyond the step, with the wrong numbers of it."""
     if newest.outcome is Outcome.SUCCEEDED:

@@ -11,8 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tpujob.domain.failures.triage import WIDTH, End
-from tpujob.domain.model import Cause, Outcome
+from tpujob.domain.failures.triage import WIDTH
+from tpujob.domain.model import Cause, End, Outcome
 from tpujob.domain.observations import Report, Silence
 from tpujob.domain.text import duration, list_hosts
 from tpujob.protocol import StallRule

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tpujob.domain.model import Cause, Outcome, Verdict
+from tpujob.domain.model import Cause, End, Outcome, Verdict
 from tpujob.domain.observations import Report
 from workloads.contract import Exit
 
@@ -113,16 +113,6 @@ ECHO = re.compile(
 NOISE = re.compile(r"google_auth_provider|Could not find the credentials file")
 
 _TRACEBACK = "Traceback (most recent call last)"
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    outcome: Outcome
-    cause: Cause | None
-    host: int | None
-    message: str
-    evidence: tuple[str, ...] = ()
-    verdict: Verdict | None = None
 
 
 def ended(reports: Sequence[Report], hosts: int) -> End | None:

@@ -18,6 +18,7 @@ from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement.offers import Option, options
 from tpujob.domain.text import duration
+from tpujob.errors import Scope
 
 #: refusals that time can mend; after any other the offer is closed to the job
 FOR_NOW = frozenset({Cause.STOCKOUT, Cause.QUOTA})
@@ -38,23 +39,23 @@ class Offer(Protocol):
     def pricing(self) -> str: ...
 
 
-def key(offer: Offer, cause: Cause, detail: str = "") -> str:
+def key(offer: Offer, cause: Cause, scope: Scope = "") -> str:
     """The circuit that a refusal opens. A stockout is of one type in one zone; a quota is of a generation, in the
-    zone, or in the region where the cloud's words say so."""
+    zone, or in the region where the refusal holds there."""
     if cause is Cause.STOCKOUT:
         return f"{offer.zone}/{offer.type}/{offer.pricing}"
-    place = _region(offer) if f"in region {_region(offer)}" in detail else offer.zone
+    place = accelerators.region_of(offer.zone) if scope == "region" else offer.zone
     return f"{place}/{accelerators.find(offer.type).generation}/{offer.pricing}"
 
 
-def refused(circuits: Circuits, slice: Slice, detail: str, now: float) -> dict[str, Circuit]:
+def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
     """The circuits after the request for `slice` came to nothing (`slice.refused` says why). Of several that were
     asked for before the first of them was refused, that one counts, and the wait begins anew with each; it never gets
     shorter, as somebody may be asking meanwhile."""
     cause = slice.refused
     if cause is None or cause not in FOR_NOW:
         return dict(circuits)
-    name = key(slice, cause, detail)
+    name = key(slice, cause, slice.refused_scope)
     old = circuits.get(name)
     again = old is not None and slice.requested_at <= old.opened_at
     refusals = old.refusals + (not again) if old else 1
@@ -100,7 +101,7 @@ def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
     circuits: dict[str, Circuit] = {}
     ends = [(s.gone_at or s.requested_at, s) for job in jobs for s in refusals(job)]
     for at, slice in sorted(ends, key=lambda end: end[0]):
-        circuits = refused(circuits, slice, slice.delete_reason, at)
+        circuits = refused(circuits, slice, at)
     return circuits
 
 
@@ -200,9 +201,5 @@ def _fruitless(job: Job) -> list[Slice]:
 
 def _names(offer: Offer) -> tuple[str, str, str]:
     """Every circuit that can be against an offer."""
-    quota = (key(offer, Cause.QUOTA), key(offer, Cause.QUOTA, f"in region {_region(offer)}"))
+    quota = (key(offer, Cause.QUOTA), key(offer, Cause.QUOTA, "region"))
     return (key(offer, Cause.STOCKOUT), *quota)
-
-
-def _region(offer: Offer) -> str:
-    return accelerators.region_of(offer.zone)

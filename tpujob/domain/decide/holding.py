@@ -1,0 +1,86 @@
+"""HOLDING: cancelled; the program is stopped and the slice is kept for a resume, until the hold runs out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpujob.domain.actions import Decision, StartProgram, StopProgram
+from tpujob.domain.decide import releasing
+from tpujob.domain.decide.attempt_end import best_progress, slice_name
+from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
+from tpujob.domain.events import Event, EventKind, Held, Progressed
+from tpujob.domain.lifecycle import event
+from tpujob.domain.model import Cause, End, Endpoint, Job, Outcome, Wish
+from tpujob.domain.observations import Absent, Present, Report, Seen
+
+_E = EventKind
+
+
+def decide(job: Job, seen: Seen, now: float) -> Decision:
+    return _lost(job, seen, now) or _kept(job, seen, now)
+
+
+def _lost(job: Job, seen: Seen, now: float) -> Decision | None:
+    match seen.serving(job):
+        case Present(state) if state.lost:
+            text = f"{slice_name(job)} was lost while it was held: {state}"
+            return releasing.cancel(job, now, text)
+        case Absent() if job.slice:
+            unsure = releasing.look_again(job, job.slice, now)
+            return unsure or releasing.cancel(job, now, releasing.vanished(job.slice))
+        case _:
+            return None
+
+
+def _kept(job: Job, seen: Seen, now: float) -> Decision:
+    if job.wish is Wish.RUN:
+        return _resume(job, now)
+    expired = job.hold_until is not None and now >= job.hold_until
+    if job.wish is not Wish.CANCEL or expired:
+        patience = STOP_PATIENCE + job.spec.stop_grace
+        if not job.stopped and now - job.state_since < patience:
+            return Decision(action=StopProgram(), wake_in=2)
+        return releasing.cancel(job, now, "the hold ran out" if expired else "cancelled")
+    if not job.stopped:
+        return Decision(action=StopProgram(), wake_in=2)
+    saved = _saved(job, seen.heard, now)
+    return Decision(saved, wake_in=1 if saved else min(30.0, (job.hold_until or now) - now))
+
+
+def _resume(job: Job, now: float) -> Decision:
+    if still_running(job):
+        return Decision(wake_in=2)
+    text = f"attempt {len(job.attempts) + 1} is being started on the held {slice_name(job)}"
+    return Decision(event(job, _E.RESUMED, now, text), StartProgram(), wake_in=1)
+
+
+def _saved(job: Job, reports: Sequence[Report], now: float) -> Event | None:
+    """What the program still did while it was being stopped."""
+    progress = best_progress(reports)
+    stored = job.attempt.progress if job.attempt else None
+    if progress.step is None or progress == stored or any(r.phase != "exited" for r in reports):
+        return None
+    return event(job, _E.PROGRESSED, now, f"stopped at step {progress.step}", Progressed(progress))
+
+
+# The ways in ---------------------------------------------------------------------------------------------------------
+
+
+def unused(job: Job, endpoints: tuple[Endpoint, ...], now: float) -> Event:
+    """Hold a slice that has just become ready."""
+    held = Held(now + job.spec.hold, None, endpoints)
+    return event(job, _E.HELD, now, held_text(job), held)
+
+
+def stop(job: Job, reports: Sequence[Report], now: float) -> Event:
+    """End the attempt and hold its slice."""
+    progress = best_progress(reports) if reports else None
+    end = End(Outcome.INTERRUPTED, Cause.CANCELLED, None, "cancelled", progress=progress)
+    held = Held(now + job.spec.hold, end)
+    return event(job, _E.HELD, now, "cancelled; stopping the program", held)
+
+
+def held_text(job: Job) -> str:
+    usd = job.slice.usd_per_hour if job.slice else None
+    price = "" if usd is None else f" at ${usd:.2f}/h"
+    return f"stopped; {slice_name(job)} is held{price} until the hold runs out"

@@ -1,0 +1,111 @@
+"""PROVISIONING: a slice is asked for; it becomes ready, is refused, or makes way for another offer. Pure."""
+
+from __future__ import annotations
+
+from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
+from tpujob.domain.decide import condemned, holding, releasing
+from tpujob.domain.decide.attempt_end import slice_name
+from tpujob.domain.decide.queued import waited_out, waited_out_text
+from tpujob.domain.events import Event, EventKind, ReleaseStarted, SliceReady
+from tpujob.domain.failures import retry
+from tpujob.domain.lifecycle import event
+from tpujob.domain.model import Cause, Job, State, Wish
+from tpujob.domain.observations import Absent, Present, Seen, SliceState
+from tpujob.domain.placement import Option, circuits
+from tpujob.domain.text import duration, many
+from tpujob.errors import Scope
+
+#: a request that the cloud has taken up, but not made a slice of, is given up after this many seconds
+CREATE_DEADLINE = 60 * 60.0
+#: a request that only waits in the cloud's queue makes way for another zone after this many seconds
+QUEUE_PATIENCE = 30 * 60.0
+#: a request that the cloud keeps in its queue is called waiting after this many seconds
+QUEUED_LONG = 10.0
+
+#: refusals that hold for good, though often in one zone alone
+_FOR_GOOD = frozenset({Cause.PERMISSION, Cause.BAD_SPEC})
+
+_E = EventKind
+
+
+def decide(job: Job, seen: Seen, now: float) -> Decision:
+    look = seen.serving(job)
+    ready = look if isinstance(look, Present) and look.state is SliceState.READY else None
+    if job.wish is Wish.CANCEL and ready:
+        return Decision(holding.unused(job, ready.endpoints, now), wake_in=1)
+    if job.wish is not Wish.RUN:
+        return releasing.cancel(job, now, "cancelled before the slice was there")
+    if waited_out(job, now) and not ready:
+        given_up = ReleaseStarted(State.FAILED, Cause.STOCKOUT)
+        return releasing.start(job, now, waited_out_text(job), given_up)
+    if isinstance(look, Present):
+        return _present(job, look, seen, now)
+    if isinstance(look, Absent):
+        return Decision(action=CreateSlice(), wake_in=soon(job, now))
+    return Decision(wake_in=soon(job, now))
+
+
+def _present(job: Job, look: Present, seen: Seen, now: float) -> Decision:
+    waited = now - job.state_since
+    match look.state:
+        case SliceState.READY:
+            return _ready(job, look, now)
+        case SliceState.FAILED:
+            refused = refuse(job, look.cause or Cause.STOCKOUT, look.detail, look.scope, now)
+            return Decision(refused, wake_in=0)
+        case SliceState.PREEMPTED:
+            return _give_up(job, Cause.PREEMPTED, "preempted before it was ready", now)
+        case SliceState.STOPPED:
+            return releasing.cancel(job, now, f"{slice_name(job)} was stopped outside tpujob")
+        case SliceState.WAITING if waited >= QUEUE_PATIENCE and _free(job, seen, now):
+            said = f"the request has waited {duration(QUEUE_PATIENCE)} in the cloud's queue"
+            return _give_up(job, Cause.STOCKOUT, said, now)
+        case SliceState.CREATING if waited > CREATE_DEADLINE:
+            said = f"the cloud has been creating it for {duration(CREATE_DEADLINE)}"
+            return _give_up(job, Cause.STOCKOUT, said, now)
+        case SliceState.WAITING if waited >= QUEUED_LONG and job.slice and not job.slice.in_queue:
+            text = f"waiting for capacity in {job.slice.zone}: the cloud keeps the request in its queue"
+            return Decision(event(job, _E.SLICE_WAITING, now, text), wake_in=soon(job, now))
+        case _:
+            return Decision(wake_in=soon(job, now))
+
+
+def _ready(job: Job, look: Present, now: float) -> Decision:
+    if condemned.still_running(job):
+        return Decision(wake_in=2)
+    there = f"{slice_name(job)} is ready with {many(len(look.endpoints), 'host')}"
+    text = f"{there}; attempt {len(job.attempts) + 1} is being started"
+    happened = event(job, _E.SLICE_READY, now, text, SliceReady(look.endpoints))
+    return Decision(happened, StartProgram(), wake_in=1)
+
+
+def refuse(job: Job, cause: Cause, error: str, scope: Scope, now: float) -> Event:
+    """The request for the slice came to nothing: another one, later or elsewhere, or the end of the job."""
+    next_try = retry.after(job, cause)
+    budget = next_try.budget if isinstance(next_try, retry.Again) else ""
+    elsewhere = cause in _FOR_GOOD and _others(job)
+    refused = cause if cause in circuits.FOR_NOW or cause in _FOR_GOOD else None
+    started = ReleaseStarted(
+        then=State.QUEUED if budget or elsewhere else State.FAILED,
+        cause=cause,
+        budget=budget,
+        refused=refused,
+        scope=scope if refused else "",
+    )
+    zone = job.slice.zone if job.slice else "any zone"
+    return event(job, _E.RELEASE_STARTED, now, f"no slice in {zone}, {cause}: {error}", started)
+
+
+def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
+    return Decision(refuse(job, cause, error, "", now), wake_in=0)
+
+
+def _others(job: Job) -> list[Option]:
+    """What the job may ask for, besides what it asks for now."""
+    here = (job.slice.zone, job.slice.type) if job.slice else None
+    return [o for o in circuits.offers(job) if (o.zone, o.type) != here]
+
+
+def _free(job: Job, seen: Seen, now: float) -> bool:
+    """Whether another offer may be asked for now."""
+    return circuits.pick(_others(job), seen.circuits, now) is not None

@@ -1,0 +1,63 @@
+"""QUEUED: the job owns no slice and asks for one, as soon as an offer may be asked for. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tpujob.domain.actions import CreateSlice, Decision
+from tpujob.domain.decide import condemned
+from tpujob.domain.events import Event, EventKind, Finished, SliceRequested
+from tpujob.domain.lifecycle import event
+from tpujob.domain.model import Cause, Job, Wish
+from tpujob.domain.observations import Seen
+from tpujob.domain.placement import circuits
+from tpujob.domain.text import duration
+
+_E = EventKind
+
+
+def decide(job: Job, seen: Seen, now: float) -> Decision:
+    if job.wish is not Wish.RUN:
+        cancelled = Finished(Cause.CANCELLED)
+        return _end(
+            job, event(job, _E.CANCELLED, now, "cancelled before it had a slice", cancelled)
+        )
+    if waited_out(job, now):
+        refused = job.slices[-1].refused if job.slices else None
+        failed = Finished(refused or Cause.STOCKOUT)
+        return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
+    if now < job.wake:
+        return Decision(wake_in=job.wake - now)
+    offers = circuits.offers(job)
+    chosen = circuits.pick(offers, seen.circuits, now)
+    if chosen is None:
+        return Decision(wake_in=circuits.first_to_open(offers, seen.circuits)[1] - now)
+    if condemned.too_many(job, seen):
+        return Decision(wake_in=2)
+    k = job.slices[-1].k + 1 if job.slices else 1
+    asked = SliceRequested(name=_slice_name(job, k), k=k, **asdict(chosen))
+    count = "a" if job.tpu_slices == 1 else job.tpu_slices
+    text = f"asked for {count} {chosen.pricing} {chosen.type} in {chosen.zone}"
+    return Decision(event(job, _E.SLICE_REQUESTED, now, text, asked), CreateSlice(), wake_in=1)
+
+
+def _end(job: Job, end: Event) -> Decision:
+    """A job ends only when it owns nothing any more."""
+    return Decision(wake_in=2) if job.condemned else Decision(end)
+
+
+def _slice_name(job: Job, k: int) -> str:
+    """The name in the cloud. Jobs of two stores have the same ids: where their buckets are folders of one, the folder's
+    name tells their slices apart."""
+    folder = job.bucket.removeprefix("gs://").partition("/")[2]
+    return f"tj-{job.id}-{k}-{folder}" if folder else f"tj-{job.id}-{k}"
+
+
+def waited_out(job: Job, now: float) -> bool:
+    """Whether the job has waited for a slice for longer than its spec allows."""
+    wait = job.spec.recovery.wait
+    return wait is not None and now - circuits.waiting_since(job) > wait
+
+
+def waited_out_text(job: Job) -> str:
+    return f"no slice in {duration(job.spec.recovery.wait or 0)}, which `recovery.wait` allows"

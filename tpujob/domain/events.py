@@ -1,0 +1,172 @@
+"""What can happen to a job, and what each event carries. Data only: `lifecycle.py` folds an event into the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tpujob.domain.model import Cause, End, Endpoint, Pricing, Progress, State
+from tpujob.errors import Scope
+
+
+class EventKind(StrEnum):
+    CREATED = "created"
+    SLICE_REQUESTED = "slice_requested"
+    SLICE_WAITING = "slice_waiting"  #: the cloud keeps the request in its queue
+    SLICE_READY = "slice_ready"
+    ATTEMPT_RUNNING = "attempt_running"
+    PROGRESSED = "progressed"
+    SLICE_MISSING = "slice_missing"  #: absent at first sight; a second look decides
+    SLICE_FOUND = "slice_found"
+    ATTEMPT_ENDED = "attempt_ended"  #: and the slice is given back
+    ATTEMPT_RETRIED = "attempt_retried"  #: it ended, and the next one starts on the same slice
+    ATTEMPT_CONDEMNED = (
+        "attempt_condemned"  #: it ended, and its slice is kept until another is there
+    )
+    CONDEMNED_STOPPED = "condemned_stopped"
+    HELD = "held"
+    PROGRAM_STOPPED = "program_stopped"
+    RELEASE_STARTED = "release_started"
+    DELETE_ASKED = "delete_asked"
+    SLICE_GONE = "slice_gone"
+    REQUEUED = "requeued"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    CANCEL_REQUESTED = "cancel_requested"
+    RELEASE_REQUESTED = "release_requested"
+    CLEAN_REQUESTED = "clean_requested"
+    RESUME_REQUESTED = "resume_requested"
+    RESUMED = "resumed"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRequested:
+    name: str
+    k: int
+    type: str
+    zone: str
+    pricing: Pricing
+    runtime_version: str
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReady:
+    endpoints: tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AboutSlice:
+    """The slice that was missed, found, stopped, asked to go or seen to be gone."""
+
+    slice: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRunning:
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    end: End
+    then: State  #: where the release of the slice leads
+    budget: str = ""  #: the retry budget that is spent; empty: none
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRepeated:
+    """The next attempt starts on the same slice, or on another while this one is condemned."""
+
+    end: End
+    delay: float  #: seconds until the next attempt, or until another slice is asked for
+    budget: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    hold_until: float
+    end: End | None  #: of the attempt; None: the slice was held before a program ran on it
+    endpoints: tuple[Endpoint, ...] = ()  #: of a slice that has just become ready
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStarted:
+    then: State
+    cause: Cause
+    budget: str = ""
+    refused: Cause | None = None  #: the request for the slice was refused for this cause
+    scope: Scope = ""  #: where the refusal holds
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    delay: float  #: seconds until the next request
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    cause: Cause | None
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRequested:
+    checkpoints: bool  #: they are removed, too
+
+
+Payload = (
+    SliceRequested
+    | SliceReady
+    | AboutSlice
+    | AttemptRunning
+    | Progressed
+    | AttemptEnded
+    | AttemptRepeated
+    | Held
+    | ReleaseStarted
+    | Requeued
+    | Finished
+    | CleanRequested
+)
+
+#: by kind; an event of any other kind carries nothing
+PAYLOADS: Mapping[EventKind, type[Payload]] = {
+    EventKind.SLICE_REQUESTED: SliceRequested,
+    EventKind.SLICE_READY: SliceReady,
+    EventKind.ATTEMPT_RUNNING: AttemptRunning,
+    EventKind.PROGRESSED: Progressed,
+    EventKind.SLICE_MISSING: AboutSlice,
+    EventKind.SLICE_FOUND: AboutSlice,
+    EventKind.ATTEMPT_ENDED: AttemptEnded,
+    EventKind.ATTEMPT_RETRIED: AttemptRepeated,
+    EventKind.ATTEMPT_CONDEMNED: AttemptRepeated,
+    EventKind.CONDEMNED_STOPPED: AboutSlice,
+    EventKind.HELD: Held,
+    EventKind.RELEASE_STARTED: ReleaseStarted,
+    EventKind.DELETE_ASKED: AboutSlice,
+    EventKind.SLICE_GONE: AboutSlice,
+    EventKind.REQUEUED: Requeued,
+    EventKind.SUCCEEDED: Finished,
+    EventKind.FAILED: Finished,
+    EventKind.CANCELLED: Finished,
+    EventKind.CLEAN_REQUESTED: CleanRequested,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact in the past tense, appended once, with the state it caused."""
+
+    kind: EventKind
+    at: float
+    state: State
+    text: str  #: one sentence for people
+    payload: Payload | None = None  #: of the type that `PAYLOADS` has for its kind
+    seq: int = 0  #: the version of the job that it made; 0 until it is stored
