@@ -188,11 +188,11 @@ def test_what_is_somebody_elses_is_neither_used_nor_deleted(
     client = cloud.client()
     client.create_queued_resource(queued(SLICE.name, labels=labels))
     until(lambda: queued_state(client, SLICE.name) == "ACTIVE", "theirs ACTIVE")
-    with pytest.raises(Refused, match="taken by someone else") as refused:
+    with pytest.raises(Refused, match="someone else uses the name") as refused:
         ask(slices)
     assert refused.value.cause == Cause.BAD_SPEC
     assert look(slices) == Absent(), "ours is not there"
-    with pytest.raises(Refused, match="taken by someone else"):
+    with pytest.raises(Refused, match="someone else uses the name"):
         slices.delete(SLICE, timeout=10)
     assert slices.list_all([ZONE], timeout=10) == []
     assert queued_state(client, SLICE.name) == "ACTIVE"
@@ -200,7 +200,7 @@ def test_what_is_somebody_elses_is_neither_used_nor_deleted(
 
 def test_a_slice_of_another_job_is_not_adopted(slices: CloudTpuSlices) -> None:
     ask(slices, job_id="000008")
-    with pytest.raises(Refused, match="taken by someone else"):
+    with pytest.raises(Refused, match="someone else uses the name"):
         ask(slices, job_id="000007")
 
 
