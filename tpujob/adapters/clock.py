@@ -1,4 +1,4 @@
-"""The system's clock, as the port says it."""
+"""The system's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the emulator says of its quotas and of its stock of hosts, as `tpujob quota` shows it."""
+"""The emulator's quotas and its stock of hosts, as `tpujob quota` shows them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tpujob.domain.hardware import accelerators
 
 
 def overview(status: Mapping[str, Any], *, everywhere: bool = False) -> Overview:
-    """From what the emulator's control interface answers to `status`. A quota counts all slices of a generation there,
-    also those of one host; where none is set, the stock alone is the limit."""
+    """From the emulator's `status`. Its quotas count all slices of a generation, also those of one host; without a
+    quota the stock is the only limit."""
     limits = [
         Limit(
             metric="emulator",

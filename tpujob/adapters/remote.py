@@ -1,4 +1,4 @@
-"""`JobsApi` over HTTP: what the command line talks to. Standard library only, as every command pays for its imports."""
+"""`JobsApi` over HTTP, for the command line. Standard library only: every command pays for its imports."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 #: seconds that a short call may take; storing a bundle of 100 MiB is not one
 TIMEOUT = 60.0
 BUNDLE_TIMEOUT = 600.0
-#: seconds for what reads every record with its history
+#: seconds for calls that read every record with its history
 LONG = 300.0
 #: the longest wait that the backend grants to one poll
 POLL = 30.0
 
-#: how a connection that the other side has closed meanwhile shows itself
+#: the errors of a kept connection that the other side has closed
 _BROKEN = (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatusLine)
 
 
@@ -132,7 +132,7 @@ class RemoteJobs:
         return self._call("POST", "/hosts/pin", body=body, repeat=True)
 
     def clear_host(self, physical: str) -> None:
-        # never sent twice: the second would say that there is nothing
+        # never sent twice: the second would fail with NotFound
         self._call("POST", "/hosts/clear", body={"physical": physical})
 
     def leaks(self) -> SweptView:
@@ -188,8 +188,8 @@ class RemoteJobs:
         repeat: bool = False,
         timeout: float = 0.0,
     ) -> Any:
-        """One request and its answer. `repeat`: doing it twice is the same as once, so that it may be sent again when
-        a connection that was kept open turns out to be closed."""
+        """One request and its answer. `repeat`: doing it twice is the same as once, so it is sent again when a kept
+        connection turns out to be closed."""
         target = f"/v1{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         if key:
@@ -216,7 +216,7 @@ class RemoteJobs:
                 self.close()
                 raise self._gone(str(error) or type(error).__name__) from None
             except BaseException:
-                self.close()  # an answer that nobody read would be taken for the next one's
+                self.close()  # an unread answer would be taken for that of the next request
                 raise
             return self._read(status, answer)
 
@@ -241,7 +241,7 @@ class RemoteJobs:
         except (BrokenPipeError, ConnectionResetError):
             if connection.sock is None:
                 raise
-            # otherwise the body may have been refused before it was read: the answer is there
+            # otherwise the server may have refused the body unread, and its answer is there
         response = connection.getresponse()
         answer = response.read()
         if response.will_close:
@@ -256,9 +256,9 @@ class RemoteJobs:
             told = document["error"]
             raise _error(told)
         except (ValueError, KeyError, TypeError):
-            if status == 413:  # said by what stands in front of the backend
+            if status == 413:  # from a proxy in front of the backend
                 raise BadRequest(
-                    f"what stands in front of the backend at {self.url} takes no request of that size",
+                    f"the proxy in front of the backend at {self.url} accepts no request of that size",
                     hint="ship less code: .tpujobignore; Cloud Run takes 32 MiB",
                 ) from None
             raise BackendGone(
@@ -273,7 +273,7 @@ class RemoteJobs:
         )
 
     def _what_to_do(self, here: str) -> str:
-        """`here`: with the local stack, which has a log; a service is somebody else's to start."""
+        """`here`: what to do with the local stack, which has a log; a deployed service cannot be started here."""
         return self._see_log(here if self._log else "check the address, and that the service runs")
 
     def _see_log(self, hint: str) -> str:
@@ -292,7 +292,7 @@ def _path(job: str, part: str = "") -> str:
 
 
 def _error(told: Mapping[str, Any]) -> TpujobError:
-    """The exception that the backend met, of the same class with the same text."""
+    """The exception that the backend raised, of the same class with the same text."""
     kind = getattr(errors, str(told["type"]), None)
     message, hint = str(told["message"]), str(told.get("hint", ""))
     if isinstance(kind, type) and issubclass(kind, errors.Refused):

@@ -1,4 +1,4 @@
-"""Looks at this machine: what software it has, and what the local stack needs of it."""
+"""Looks at this machine: its software, and what the local stack needs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from tpujob.doctor.machine import Laptop, Software
 
-#: addresses as emulated hosts get them: nothing listens there before it is asked to
+#: addresses such as emulated hosts get; nothing listens there
 _LIKE_HOSTS = ("127.3.1.1", "127.250.250.250")
 
 
 def software() -> Software:
-    """What is installed beside this program, of what it requires."""
+    """Which of its requirements are installed."""
     needed = _requirements()
     installed: dict[str, str] = {}
     for one in needed:
@@ -31,7 +31,7 @@ def software() -> Software:
 
 
 def laptop(state: Path, running: Mapping[str, bool]) -> Laptop:
-    """What the stack on this machine needs of it; `state`: the folder, which may not be there yet."""
+    """What the local stack needs of this machine; `state`: its folder, which may not exist yet."""
     there = next(folder for folder in (state, *state.parents) if folder.exists())
     found = state.stat() if state.exists() else None
     return Laptop(
@@ -47,7 +47,7 @@ def laptop(state: Path, running: Mapping[str, bool]) -> Laptop:
 
 
 def _requirements() -> list[str]:
-    """Those without a condition: extras are for developers and workloads."""
+    """Those without a condition: extras are for developers and workloads only."""
     try:
         return [one for one in metadata.requires("tpujob") or () if ";" not in one]
     except metadata.PackageNotFoundError:
@@ -69,5 +69,5 @@ def _port() -> str:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
     except OSError as error:
-        return f"no port can be had: {error.strerror}"
+        return f"no free port: {error.strerror}"
     return ""

@@ -148,7 +148,7 @@ def test_a_missing_right_is_refused_at_once(server: StorageServer) -> None:
             with pytest.raises(Refused) as told:
                 act()
             assert told.value.cause == Cause.PERMISSION
-            assert "somebody else's bucket" in told.value.hint
+            assert "the bucket is somebody else's" in told.value.hint
 
 
 def test_every_error_of_the_vendor_becomes_one_of_ours() -> None:

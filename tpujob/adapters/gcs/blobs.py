@@ -1,6 +1,6 @@
-"""Blobs on Google Cloud Storage, or on anything that speaks its API at another address.
+"""Blobs on Google Cloud Storage, or on any server of its API at another address.
 
-What a call needs is in `calls.py`, what an error means in `errors.py`, a bucket's setup in `bucket.py`.
+How calls are made is in `calls.py`, what errors mean in `errors.py`, how buckets are set up in `bucket.py`.
 """
 # The library has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -19,15 +19,15 @@ from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.ports import Blob, BucketFacts
 
 _FIELDS = "items(name,size,generation,updated,metadata),nextPageToken"
-#: Metadata key by which a conditional write finds out whether it was its own first try that won. Not shown to callers.
+#: metadata key by which a conditional write recognises its own first try; not shown to callers
 _WRITE_ID = "tpujob-write"
 
 
 class GcsBlobs:
-    """Implements `ports.Blobs`. Safe to use from several threads.
+    """Implements `ports.Blobs`. Threads may share it.
 
-    Reads, deletes and conditional writes are repeated until they succeed or time is up; an unconditional write is not,
-    as a late repeat could undo somebody else's. A checksum that does not match is repeated once.
+    Reads, deletes and conditional writes are repeated until they succeed or the time is up. An unconditional write is
+    not: a late repeat could undo somebody else's. After a wrong checksum any call is repeated once.
     """
 
     def __init__(self, project: str, endpoint: str = "") -> None:
@@ -68,10 +68,10 @@ class GcsBlobs:
             except PreconditionFailed as conflict:
                 if failures == 0:
                     raise
-                # An earlier try may have been applied although its answer was lost.
+                # an earlier try may have been applied although its answer was lost
                 try:
                     blob.reload(timeout=left, retry=None)
-                except Missing:  # whatever won has been deleted since
+                except Missing:  # the object that won was deleted since
                     raise conflict from None
                 if (blob.metadata or {}).get(_WRITE_ID) != write_id:
                     raise
@@ -102,7 +102,7 @@ class GcsBlobs:
                     checksum="crc32c",
                     retry=None,
                 )
-            except RequestRangeNotSatisfiable:  # it has no more than `start` bytes
+            except RequestRangeNotSatisfiable:  # the object ends before `start`
                 return b""
             return into.getvalue()
 
@@ -151,13 +151,13 @@ class GcsBlobs:
             return now
 
         def once(left: float, _: int) -> float:
-            # Any answer carries the time, a refusal too.
+            # any answer carries the time, even a refusal
             client = self._calls.client()
             address = f"{client.api_endpoint}/storage/v1/b/tpujob-clock?fields=name"
             client._http.get(address, timeout=left)
             now = self._calls.server.now()
             if now is None:
-                raise Transient("cannot ask the storage for its time: its answers carry none")
+                raise Transient("cannot read the storage's time: its answers have no Date header")
             return now
 
         return self._calls.repeat("ask the storage for its time", Deadline(timeout), once)
@@ -177,7 +177,7 @@ class GcsBlobs:
             gcs_bucket.dress(new, log_days=None)
             try:
                 return client.create_bucket(new, location=region, timeout=left, retry=None)
-            except Exists:  # somebody was faster, or the name is taken elsewhere: look again
+            except Exists:  # somebody was faster, or the name is somebody else's: look again
                 return client.get_bucket(name, timeout=left, retry=None)
 
         found = self._calls.repeat(f"use bucket gs://{name}", Deadline(timeout), once)
@@ -186,9 +186,9 @@ class GcsBlobs:
     def make_bucket(
         self, bucket: str, region: str, *, log_days: int | None, adopt: bool, timeout: float
     ) -> BucketFacts:
-        """Afterwards the bucket is there, in that region, closed to the public, without soft delete, and removes logs
-        of jobs after `log_days` (None: never); rules of others are left alone. Safe to repeat. Raises Refused when it
-        lies elsewhere, is somebody else's, or was made by other means and is not to be adopted."""
+        """Afterwards the bucket exists in that region, closed to the public, without soft delete, and removes logs of
+        jobs after `log_days` (None: never); other lifecycle rules stay. Safe to repeat. Raises Refused when it lies
+        elsewhere, is somebody else's, or was not made by tpujob and `adopt` is not set."""
         self.ensure_bucket(bucket, region, timeout=timeout)
         name, _ = split_path(bucket, empty=True)
 
@@ -203,7 +203,7 @@ class GcsBlobs:
         return self._calls.repeat(f"set up bucket gs://{name}", Deadline(timeout), once)
 
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
-        """What is set of it. Raises NotFound; Refused when it is somebody else's."""
+        """How it is set up. Raises NotFound; Refused when it is somebody else's."""
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> BucketFacts:
@@ -215,7 +215,7 @@ class GcsBlobs:
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> str:
-            # who may only use the objects may not read the bucket itself, but may read this of it
+            # an account that may only use objects cannot read the bucket itself, but this part of it
             found = self._calls.client()._connection.api_request(
                 method="GET", path=f"/b/{name}/storageLayout", timeout=left, retry=None
             )
@@ -224,15 +224,15 @@ class GcsBlobs:
         return self._calls.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
 
     def close(self) -> None:
-        """End its connections. Safe to repeat; a later call opens new ones."""
+        """Close its connections; a later call opens new ones. Safe to repeat."""
         self._calls.close()
 
 
 def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
-    """Bucket and name of a `gs://` path. Raises BadRequest for what is none."""
+    """Bucket and name of a `gs://` path. Raises BadRequest for anything else."""
     bucket, _, name = path.removeprefix("gs://").partition("/")
     if not path.startswith("gs://") or not bucket or not (name or empty):
-        raise BadRequest(f"{path!r} is no gs:// path of an object")
+        raise BadRequest(f"{path!r} is not the gs:// path of an object")
     return bucket, name
 
 

@@ -1,4 +1,4 @@
-"""How a bucket of tpujob is set up, and what can be told of one: on the library's bucket object, without a call."""
+"""How tpujob sets up a bucket, and how it reads the setup of one. Makes no call."""
 # The library has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -16,13 +16,13 @@ _LABEL = "tpujob"
 
 
 def dress(bucket: Any, *, log_days: int | None) -> bool:
-    """Set it up; whether that changes anything. Rules of others about what is deleted when are left alone."""
+    """Set up the library's bucket object; returns whether that changes anything. Other lifecycle rules stay."""
     before = facts(bucket)
     bucket.labels = {**bucket.labels, _LABEL: "1"}
     access = bucket.iam_configuration
     access.uniform_bucket_level_access_enabled = True
     access.public_access_prevention = "enforced"
-    # Deleted checkpoints would be billed for another week.
+    # otherwise deleted checkpoints are billed for another week
     bucket.soft_delete_policy.retention_duration_seconds = 0
     if before.log_days != log_days:
         rules = [rule for rule in bucket.lifecycle_rules if not _is_ours(rule)]
@@ -64,18 +64,18 @@ def check_location(bucket: Any, region: str) -> None:
 
 
 def check_ours(bucket: Any) -> None:
-    """Raises Refused when somebody made it by other means, and may rely on how it is set up."""
+    """Raises Refused when tpujob did not make it: somebody may rely on its setup."""
     if not facts(bucket).ours:
         raise Refused(
             f"bucket gs://{bucket.name} exists, and tpujob did not make it",
             cause=Cause.BAD_SPEC,
-            hint="take another name; or have it changed to uniform access, no public access and no soft delete: "
-            "--adopt",
+            hint="take another name, or use --adopt, which changes it to uniform access, no public access and no "
+            "soft delete",
         )
 
 
 def _rule(days: int) -> dict[str, Any]:
-    """A rule can go by how names end and not by a pattern; so logs have an ending of their own."""
+    """A rule can match the end of a name but no pattern, so logs have a suffix of their own."""
     return {
         "action": {"type": "Delete"},
         "condition": {"age": days, "matchesSuffix": [LOG_SUFFIX]},

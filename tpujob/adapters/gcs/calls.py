@@ -1,7 +1,7 @@
 """Calls of Cloud Storage: the library's client, repeats until a deadline, and the time there.
 
-The library is imported at the first call, as most commands need no storage. Its own retries are off: they know neither
-our deadlines nor whether a repeat is safe here.
+The library is imported at the first call, as most commands need no storage. Its own retries are off: they respect
+neither our deadlines nor whether a repeat is safe.
 """
 # The library has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -33,7 +33,7 @@ class Calls:
         self.server = ServerClock()
 
     def client(self) -> Any:
-        """The library's own, made on the first call."""
+        """The library's client, made at the first call."""
         with self._lock:
             if self._made is None:
                 self._made = self._new_client()
@@ -76,10 +76,10 @@ class Calls:
                 credentials=AnonymousCredentials(),
                 client_options={"api_endpoint": self._endpoint},
             )
-            client._http.trust_env = False  # a proxy of the environment cannot reach loopback
+            client._http.trust_env = False  # a proxy cannot reach loopback
         else:
             client = storage.Client(self._project)
-        # It would ask for every bucket's metadata from threads of its own, for traces that nobody has switched on.
+        # it would read each bucket's metadata in threads of its own, for traces that are switched off
         client._bucket_metadata_cache = None
         for scheme in ("http://", "https://"):
             client._http.mount(scheme, HTTPAdapter(pool_maxsize=32))
@@ -91,7 +91,7 @@ class Calls:
 
 
 class Until(io.BytesIO):
-    """Bytes on their way up or down, until a deadline: the library's own limit is for each piece, not for all."""
+    """Bytes being sent or received, until a deadline: the library's own time limit is for each piece."""
 
     def __init__(self, deadline: Deadline, data: bytes = b"") -> None:
         super().__init__(data)

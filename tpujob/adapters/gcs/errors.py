@@ -15,12 +15,12 @@ from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Trans
 _LOGIN = f"run `{LOGIN}`"
 _FORBIDDEN = (
     "the account needs a role on that bucket, such as roles/storage.admin of the project; "
-    "or the name is of somebody else's bucket, as all the world shares them"
+    "or the bucket is somebody else's, as names of buckets are global"
 )
 
 
 class Corrupted(Transient):
-    """What arrived is not what was sent."""
+    """The checksum does not match."""
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def translate(error: Exception, doing: str) -> TpujobError | None:
 
 
 def _unreachable(error: Exception) -> bool:
-    """Nothing listens there; the library's own text for that is a whole URL with its query."""
+    """Whether nothing listens there. The library's text for that is a whole URL with its query."""
     import requests
     import urllib3
 
@@ -90,5 +90,5 @@ def _unreachable(error: Exception) -> bool:
 
 
 def _without_queries(error: Exception) -> str:
-    """Whoever has the query of an upload in pieces may go on with it."""
+    """The error's text. The query of a resumable upload is a secret: it lets anybody continue the upload."""
     return re.sub(r"\?[^\s:'\"]*", "", str(error)) or type(error).__name__

@@ -25,8 +25,8 @@ _KINDS = {
 
 
 def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
-    """The credentials, made fresh just now, and whose they are; None for credentials that are not there. What goes
-    wrong on the way to Google is NotSeen: they may be good."""
+    """The credentials, refreshed, and whose they are; None without credentials. A failure on the way to Google is
+    NotSeen: the credentials may be good."""
     import google.auth
     from google.auth.exceptions import (
         DefaultCredentialsError,
@@ -35,7 +35,7 @@ def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
         TransportError,
     )
 
-    logging.getLogger("google.auth").setLevel(logging.ERROR)  # it warns of what is no trouble here
+    logging.getLogger("google.auth").setLevel(logging.ERROR)  # its warnings do not matter here
     try:
         credentials, _ = google.auth.default(scopes=[SCOPE])
     except (DefaultCredentialsError, OSError, ValueError) as error:
@@ -65,7 +65,7 @@ def _identity(credentials: Any) -> Identity:
 
 
 def _principal(credentials: Any) -> str:
-    """`account` is what newer versions of gcloud write beside a user's token."""
+    """Newer versions of gcloud write `account` beside a user's token."""
     for name in ("service_account_email", "account"):
         said = getattr(credentials, name, "")
         if isinstance(said, str) and "@" in said:
@@ -74,7 +74,7 @@ def _principal(credentials: Any) -> str:
 
 
 def _said(error: Any) -> str:
-    """The token server's own words; the library puts them first and the whole answer second."""
+    """The token server's message, which the library puts before the whole answer."""
     return first_line(error.args[0] if error.args else error)
 
 

@@ -1,6 +1,6 @@
-"""Looks at a project on Google Cloud, all at once: what `tpujob doctor` is told of it. Only asks, never changes.
+"""Everything that `tpujob doctor` asks about a project on Google Cloud, all at once. Changes nothing.
 
-What the answers mean is in `doctor/`. A look that is refused or fails is a `NotSeen` in its place.
+What the answers mean is in `doctor/`. An answer that is refused or fails is a `NotSeen` in its place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 #: questions at a time
 AT_ONCE = 12
-#: seconds for what a zone offers
+#: seconds for the catalog of a zone
 CATALOG_PATIENCE = 15.0
 #: numbers that JSON has as text, with room for what other services write
 ALL_PORTS = (0, 65535)
@@ -48,8 +48,8 @@ _STORAGE = "storage.googleapis.com"
 
 
 def look(wants: Wants, *, endpoint: str = "", tpu_endpoint: str = "") -> ProjectSeen:
-    """Everything that a context's checks need, in about the time of the slowest answer. Never raises for what Google
-    says. `endpoint`: see GoogleRest; `tpu_endpoint`: `host:port` of an emulated Cloud TPU API."""
+    """Everything that a context's checks need, in about the time of the slowest answer. Never raises for an answer of
+    Google. `endpoint`: see GoogleRest; `tpu_endpoint`: `host:port` of an emulated Cloud TPU API."""
     credentials: Any = None
     identity: Identity | NoIdentity | NotSeen = Identity()
     if not endpoint:
@@ -113,7 +113,7 @@ class _Looks:
             buckets={url: _or_absent(one) for url, one in buckets.items()},
             objects={url: _or_unseen(one) for url, one in objects.items()},
             database=_or_absent(database),
-            ahead_s=self._ahead(),  # the last: by then something has answered
+            ahead_s=self._ahead(),  # last: by now something has answered
         )
 
     def _start(self, ask: Callable[[], T]) -> Future[T]:
@@ -127,7 +127,7 @@ class _Looks:
 
     def _ahead(self) -> float | NotSeen:
         ahead = self._google.ahead_s
-        return NotSeen("nothing of Google's has answered") if ahead is None else ahead
+        return NotSeen("no Google API has answered") if ahead is None else ahead
 
     # The project
 
@@ -137,7 +137,7 @@ class _Looks:
         return Project(text(found, "projectId"), number, found.get("state", "ACTIVE") == "ACTIVE")
 
     def _services(self) -> frozenset[str]:
-        """That the project's id will do where Google's page has its number is inferred."""
+        """Inferred: Google's page has the project's number here, and its id works too."""
         project, names = self._wants.project, needed_services(self._wants)
         found = self._google.get(
             _USAGE,
@@ -148,8 +148,8 @@ class _Looks:
         return frozenset(last_part(text(one, "name")) for one in on)
 
     def _permissions(self) -> frozenset[str]:
-        """Google refuses the whole question for one permission that no project has; that all of these can be asked
-        about is inferred."""
+        """One permission that projects do not have makes Google refuse the whole call. Inferred: projects have all of
+        these."""
         asked = {"permissions": needed_permissions(self._wants)}
         of = f"v3/projects/{self._wants.project}:testIamPermissions"
         return _granted(self._google.post(_MANAGER, of, asked))
@@ -174,7 +174,7 @@ class _Looks:
     def _types(self, zone: str) -> frozenset[str]:
         offered = self._catalog.known(zone, timeout=CATALOG_PATIENCE)
         if not offered.listed:
-            raise TpujobError("Cloud TPU does not say now what the zone offers")
+            raise TpujobError("Cloud TPU cannot list now what the zone offers")
         return offered.types
 
     def _addresses(self, region: str) -> Addresses:
@@ -198,7 +198,7 @@ class _Looks:
         return Network(auto=bool(self._google.get(_COMPUTE, of).get("autoCreateSubnetworks")))
 
     def _subnetwork(self, region: str) -> Subnetwork:
-        """The one that the context names; else that of an auto mode network, else any of the network."""
+        """The subnetwork that the context names; else that of an auto mode network, else any of the network."""
         network = last_part(network_name(self._wants))
         wanted = last_part(self._wants.subnetwork)
         of = f"{self._network_project()}/regions/{region}"
@@ -233,7 +233,7 @@ class _Looks:
         ]
 
     def _network_project(self) -> str:
-        """Of a shared network it is another project: `projects/HOST/global/networks/NAME`."""
+        """A shared network lies in another project: `projects/HOST/global/networks/NAME`."""
         parts = network_name(self._wants).split("/")
         host = parts[parts.index("projects") + 1] if "projects" in parts else self._wants.project
         return f"compute/v1/projects/{host}"
@@ -267,7 +267,7 @@ def _unless_unseen(
 
 
 def _granted(found: Mapping[str, Any]) -> frozenset[str]:
-    """No field at all: nothing of what was asked for."""
+    """An answer without the field grants nothing."""
     return frozenset(map(str, found.get("permissions") or ()))
 
 
@@ -285,7 +285,7 @@ def _rule(found: Mapping[str, Any]) -> Rule:
 
 
 def _ports(entries: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, int]]:
-    """Of TCP (protocol 6): `22`, `20-30`; none named: all."""
+    """The ranges for TCP (protocol 6): `22`, `20-30`; no ports at all means all of them."""
     for entry in entries:
         if str(entry.get("IPProtocol")) in ("tcp", "6", "all"):
             named = entry.get("ports") or ()
@@ -297,4 +297,4 @@ def _ports(entries: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, int]]:
 
 
 def _bucket_name(url: str) -> str:
-    return url.removeprefix("gs://").partition("/")[0]  # it may be a folder of one
+    return url.removeprefix("gs://").partition("/")[0]  # the URL may name a folder

@@ -1,8 +1,8 @@
-"""How the Service Usage API spells quotas of Cloud TPU, and Cloud Monitoring their use.
+"""The quotas of Cloud TPU from the Service Usage API, and their use from Cloud Monitoring.
 
-Names that were seen in public: `tpu.googleapis.com/tpu-v5s-litepod-preemptible`, `.../tpu-v5s-litepod-serving`,
-`.../tpu-v6e`, `.../tpu-v4s-preemptible`, `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`. The others are inferred from
-these, so names are read by their parts, and one that is not understood is kept as it is.
+Names seen in public: `tpu.googleapis.com/tpu-v5s-litepod-preemptible`, `.../tpu-v5s-litepod-serving`,
+`.../tpu-v6e`, `.../tpu-v4s-preemptible`, `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`. Other names are inferred
+from these, so names are read by their parts, and an unknown name is kept as it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Refused, TpujobError, Transient
 
 SERVICE = "tpu.googleapis.com"
-#: seconds; how far back a figure of use may lie; that they come at least once a day is inferred
+#: seconds that a figure of use may be old; inferred: there is one every day
 LOOK_BACK = 25 * 3600.0
 NO_LIMIT = -1
 #: seconds for counting what is held, in all zones together
@@ -51,7 +51,7 @@ def overview(
     tpu_endpoint: str = "",
 ) -> Overview:
     """Limits, use and grants in the zones of a context, or `everywhere`. Raises Refused or Transient when the limits
-    cannot be read; of the rest, what cannot be seen becomes a note. `endpoint`, `tpu_endpoint`: those of emulators."""
+    cannot be read; other failures become notes. `endpoint`, `tpu_endpoint`: those of emulators."""
     zones = accelerators.all_zones() if everywhere else wants.all_zones
     google = GoogleRest(wants.project, _credentials(endpoint), endpoint=endpoint)
     try:
@@ -108,7 +108,7 @@ def reported(google: GoogleRest, project: str, now: float) -> list[Reported]:
 
 
 def kind_of_metric(metric: str) -> Kind | None:
-    """What a quota is of; None: nothing that the table of generations has."""
+    """The generation and pricing that a quota is for; None: not in the table of generations."""
     name = metric.rpartition("/")[2].lower()
     version = _VERSION.search(name)
     if not version or "tpu" not in name:
@@ -133,7 +133,7 @@ def kind_of_metric(metric: str) -> Kind | None:
 
 
 def _not_counted(counted: Usage) -> list[str]:
-    """One note, however many zones: most projects are closed out of most zones, all for the same reason."""
+    """One note for all zones: most projects cannot use most zones, for the same reason."""
     if not counted.closed:
         return []
     first = next(iter(counted.closed.values()))
@@ -181,12 +181,12 @@ def _of_metric(metric: Mapping[str, Any]) -> list[Limit]:
 
 
 def _scope(unit: str) -> Scope:
-    """Of `1/{project}/{zone}`, where the braces are part of the text."""
+    """From a unit such as `1/{project}/{zone}`, where the braces are part of the text."""
     return "zone" if "{zone}" in unit else "region" if "{region}" in unit else "project"
 
 
 def _unit(kind: Kind | None, display: str) -> Unit:
-    """As the display name says; else as far as it is known."""
+    """From the display name, else from the generation."""
     said = re.search(r"\b(core|chip)s?\b", display.lower())
     if said:
         return "cores" if said[1] == "core" else "chips"

@@ -1,6 +1,6 @@
 """How one call to Google's REST APIs is made: credentials, time limit, pages, and the answers' errors turned into ours.
 
-For questions about a project that no other adapter asks. Nothing here changes anything, and nothing is repeated.
+For questions about a project that no other adapter asks. Nothing is repeated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpujob.errors import LOGIN, Refused, TpujobError, Transient
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 #: seconds for one call
 PATIENCE = 15
-#: no list that is read here has more pages; one that goes on for ever is an error of the server
+#: no list read here has more pages; an endless one is a server's mistake
 MOST_PAGES = 200
 
 
@@ -25,8 +25,8 @@ class GoogleRest:
     """The REST APIs on behalf of one project. Threads may share it."""
 
     def __init__(self, project: str, credentials: Any = None, *, endpoint: str = "") -> None:
-        """`endpoint`: a URL that stands for all of them, each under the name of its host; it is asked without
-        credentials."""
+        """`endpoint`: the URL of a server that stands for all of them, each below the name of its host; it is called
+        without credentials."""
         self._project = project
         self._endpoint = endpoint.rstrip("/")
         self._session = _session(credentials, project)
@@ -39,11 +39,11 @@ class GoogleRest:
         return None if theirs is None else time.time() - theirs
 
     def get(self, host: str, path: str, **params: str | Sequence[str]) -> dict[str, Any]:
-        """The answer to `GET https://HOST/PATH`. Raises Missing, Refused or Transient, with what to do as its hint."""
+        """The answer to `GET https://HOST/PATH`. Raises Missing, Refused or Transient, with a hint what to do."""
         return self._call("GET", host, path, params=params)
 
     def post(self, host: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """As `get`, for questions that Google wants as a POST."""
+        """As `get`, for questions that are a POST at Google."""
         return self._call("POST", host, path, body=body)
 
     def pages(self, host: str, path: str, field: str, **params: str) -> Iterator[Any]:
@@ -80,12 +80,12 @@ class GoogleRest:
             found: Any = answer.json() if answer.content else {}
         except GoogleAuthError as error:
             raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error
-        except RequestException as error:  # also for what is no JSON
+        except RequestException as error:  # also when the answer is not JSON
             raise Transient(f"{host} {_trouble(error)}") from error
         if answer.status_code != 200:
             raise self._error(host, answer.status_code, found)
         if not isinstance(found, dict):
-            raise Transient(f"{host} answers what it should not")
+            raise Transient(f"{host} sent an answer that is not a JSON object")
         return cast("dict[str, Any]", found)
 
     def _error(self, host: str, status: int, found: Any) -> TpujobError:
@@ -102,8 +102,7 @@ class GoogleRest:
         return Refused(said, cause=cause, hint=self._hint(host, error))
 
     def _hint(self, host: str, error: Mapping[str, Any]) -> str:
-        """What the table says of the reason that Google gives. That a viewer may see everything that is asked for here
-        is inferred."""
+        """What to do about the reason that Google gives. Inferred: a viewer may read everything that is asked here."""
         reason, metadata = _reason(error)
         service = metadata.get("service") or host
         project = self._project
@@ -120,19 +119,19 @@ class GoogleRest:
 
 
 def part(found: Any, *names: str) -> dict[str, Any]:
-    """The object below these names; empty where there is none, as JSON leaves out what is empty."""
+    """The object below these names; empty where it is missing, as the APIs leave out empty fields."""
     for name in names:
         found = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def parts(found: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """The objects of that list; none where it is left out."""
+    """The objects of that list; empty where it is missing."""
     return list(found.get(name) or ())
 
 
 def text(found: Mapping[str, Any], name: str) -> str:
-    """The text of that name. Raises KeyError where there is none, TypeError for anything else."""
+    """The text of that name. Raises KeyError where it is missing, TypeError for anything but text."""
     value = found[name]
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}")
@@ -155,23 +154,23 @@ def _trouble(error: Exception) -> str:
     if isinstance(error, Timeout):
         return f"did not answer within {PATIENCE} s"
     if isinstance(error, JSONDecodeError):
-        return "answers what it should not"
+        return "sent an answer that is not JSON"
     if isinstance(error, ConnectionError):
         return "cannot be reached from this machine"
     return f"could not be asked: {type(error).__name__}"
 
 
 def _session(credentials: Any, project: str) -> Any:
-    """Redirects are followed by nobody: credentials go to the host that was meant."""
+    """Does not follow redirects, so that credentials go to the intended host only."""
     import requests
 
     session: Any = requests.Session()
     if credentials is None:
-        session.trust_env = False  # a server on loopback is asked directly
+        session.trust_env = False  # a proxy cannot reach a server on loopback
     else:
         from google.auth.transport.requests import AuthorizedSession
 
-        # a user's calls would be counted for the project of gcloud itself, where these APIs are not enabled
+        # otherwise a user's calls count for gcloud's own project, where these APIs are not enabled
         user = type(credentials).__module__ == "google.oauth2.credentials"
         if user and not credentials.quota_project_id:
             credentials = credentials.with_quota_project(project)
