@@ -44,7 +44,8 @@ class JobsApi(Protocol):
     ) -> JobView: ...
 
     def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
-        """Jobs, newest first, without `attempts`, `slices` and `spec` filled; final ones only with `all`."""
+        """Jobs, newest first, final ones only with `all`. `attempts`, `slices`, `budgets`, `capacity`, `waiting` and
+        `spec` are empty."""
         ...
 
     def get(self, job: str) -> JobView: ...
@@ -91,12 +92,12 @@ class JobsApi(Protocol):
         ...
 
     def leaks(self) -> SweptView:
-        """What `sweep` would do now: what is billed and owned by nobody, in every zone that a job of ours ever used."""
+        """What `sweep` would do now: what no job claims, in every zone that a job of ours ever used."""
         ...
 
     def sweep(self, *, dry_run: bool = False) -> SweptView:
-        """Ask for the end of everything that `leaks` lists and that is older than some minutes, and remove the keys of
-        slices that are gone. `dry_run`: only say so. Safe to repeat. Raises Transient or Refused when no zone can be
+        """Delete everything that `leaks` lists and that is older than some minutes, and the keys of slices that are
+        gone. `dry_run`: only say so. Safe to repeat. Raises Transient or Refused when no zone can be
         listed."""
         ...
 

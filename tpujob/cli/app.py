@@ -54,7 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 class _InOrder(TyperGroup):
-    """Lists the commands as they were declared; left alone, groups come last."""
+    """Lists the commands in the order of `COMMANDS`; by default groups come last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx

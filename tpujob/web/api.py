@@ -83,7 +83,7 @@ async def _body(request: Request) -> bytes:
 def _jobs(app: FastAPI, api: JobsApi) -> None:
     @app.get("/v1/jobs", tags=["jobs"], response_model=list[schemas.Job])
     def list_jobs(user: str = "", all: bool = False) -> JSONResponse:
-        """Jobs, newest first, without `attempts`, `slices` and `spec`; final ones only with `all`."""
+        """Jobs, newest first, final ones only with `all`; without `attempts`, `slices`, `budgets` and `spec`."""
         return JSONResponse(api.list(user=user, all=all))
 
     @app.post("/v1/jobs", tags=["jobs"], status_code=201, response_model=schemas.Job)
@@ -190,7 +190,7 @@ def _upkeep(app: FastAPI, api: JobsApi) -> None:
 
     @app.get("/v1/leaks", tags=["upkeep"], response_model=schemas.Swept)
     def leaks() -> JSONResponse:
-        """What a sweep would do now: what is in the cloud, carries our label and is claimed by no job."""
+        """What a sweep would do now: the slices with our label that no job claims."""
         return JSONResponse(api.leaks())
 
     @app.post("/v1/sweep", tags=["upkeep"], response_model=schemas.Swept)

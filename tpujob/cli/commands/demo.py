@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpujob.api import JobView, PlanView
 
 NOTICE_S = 5.0  #: seconds that a preempted host has; Google Cloud gives 30
-EARLY, LATE = 0.25, 0.6  #: the part of all steps after which the slice is taken away
+EARLY, LATE = 0.25, 0.6  #: fractions of all steps between which the slice is preempted
 
 
 def demo(

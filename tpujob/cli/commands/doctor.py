@@ -1,4 +1,4 @@
-"""`tpujob doctor` and `tpujob quota`: whether jobs can run where they are to run, and how much of what."""
+"""`tpujob doctor` and `tpujob quota`: whether jobs can run in the context, and how much hardware they may have."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def quota(
 
 
 def _as_json(found: Any) -> dict[str, Any]:
-    """Limits that there are none of are null; so is use that could not be told."""
+    """A limit that does not exist is null, and so is an unknown use."""
     return {
         "of": found.of,
         "rows": [

@@ -75,7 +75,7 @@ def leaks_table(found: Sequence[LeakView], columns: int, *, color: bool = False)
 def swept_page(
     swept: SweptView, columns: int, *, color: bool = False, dry_run: bool = False
 ) -> str:
-    """What was deleted, or would be; what was left, and why."""
+    """What was or would be deleted; what was left, and why."""
     would = "would be " if dry_run else ""
     said = (
         (swept["deleted"], f"{would or 'being '}deleted:"),
@@ -114,7 +114,7 @@ def _leak_rows(found: Sequence[LeakView], columns: int, *, color: bool) -> str:
 
 
 def fsck_lines(found: Sequence[BrokenView]) -> str:
-    """What does not hold, one line each: rule, job, what is wrong."""
+    """The rules that do not hold, one line each: rule, job, what is wrong."""
     if not found:
         return ALL_WELL
     lines = [f"{b['rule']}  {b['job'] or '-':6}  {b['text']}" for b in found]

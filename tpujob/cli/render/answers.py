@@ -42,7 +42,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
 
 
 def _program(command: str) -> list[tuple[str, str]]:
-    """Each line by itself: joined, they would read as one command."""
+    """Each line of the program by itself: joined, they would read as one command."""
     lines = [line for line in command.splitlines() if line.strip()]
     return [("" if n else "Program", line) for n, line in enumerate(lines)]
 
@@ -64,7 +64,7 @@ def created_text(job: JobView, columns: int, list_price: float | None, *, color:
 
 
 def steered_text(job: JobView, columns: int, now: float, *, color: bool = False) -> str:
-    """What a command that steered a job says: where it stands now and what happens next."""
+    """What a command that steered a job prints: the job's state, and what happens next."""
     state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
     title = f"Job {clean(job['id'])} ({clean(job['name'])}): {state}"
     facts = [

@@ -1,4 +1,4 @@
-"""`tpujob list` and `tpujob status`: one line for each. Pure."""
+"""`tpujob list` and `tpujob status`: one line for each job or process. Pure."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def step(job: JobView) -> str:
 
 
 def stack_page(processes: Sequence[Mapping[str, Any]], columns: int, *, color: bool) -> str:
-    """`tpujob status`: what runs of the local stack."""
+    """`tpujob status`: the processes of the local stack."""
     titles = (
         Column("Process"),
         Column("State", style=lambda cell: "green" if cell == "up" else "dim"),

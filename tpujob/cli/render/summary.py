@@ -29,7 +29,7 @@ def steps_lost(job: JobView) -> int | None:
 
 
 def shortcomings(job: JobView, *, attempts: int) -> list[str]:
-    """What keeps the demo from being a success; empty: nothing."""
+    """Why the demo is no success; empty: it is one."""
     wrong: list[str] = []
     accuracy = job["metrics"].get(ACCURACY)
     if job["state"] != "succeeded":

@@ -81,7 +81,7 @@ def wrap(text: str, columns: int) -> list[str]:
 
 
 def seconds(at: str | None) -> float | None:
-    """A view's RFC 3339 time as seconds since the epoch; None for none, or for what is no time."""
+    """A view's RFC 3339 time as seconds since the epoch; None when it is missing or malformed."""
     if not at:
         return None
     try:
@@ -143,5 +143,5 @@ def count(value: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """A loss or a metric, to four digits that mean something."""
+    """A loss or a metric, to four significant digits."""
     return "-" if value is None else f"{value:.4g}"
