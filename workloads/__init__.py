@@ -1,1 +1,1 @@
-"""The bundled training programs. They speak the contract of `contract.py` and know nothing of tpujob."""
+"""The bundled training programs. They keep to `contract/` and know nothing of tpujob."""

@@ -13,7 +13,7 @@ from tpujob.protocol import AgentCause
 
 Record = Dict[str, Any]
 Note = Callable[[str], None]  #: takes a line for the attempt's log
-MustStop = Callable[[], bool]  #: whether the attempt was told to stop
+Check = Callable[[], None]  #: raises Stopped once the attempt is told to stop
 #: Calls a function on another thread and returns its result; raises Stopped as soon as the attempt is told to stop.
 Aside = Callable[..., Any]
 
@@ -33,9 +33,17 @@ class Stopped(Exception):
 def read_json(path: str) -> Record:
     """Empty: there is no file, or it holds no object."""
     try:
-        with open(path, encoding="utf-8") as file:
-            record = json.load(file)
-    except (OSError, ValueError):
+        with open(path, "rb") as file:
+            return parse_json(file.read())
+    except OSError:
+        return {}
+
+
+def parse_json(text: bytes) -> Record:
+    """Empty: it is no object."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
         return {}
     return cast(Record, record) if isinstance(record, dict) else {}
 

@@ -13,7 +13,7 @@ import shutil
 import time
 from typing import Callable, Dict, List, Optional, Tuple
 
-from tpujob.agent.base import Aside, Failure, MustStop, Note, Record, read_json, remove_file
+from tpujob.agent.base import Aside, Check, Failure, Note, Record, read_json, remove_file
 from tpujob.agent.commands import injected_fault
 from tpujob.agent.folders import ROOT
 from tpujob.agent.preflight.cache import is_fresh, key_of, save
@@ -44,12 +44,12 @@ class Preflight:
         note: Note,
         run: Run,
         aside: Aside,
-        must_stop: MustStop,
+        check_stop: Check,
     ) -> None:
         """`run` runs a command as the program would be run, and returns its exit code; `run` and `aside` raise
         Stopped."""
         self._plan, self._asked, self._storage, self._folder = plan, order, storage, folder
-        self._run, self._aside, self._must_stop = run, aside, must_stop
+        self._run, self._aside, self._check_stop = run, aside, check_stop
         self._started = time.monotonic()
         self._said: Dict[str, str] = {}
         self._key: Record = {}
@@ -168,7 +168,7 @@ class Preflight:
     def _meet(self, word: Record, patience: float) -> List[Record]:
         plan, address, hosts = self._plan, self._asked["coordinator"], self._plan["hosts"]
         said = dict(word, job=plan["job"], attempt=plan["attempt"], host=plan["host"])
-        return list(self._aside(lambda: meet(address, said, hosts, patience, self._must_stop)))
+        return list(self._aside(lambda: meet(address, said, hosts, patience, self._check_stop)))
 
     def _may_skip(self, words: List[Record]) -> bool:
         """Whether the devices need not be asked. Decided from the messages of all hosts alone, so that all decide

@@ -12,7 +12,7 @@ import socket
 import time
 from typing import Dict, List, Tuple, cast
 
-from tpujob.agent.base import Failure, MustStop, Record, Stopped
+from tpujob.agent.base import Check, Failure, Record, parse_json
 
 LONGEST = 64 * 1024  #: bytes of a message; an answer holds one of each host
 SPARE_FILES = 64  #: that host 0 may have open besides its connections
@@ -22,7 +22,7 @@ Address = Tuple[str, int]
 
 
 def meet(
-    address: str, message: Record, hosts: int, patience: float, must_stop: MustStop
+    address: str, message: Record, hosts: int, patience: float, check_stop: Check
 ) -> List[Record]:
     """The messages of all hosts, by host, the same on each of them. `message` holds `job`, `attempt` and `host`; host 0
     listens on `address`. Raises Failure that names the hosts that did not come in time, Stopped."""
@@ -32,9 +32,9 @@ def meet(
     with contextlib.ExitStack() as opened:
         if message["host"] == 0:
             _allow_files(hosts, opened)
-            answer = _Collector(at, message, hosts, opened).collect(until, must_stop)
+            answer = _Collector(at, message, hosts, opened).collect(until, check_stop)
         else:
-            answer = _visit(at, message, until, must_stop, opened)
+            answer = _visit(at, message, until, check_stop, opened)
     missing = answer.get("missing")
     if missing:
         named = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
@@ -56,11 +56,11 @@ class _Collector:
         self._unread: Dict[socket.socket, bytes] = {}  #: connections without a whole message yet
         self._selector = opened.enter_context(selectors.DefaultSelector())
 
-    def collect(self, until: float, must_stop: MustStop) -> Record:
-        listener = self._listener(until, must_stop)
+    def collect(self, until: float, check_stop: Check) -> Record:
+        listener = self._listener(until, check_stop)
         self._selector.register(listener, selectors.EVENT_READ)
         while len(self._messages) < self._hosts and time.monotonic() < until:
-            _check_stop(must_stop)
+            check_stop()
             for key, _ in self._selector.select(0.2):
                 if key.fileobj is listener:
                     self._accept(listener)
@@ -76,7 +76,7 @@ class _Collector:
                 peer.sendall(json.dumps(answer).encode() + b"\n")
         return answer
 
-    def _listener(self, until: float, must_stop: MustStop) -> socket.socket:
+    def _listener(self, until: float, check_stop: Check) -> socket.socket:
         kind = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
         listener = self._opened.enter_context(socket.socket(kind, socket.SOCK_STREAM))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,7 +88,7 @@ class _Collector:
                 if error.errno != errno.EADDRINUSE or time.monotonic() > until:
                     text = "cannot listen on %s:%d: %s" % (*self._address, error.strerror)
                     raise Failure(text, "PREFLIGHT") from error
-            _check_stop(must_stop)
+            check_stop()
             time.sleep(0.2)
         listener.listen(1024)
         listener.setblocking(False)
@@ -112,7 +112,7 @@ class _Collector:
             return
         del self._unread[peer]
         self._selector.unregister(peer)
-        message = _parsed(said)
+        message = parse_json(said)
         host = message.get("host")
         same = all(message.get(key) == self._own[key] for key in ("job", "attempt"))
         if same and isinstance(host, int) and 0 < host < self._hosts:
@@ -135,7 +135,7 @@ def _visit(
     address: Address,
     message: Record,
     until: float,
-    must_stop: MustStop,
+    check_stop: Check,
     opened: contextlib.ExitStack,
 ) -> Record:
     """What the other hosts do. One that is cut off connects again while there is time."""
@@ -143,37 +143,24 @@ def _visit(
         try:
             peer = opened.enter_context(socket.create_connection(address, timeout=5))
             peer.sendall(json.dumps(message).encode() + b"\n")
-            answer = _parsed(_answer(peer, until + ANSWER, must_stop))
+            answer = parse_json(_answer(peer, until + ANSWER, check_stop))
             if answer:
                 return answer
         except OSError:
             pass
         if time.monotonic() > until:
             return {"missing": [0]}
-        _check_stop(must_stop)
+        check_stop()
         time.sleep(0.2)
 
 
-def _answer(peer: socket.socket, until: float, must_stop: MustStop) -> bytes:
+def _answer(peer: socket.socket, until: float, check_stop: Check) -> bytes:
     said = b""
     while not said.endswith(b"\n") and time.monotonic() < until:
-        _check_stop(must_stop)
+        check_stop()
         if select.select([peer], [], [], 0.2)[0]:
             data = peer.recv(LONGEST)
             if not data:
                 return b""
             said += data
     return said
-
-
-def _check_stop(must_stop: MustStop) -> None:
-    if must_stop():
-        raise Stopped
-
-
-def _parsed(line: bytes) -> Record:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return cast(Record, value) if isinstance(value, dict) else {}

@@ -137,7 +137,7 @@ def run_preflight(attempt: HostAttempt) -> None:
         return
     attempt.phase(Phase.PREFLIGHT)
     run = functools.partial(run_before, attempt)
-    means = (attempt.log.note, run, attempt.aside, attempt.must_stop)
+    means = (attempt.log.note, run, attempt.aside, attempt.check_stop)
     folder = attempt.folder.preflight
     preflight = Preflight(attempt.plan, order, folder, attempt.storage, *means)
     try:

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Any, Callable, Tuple
 
+from tpujob.agent.base import parse_json
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.protocol import ReportDocument
 from tpujob.protocol.limits import MAX_METADATA, MAX_METRICS
@@ -41,13 +42,8 @@ class ProgressReader:
         return any(taken)
 
     def _take(self, line: bytes) -> bool:
-        try:
-            event = json.loads(line)
-            kind = event["kind"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return False
-        facts = self.facts
-        step = number(event.get("step"))
+        event, facts = parse_json(line), self.facts
+        kind, step = event.get("kind"), number(event.get("step"))
         if "steps" in event:
             facts["steps"] = number(event["steps"])
         if kind == "step":

@@ -17,7 +17,7 @@ from workloads.contract import Exit
 #: how long the other hosts get to end by themselves after the first one ended badly, in seconds
 SETTLE = 20.0
 
-#: what an exit code says by itself, under the contract of `workloads/contract.py`
+#: what an exit code says by itself, under the contract of `workloads/contract/`
 CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
     Exit.NONFINITE: (
         Outcome.FAILED,
