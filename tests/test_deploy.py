@@ -120,7 +120,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path, env)
 
 
-def test_no_account_gets_more_than_the_table_says(desk: Desk) -> None:
+def test_no_account_gets_more_roles_than_the_table_says(desk: Desk) -> None:
     desk.run("setup.sh")
     desk.run("up.sh", WAKE="called")
     given: dict[str, set[str]] = {}
@@ -149,7 +149,7 @@ def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys}
 
 
-def test_a_second_run_makes_nothing_anew(desk: Desk) -> None:
+def test_a_second_deployment_creates_nothing_again(desk: Desk) -> None:
     desk.run("setup.sh", there=True)
     made = [line for line in desk.changes() if re.search(r"\bcreate\b", line)]
     assert all(line.startswith("firestore indexes composite create") for line in made), made
@@ -159,7 +159,7 @@ def test_a_second_run_makes_nothing_anew(desk: Desk) -> None:
     assert any("scheduler jobs update http tpujob-tick" in line for line in desk.changes())
 
 
-def test_every_index_of_the_file_is_asked_for(desk: Desk) -> None:
+def test_every_index_of_the_file_is_created(desk: Desk) -> None:
     desk.run("setup.sh")
     asked = [line for line in desk.changes() if line.startswith("firestore indexes")]
     wanted = json.loads((DEPLOY / "firestore.indexes.json").read_text())["indexes"]
@@ -175,7 +175,7 @@ def test_the_token_is_drawn_long_enough(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("wake", "least", "jobs"), [("always", "1", 0), ("called", "0", 2)])
-def test_the_service_is_filled_in(desk: Desk, wake: str, least: str, jobs: int) -> None:
+def test_the_service_file_is_filled_in(desk: Desk, wake: str, least: str, jobs: int) -> None:
     said = desk.run("up.sh", WAKE=wake)
     service = yaml.safe_load((desk.folder / "record.yaml").read_text())
     template = service["spec"]["template"]
@@ -201,7 +201,7 @@ def test_the_service_is_filled_in(desk: Desk, wake: str, least: str, jobs: int) 
     assert all(f"--oidc-token-audience={url}" in line for line in scheduled)
 
 
-def test_what_is_missing_is_said_before_anything_is_done(desk: Desk) -> None:
+def test_missing_settings_are_reported_before_anything_is_done(desk: Desk) -> None:
     assert "BUCKETS is not set" in desk.run("setup.sh", code=2, BUCKETS="")
     assert "PROJECT is not set" in desk.run("up.sh", code=2, PROJECT="")
     assert "always or called" in desk.run("up.sh", code=2, WAKE="sometimes")
@@ -209,7 +209,7 @@ def test_what_is_missing_is_said_before_anything_is_done(desk: Desk) -> None:
     assert desk.asked() == []
 
 
-def test_what_holds_jobs_is_never_removed(desk: Desk) -> None:
+def test_nothing_that_holds_jobs_is_ever_removed(desk: Desk) -> None:
     desk.run("remove.sh", there=True, YES="1")
     assert len(desk.changes()) == 11
     assert not [line for line in desk.changes() if "firestore" in line or "buckets" in line]
@@ -251,7 +251,7 @@ def test_the_image_has_what_the_backend_needs_and_an_ordinary_user(tmp_path: Pat
     assert _dockerfile("USER")[-1] not in ("0", "root")
 
 
-def test_its_packages_are_those_that_the_tests_ran_with() -> None:
+def test_the_image_has_the_packages_that_the_tests_ran_with() -> None:
     """`make lock` writes both; the image's has no program for a TPU in it."""
     ours, every = (_locked(path / "requirements.lock") for path in (DEPLOY, ROOT))
     assert ours, "nothing is locked"

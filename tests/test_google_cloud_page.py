@@ -44,14 +44,14 @@ def steps() -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_what_was_not_tried_says_so(name: str) -> None:
+def test_untested_commands_of_the_page_are_marked(name: str) -> None:
     for block in blocks(PAGES[name], "bash"):
         tried = block.startswith("# the addresses are those that `tpujob up` has written")
         assert tried or block.startswith(NOT_TRIED), block
     assert not any(step.startswith("gcloud") for step, _ in steps())
 
 
-def test_it_shows_files_and_enough_commands() -> None:
+def test_the_page_shows_files_and_enough_commands() -> None:
     assert set(FILES) == {"train.py", "job.yaml"}
     jobspec.load(FILES["job.yaml"], "job.yaml")
     typed = {step.split()[1] for step, _ in steps()}
@@ -59,7 +59,7 @@ def test_it_shows_files_and_enough_commands() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_command_and_file_that_it_names_exists(name: str) -> None:
+def test_every_command_and_file_that_the_page_names_exists(name: str) -> None:
     named = set(re.findall(r"(?:`|^|\| |\$ )tpujob ([a-z]+)\b", PAGES[name], re.M))
     assert len(named) > 2
     assert named <= set(COMMANDS), named - set(COMMANDS)
@@ -90,7 +90,7 @@ def reader(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_its_commands_can_be_typed_one_after_the_other(reader: Lab) -> None:
+def test_the_commands_shown_can_be_typed_one_after_the_other(reader: Lab) -> None:
     for command, shown in steps():
         said = typed(reader, command)
         for line in shown:

@@ -32,7 +32,7 @@ OF_0_1: dict[str, Any] = {
 }
 
 
-def test_where_things_lie_in_the_bucket() -> None:
+def test_paths_in_the_bucket_are_as_documented() -> None:
     assert paths.report_path(WORKDIR, 2, 0) == f"{WORKDIR}/attempts/2/reports/host-0"
     assert paths.report_path(WORKDIR, 2, 0).startswith(reports.reports_prefix(a_job()))
     assert paths.log_prefix(WORKDIR, 2, 1) == f"{WORKDIR}/attempts/2/host-1/log-"

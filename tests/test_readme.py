@@ -23,14 +23,14 @@ COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", README, re
 FILES = dict(re.findall(r"`([\w.-]+\.\w+)`:\n\n```\w+\n(.*?)```", README, re.S))
 
 
-def test_it_shows_files_and_commands() -> None:
+def test_the_readme_shows_files_and_commands() -> None:
     assert set(FILES) == {"train.py", "job.yaml"}
     assert len(COMMANDS) >= 10
     first = README.index("make demo"), README.index("make test")
     assert max(first) < 1000, "the two commands come first"
 
 
-def test_every_job_file_that_it_shows_is_accepted() -> None:
+def test_every_job_file_in_the_readme_is_accepted() -> None:
     shown = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     jobs = [text for text in shown if "\ntpu:" in text]
     assert len(jobs) >= 2
@@ -48,7 +48,7 @@ def test_every_command_of_the_table_exists() -> None:
     assert not missing, f"the README names commands that do not exist: {missing}"
 
 
-def test_every_file_it_links_to_is_there() -> None:
+def test_every_link_of_the_readme_leads_to_a_file() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", README)
     names = re.findall(r"`((?:configs|workloads|tpujob|tests)/[\w/.-]+\w)`", README)
     assert {"docs/recovery.md", "configs/quickstart.yaml"} <= {*links, *names}
@@ -56,7 +56,7 @@ def test_every_file_it_links_to_is_there() -> None:
     assert not missing, missing
 
 
-def test_the_states_it_draws_are_the_states() -> None:
+def test_the_states_in_the_readme_are_the_states() -> None:
     from tpujob.domain.model import State
 
     drawing = README[README.index("queued -> provisioning") :][:500]
@@ -77,7 +77,7 @@ def reader(tmp_path: Path) -> Iterator[LocalStack]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_its_commands_can_be_typed_one_after_the_other(reader: LocalStack) -> None:
+def test_the_commands_shown_can_be_typed_one_after_the_other(reader: LocalStack) -> None:
     for command in COMMANDS:
         deadline = time.monotonic() + 90
         while True:  # a person waits until the hosts are there

@@ -68,7 +68,7 @@ def test_a_stale_attempt_is_refused(host: Host) -> None:
     assert host.phase("running", 3)
 
 
-def test_a_plan_that_is_none_is_refused(host: Host) -> None:
+def test_an_invalid_plan_is_refused(host: Host) -> None:
     bad = {"argv": "rm -rf x", "job": "../../x", "attempt": "1", "v": 2}
     for key, value in bad.items():
         answer = host.agent("start", host.plan("echo never", **{key: value}))
@@ -77,7 +77,7 @@ def test_a_plan_that_is_none_is_refused(host: Host) -> None:
     assert host.agent("status") == {"ok": True, "attempts": []}
 
 
-def test_a_program_that_is_asked_ends_with_nobody_waiting_for_it(host: Host) -> None:
+def test_a_stop_that_only_asks_returns_before_the_program_ends(host: Host) -> None:
     patient(host)
     assert host.agent("stop", "--grace", 10, "--ask") == {"ok": True, "state": "asked"}
     report = host.ended()
@@ -152,7 +152,7 @@ def test_a_notice_during_set_up_starts_no_program(host: Host) -> None:
     assert "never" not in host.bucket.log()
 
 
-def test_whoever_holds_the_device_is_ended_before_the_start(host: Host) -> None:
+def test_a_process_that_holds_the_device_is_ended_before_the_start(host: Host) -> None:
     device = host.devices / "accel0"
     hold = """
 import signal, sys, time

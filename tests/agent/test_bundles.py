@@ -55,7 +55,7 @@ def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"archive", "files"}
 
 
-def test_nothing_runs_on_a_host_that_was_sent_one(host: Host) -> None:
+def test_a_host_that_is_sent_a_hostile_archive_runs_nothing(host: Host) -> None:
     bundle = host.bucket.bundle(archive(*HOSTILE["parent"]))
     report = host.run("echo never", bundles=[bundle])
     assert (report["exit_code"], report["cause"]) == (None, "SETUP"), report
@@ -72,7 +72,7 @@ def test_bytes_with_another_hash_are_refused(host: Host) -> None:
     assert "hash" in report["error"]
 
 
-def test_a_missing_bundle_and_no_archive_are_told(host: Host) -> None:
+def test_a_missing_bundle_and_a_file_that_is_no_archive_are_reported(host: Host) -> None:
     assert "404" in host.run("true", bundles=[f"gs://shed/bundles/{'0' * 64}.tar.gz"])["error"]
     rubbish = host.bucket.bundle(b"no archive")
     assert "no good archive" in host.run("true", attempt=2, bundles=[rubbish])["error"]

@@ -27,7 +27,7 @@ def versioned(host: Host) -> dict[str, Any]:
     return {"preflight": CHECK, "type": "v4-16", "shared": "gs://shed/cache"}
 
 
-def test_names_are_apart_for_types_and_versions() -> None:
+def test_types_and_versions_have_separate_caches() -> None:
     assert cache_name("v4-16", {"jax": "0.6.0", "libtpu": "0.0.15"}) == "xla/v4-16/0.6.0-0.0.15"
     assert cache_name("v4-16", {"jax": "0.6.0"}) == "xla/v4-16/0.6.0-cpu"
     assert cache_name("v4-16", {"jax": "../x y"}) == "xla/v4-16/.._x_y-cpu"

@@ -141,7 +141,7 @@ def test_uv_builds_what_the_file_says(host: Host) -> None:
     assert (host.home / ".tpujob" / "cache" / "uv").is_dir()
 
 
-def test_it_is_built_once_and_found_again(host: Host) -> None:
+def test_an_environment_is_built_once_and_reused(host: Host) -> None:
     plan = wanted(quick_uv(host), "uv")
     assert run(host, command="echo in $VIRTUAL_ENV; command -v python3", **plan)["exit_code"] == 0
     (folder,) = envs(host)
@@ -156,7 +156,7 @@ def test_it_is_built_once_and_found_again(host: Host) -> None:
     assert not [line for line in host.bucket.log(2) if line.startswith("[env]")]
 
 
-def test_half_a_build_and_a_broken_one_are_made_again(host: Host) -> None:
+def test_partial_and_broken_environments_are_rebuilt(host: Host) -> None:
     plan = wanted(quick_uv(host), "uv", shared="gs://shed/none")
     run(host, 1, "true", **plan)
     (folder,) = envs(host)
@@ -222,7 +222,7 @@ def test_a_stop_ends_a_build(host: Host) -> None:
         ("conda", {}, "neither micromamba, mamba nor conda is on this host"),
     ],
 )
-def test_what_a_host_lacks_is_said(
+def test_a_tool_that_a_host_lacks_is_named(
     host: Host, kind: str, changes: dict[str, Any], error: str
 ) -> None:
     plan = wanted(host, kind)
@@ -245,7 +245,7 @@ def test_the_versions_that_are_reported_are_those_of_the_environment(host: Host)
 # What it is made from ------------------------------------------------------------------------------------------------
 
 
-def test_the_key_follows_what_is_installed_and_nothing_else(tmp_path: Path) -> None:
+def test_the_key_of_an_environment_depends_only_on_what_is_installed(tmp_path: Path) -> None:
     folders: list[str] = []
     for name, text in (("one", "jax==0.6\n-r more.txt\n"), ("two", "jax==0.6\n-r more.txt\n")):
         made = tmp_path / name
@@ -280,7 +280,9 @@ def test_the_key_follows_what_is_installed_and_nothing_else(tmp_path: Path) -> N
         ("--find-links wheels", True),
     ],
 )
-def test_lines_that_need_other_files_of_the_bundle(tmp_path: Path, line: str, local: bool) -> None:
+def test_requirements_that_need_other_files_of_the_bundle_are_recognised(
+    tmp_path: Path, line: str, local: bool
+) -> None:
     (tmp_path / "r.txt").write_text(line + "\n")
     assert sources.read_sources("pip", "r.txt", [str(tmp_path)])[1] is local
 

@@ -24,7 +24,7 @@ def stop(host: Host) -> dict[str, object]:
     return json.loads(said.stdout)
 
 
-def test_the_end_of_a_program_is_told(host: Host) -> None:
+def test_the_end_of_a_program_is_reported_from_a_full_disk(host: Host) -> None:
     kept, mounts = (host.home / ".tpujob" / f"{name}.json" for name in ("preflight", "mounts"))
     pid = host.start("touch ~/up; until [ -e ~/go ]; do sleep 0.05; done; exit 3")["pid"]
     until((host.home / "up").exists, "the start of the program")

@@ -28,7 +28,7 @@ def test_lines_can_be_read_while_the_program_runs(host: Host) -> None:
     host.agent("stop", "--grace", 1)
 
 
-def test_a_storage_that_goes_away_loses_nothing_and_blocks_nobody(host: Host) -> None:
+def test_a_storage_outage_loses_no_log_and_blocks_nobody(host: Host) -> None:
     host.start(
         "touch ~/up; until [ -e ~/go ]; do sleep 0.05; done; seq 300000; touch ~/done; exit 7"
     )
@@ -48,7 +48,7 @@ def gaps(numbers: list[int]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("storage", ["there", "away"])
-def test_of_a_very_long_log_head_and_tail_are_kept(host: Host, storage: str) -> None:
+def test_a_very_long_log_keeps_its_head_and_its_tail(host: Host, storage: str) -> None:
     count = 400_000
     wait = "touch ~/up; until [ -e ~/go ]; do sleep 0.05; done"
     host.start(f"{wait}; seq -f %040.0f {count}; touch ~/done", log_bytes=4 * 1024 * 1024)

@@ -22,7 +22,7 @@ print(json.dumps([len(words), resource.getrlimit(resource.RLIMIT_NOFILE) == few]
 """
 
 
-def test_more_hosts_meet_than_a_session_may_open_files() -> None:
+def test_more_hosts_can_meet_than_a_session_may_open_files() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     words = [sys.executable, "-c", HOST_0, str(FILES), address, str(HOSTS)]

@@ -82,7 +82,7 @@ def test_a_bucket_is_there_before_set_up_and_gone_after_the_program(host: Host, 
     assert config["implicit-dirs"] is True
 
 
-def test_without_a_cache_nothing_is_kept_and_what_may_be_written_to_is_not_read_only(
+def test_a_mount_without_a_cache_keeps_nothing_and_a_writable_one_is_not_read_only(
     host: Host, told: Path
 ) -> None:
     host.run("true", mounts=data(read_only=False))
@@ -91,9 +91,7 @@ def test_without_a_cache_nothing_is_kept_and_what_may_be_written_to_is_not_read_
     assert " -o ro " not in told.read_text()
 
 
-def test_what_an_agent_left_behind_is_cleared_before_the_next_attempt(
-    host: Host, told: Path
-) -> None:
+def test_mounts_of_a_dead_agent_are_removed_before_the_next_attempt(host: Host, told: Path) -> None:
     """As if it had been killed: the mount is there, and noted."""
     left = {**data()[0], "to": "~/old"}
     (host.home / ".tpujob").mkdir(exist_ok=True)
@@ -106,9 +104,7 @@ def test_what_an_agent_left_behind_is_cleared_before_the_next_attempt(
     assert json.loads((host.home / ".tpujob" / "mounts.json").read_text()) == {}
 
 
-def test_what_somebody_else_mounted_from_the_same_bucket_is_used_and_left(
-    host: Host, told: Path
-) -> None:
+def test_a_mount_made_by_somebody_else_is_used_and_left_in_place(host: Host, told: Path) -> None:
     place = host.home / "data"
     place.mkdir()
     with (host.home / "mounted").open("a") as table:
@@ -120,7 +116,7 @@ def test_what_somebody_else_mounted_from_the_same_bucket_is_used_and_left(
     assert report["error"] == "gs://other cannot be mounted: lab-data is mounted there"
 
 
-def test_files_are_never_hidden_by_a_mount(host: Host, told: Path) -> None:
+def test_a_mount_never_hides_files(host: Host, told: Path) -> None:
     (host.home / "data").mkdir()
     (host.home / "data" / "mine").touch()
     report = host.run("echo never", mounts=data())
@@ -129,7 +125,7 @@ def test_files_are_never_hidden_by_a_mount(host: Host, told: Path) -> None:
     assert not told.exists()
 
 
-def test_what_gcsfuse_says_is_the_error(host: Host, told: Path) -> None:
+def test_the_error_quotes_gcsfuse(host: Host, told: Path) -> None:
     Path(f"{told}.refuse").touch()
     report = host.run("echo never", mounts=data())
     assert report["cause"] == "SETUP"
@@ -139,7 +135,7 @@ def test_what_gcsfuse_says_is_the_error(host: Host, told: Path) -> None:
     assert notes(host)[0] == "bucket lab-data: 403 denied"
 
 
-def test_a_host_without_gcsfuse_that_may_not_get_it_says_so(host: Host, told: Path) -> None:
+def test_a_host_that_cannot_install_gcsfuse_fails_with_that_reason(host: Host, told: Path) -> None:
     """apt is a stand-in, too: no test changes this machine."""
     tools = host.home / "tools"
     (tools / "gcsfuse").unlink()

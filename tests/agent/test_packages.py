@@ -40,7 +40,7 @@ def other_apt(lock: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
-def test_set_up_begins_when_the_other_apt_has_ended(
+def test_set_up_begins_when_another_apt_has_ended(
     host: Host, lock: Path, other_apt: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     host.env["TPUJOB_PACKAGE_LOCKS"] = f"{tmp_path}/none:{lock}"
@@ -67,7 +67,7 @@ def test_a_stop_is_heard_while_waiting(
     assert other_apt.poll() is None, "the other apt was ended too"
 
 
-def test_the_wait_has_an_end(
+def test_the_wait_for_apt_is_bounded(
     lock: Path, other_apt: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUJOB_PACKAGE_LOCKS", str(lock))
@@ -78,7 +78,7 @@ def test_the_wait_has_an_end(
     assert other_apt.poll() is None
 
 
-def test_nobody_is_waited_for_where_nobody_installs(
+def test_nothing_waits_where_no_package_is_being_installed(
     lock: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUJOB_PACKAGE_LOCKS", str(lock))
@@ -99,5 +99,5 @@ def test_nobody_is_waited_for_where_nobody_installs(
         ("pip install adapt", False),
     ],
 )
-def test_only_what_may_install_system_packages_waits(setup: str, may: bool) -> None:
+def test_only_steps_that_may_install_system_packages_wait(setup: str, may: bool) -> None:
     assert packages.may_install(setup) is may

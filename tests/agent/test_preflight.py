@@ -80,12 +80,12 @@ def test_each_check_is_one_line_and_the_result_is_kept(host: Host) -> None:
     assert host.bucket.log()[-1] == "ran"
 
 
-def test_without_a_wish_for_it_nothing_is_checked(host: Host) -> None:
+def test_without_preflight_nothing_is_checked(host: Host) -> None:
     host.run("echo ran", preflight=None)
     assert host.bucket.log() == ["ran"]
 
 
-def test_a_program_that_needs_jax_is_not_started_without(host: Host) -> None:
+def test_a_program_that_needs_jax_is_not_started_without_it(host: Host) -> None:
     report = host.run(["python3", "-c", "print('ran')"], preflight=asked())
     assert (report["cause"], report["exit_code"]) == ("PREFLIGHT", None)
     assert report["error"] == "jax has no libtpu to reach a TPU on host 0"
@@ -102,7 +102,7 @@ def test_a_stop_ends_the_check(host: Host) -> None:
 
 
 @pytest.mark.slow
-def test_devices_that_are_right_are_asked_once_an_hour(host: Host) -> None:
+def test_devices_that_passed_are_not_checked_again_within_an_hour(host: Host) -> None:
     emulated(host)
     assert host.run("echo ran; exit 75", preflight=asked())["exit_code"] == 75
     assert said(host)["devices"] == "4 of cpu, 4 in all, gave right answers"
@@ -116,7 +116,9 @@ def test_devices_that_are_right_are_asked_once_an_hour(host: Host) -> None:
 
 
 @pytest.mark.slow
-def test_a_device_that_lies_is_named_and_the_program_is_not_started(host: Host) -> None:
+def test_a_device_that_computes_wrong_numbers_is_named_and_the_program_is_not_started(
+    host: Host,
+) -> None:
     emulated(host).env["TPUJOB_FAULT"] = "preflight:device=2"
     report = host.run("echo never", preflight=asked())
     assert report["cause"] == "BAD_HOST"
@@ -149,7 +151,9 @@ def test_two_hosts_check_together_and_agree_to_skip_it(pair: tuple[Host, Host]) 
 
 
 @pytest.mark.slow
-def test_all_hosts_tell_which_one_has_a_device_that_lies(pair: tuple[Host, Host]) -> None:
+def test_all_hosts_name_the_one_whose_device_computes_wrong_numbers(
+    pair: tuple[Host, Host],
+) -> None:
     for host in pair:
         emulated(host)
     pair[1].env["TPUJOB_FAULT"] = "preflight:device=3"
@@ -174,7 +178,7 @@ def test_a_check_that_hangs_is_ended_and_says_where(host: Host) -> None:
     assert not any("agent/preflight/devices.py" in command for command in host.processes().values())
 
 
-def test_a_host_that_does_not_come_is_named(host: Host) -> None:
+def test_a_host_that_never_joins_the_check_is_named(host: Host) -> None:
     check = asked(hosts=2, coordinator=free_address(), seconds=0.5)
     report = host.run("echo never", host=0, hosts=2, preflight=check)
     assert report["cause"] == "PREFLIGHT"
@@ -186,7 +190,7 @@ def test_a_host_that_does_not_come_is_named(host: Host) -> None:
     assert report["error"].startswith("host 0 did not come to the pre-flight within ")
 
 
-def test_hosts_with_other_versions_are_told_apart(pair: tuple[Host, Host]) -> None:
+def test_hosts_with_different_versions_are_named(pair: tuple[Host, Host]) -> None:
     old = pair[1].home / "old" / "jax-0.4.1.dist-info"
     old.mkdir(parents=True)
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.4.1\n")
@@ -215,5 +219,7 @@ def word(host: int, jax: str = "1", code: str = "a") -> dict[str, Any]:
         ([word(0), word(1, code="b")], "host 1 has code b, and a is expected"),
     ],
 )
-def test_the_odd_host_is_named(words: list[dict[str, Any]], odd: str) -> None:
+def test_the_host_that_differs_from_the_others_is_named(
+    words: list[dict[str, Any]], odd: str
+) -> None:
     assert preflight.difference(words) == odd

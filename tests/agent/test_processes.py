@@ -69,7 +69,7 @@ def forbid(*_: object) -> None:
     raise PermissionError
 
 
-def test_a_process_of_roots_gets_its_signals_by_sudo(
+def test_a_process_of_root_is_signalled_with_sudo(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
     plain_user(monkeypatch, tmp_path, AS_ROOT)
@@ -79,7 +79,7 @@ def test_a_process_of_roots_gets_its_signals_by_sudo(
     assert holder.wait(10) == -signal.SIGTERM
 
 
-def test_a_lock_file_of_roots_is_removed_by_sudo(
+def test_a_lock_file_of_root_is_removed_with_sudo(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plain_user(monkeypatch, tmp_path, AS_ROOT)
@@ -92,7 +92,7 @@ def test_a_lock_file_of_roots_is_removed_by_sudo(
 
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
-def test_a_command_of_roots_that_hangs_is_not_waited_for(
+def test_a_sudo_command_that_hangs_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     began, note = time.monotonic(), tmp_path / "pid"
@@ -107,7 +107,7 @@ def test_a_command_of_roots_that_hangs_is_not_waited_for(
 @pytest.mark.parametrize(
     "sudo", ["echo a password is required >&2; exit 1", "read password; sleep 1"]
 )
-def test_without_sudo_nothing_is_seen_and_nobody_waits(
+def test_without_sudo_processes_of_others_are_skipped_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holder: subprocess.Popen[bytes], sudo: str
 ) -> None:
     plain_user(monkeypatch, tmp_path, sudo)
@@ -116,7 +116,7 @@ def test_without_sudo_nothing_is_seen_and_nobody_waits(
     assert holder.poll() is None
 
 
-def test_of_a_stuck_process_the_kernel_tells_what_it_waits_in(
+def test_a_stuck_process_is_reported_with_the_kernel_call_it_waits_in(
     holder: subprocess.Popen[bytes],
 ) -> None:
     head, thread = stacks.kernel_view(holder.pid)
@@ -127,7 +127,7 @@ def test_of_a_stuck_process_the_kernel_tells_what_it_waits_in(
     assert stacks.kernel_view(2**22 + 1) == [], "a process that is gone"
 
 
-def test_py_spy_is_asked_where_there_is_one(
+def test_py_spy_is_used_where_it_is_installed(
     tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
     spy = tmp_path / "py-spy"

@@ -50,7 +50,7 @@ def test_output_and_exit_code_arrive(host: Host) -> None:
         (["python3", "-c", "raise SystemExit(75)"], 75),
     ],
 )
-def test_each_end_has_its_code(host: Host, argv: list[str], code: int) -> None:
+def test_each_kind_of_end_has_its_exit_code(host: Host, argv: list[str], code: int) -> None:
     assert host.run(argv)["exit_code"] == code
 
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_started_is_named_in_the_log(host: Host) -> None:
     assert host.bucket.log() == ["[tpujob] cannot start no-such-program: No such file or directory"]
 
 
-def test_words_of_a_user_stay_words(host: Host) -> None:
+def test_arguments_of_a_user_are_passed_unchanged(host: Host) -> None:
     report = host.run(["printf", "%s\\n", "$(touch /tmp/never)", "; exit 9", "`id`", "a b"])
     assert report["exit_code"] == 0
     assert host.bucket.log() == ["$(touch /tmp/never)", "; exit 9", "`id`", "a b"]
@@ -109,7 +109,7 @@ report.verdict(step=6, device=1)
     assert host.bucket.read(f"{folder}/events.jsonl").count(b"\n") == 6
 
 
-def test_nonsense_in_the_programs_files_is_passed_over(host: Host) -> None:
+def test_invalid_events_of_the_program_are_ignored(host: Host) -> None:
     lines = [
         "{",
         "[]",
@@ -125,13 +125,13 @@ def test_nonsense_in_the_programs_files_is_passed_over(host: Host) -> None:
     assert (report["exit_code"], report["step"]) == (0, 1)
 
 
-def test_what_the_program_leaves_behind_ends_with_it(host: Host) -> None:
+def test_child_processes_end_with_the_program(host: Host) -> None:
     host.run("setsid sleep 1000 & (nohup sleep 1001 &) ; sleep 0.2; echo done")
     assert host.bucket.log() == ["done"]
     assert not [c for c in host.processes().values() if "sleep" in c]
 
 
-def test_set_up_has_its_own_lines_and_is_done_once(host: Host) -> None:
+def test_set_up_has_its_own_log_lines_and_runs_once(host: Host) -> None:
     setup = "echo getting ready; echo made >> made.txt"
     host.run("cat made.txt", setup=setup)
     assert host.bucket.log() == ["[setup] getting ready", "made"]

@@ -52,7 +52,7 @@ def evidence(host: Host) -> tuple[str, ...]:
 
 
 @pytest.mark.slow
-def test_the_stacks_of_a_hang_are_there_when_it_is_told(host: Host) -> None:
+def test_the_report_of_a_hang_has_its_stacks(host: Host) -> None:
     host.env["PYTHONPATH"] = str(Path(__file__).parents[2])
     host.start(["python3", "-c", HANGS], stall=SHORT, report_every=600)
     report = idle(host, 5)
@@ -81,7 +81,7 @@ def test_a_program_that_only_sleeps_is_idle_until_it_speaks(host: Host) -> None:
     host.agent("stop", "--grace", 1)
 
 
-def test_work_without_a_word_is_progress(host: Host) -> None:
+def test_a_silent_program_that_works_makes_progress(host: Host) -> None:
     program = "import time\nuntil = time.monotonic() + 3.5\nwhile time.monotonic() < until: pass"
     host.start(["python3", "-c", program])
     reports = []
@@ -102,7 +102,7 @@ def test_a_running_report_says_how_long_it_is_idle_and_on_which_machine(host: Ho
     host.agent("stop", "--grace", 1)
 
 
-def test_output_is_no_progress_where_a_pattern_tells_it(host: Host) -> None:
+def test_output_is_no_progress_where_a_progress_pattern_is_given(host: Host) -> None:
     host.start("while :; do echo still here; sleep 0.1; done", watch={"progress": "step"})
     assert idle(host, 2)["looks"] >= 2
     host.agent("stop", "--grace", 1)
@@ -137,7 +137,7 @@ def test_a_checkpoint_after_a_notice_is_measured(host: Host, saved: int, counts:
     assert not counts or 0 <= report["saved_in"] < 30
 
 
-def test_a_machine_that_is_avoided_runs_nothing(host: Host) -> None:
+def test_a_machine_to_be_avoided_runs_nothing(host: Host) -> None:
     host.metadata.facts["attributes/physical-host"] = "h7"
     report = host.run("echo never", avoid=["h3", "h7"], setup="echo never")
     assert report["cause"] == "PREFLIGHT"

@@ -126,7 +126,7 @@ def test_a_token_that_is_refused_is_asked_for_once_more(
     assert [refused(storage).lasts for _ in range(2)] == [False, True]
 
 
-def test_an_answer_that_is_cut_off_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut() -> None:
         client, _ = listener.accept()
         with client:

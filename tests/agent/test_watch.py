@@ -25,14 +25,14 @@ def test_a_program_whose_loss_is_nan_is_stopped_and_its_line_is_the_verdict(host
     assert "told" in host.bucket.log(), "it may end by itself"
 
 
-def test_one_that_does_not_listen_is_killed(host: Host) -> None:
+def test_a_program_that_ignores_the_stop_is_killed(host: Host) -> None:
     program = "trap '' TERM; echo loss: nan; while :; do sleep 0.1; done"
     report = host.run(program, watch={"nonfinite": "loss: nan"}, grace=0.3)
     assert (report["cause"], report["exit_code"]) == ("NONFINITE", -9)
     assert report["verdict"]["step"] is None
 
 
-def test_what_others_print_is_not_the_programs(host: Host) -> None:
+def test_the_output_of_set_up_is_not_searched_for_nan(host: Host) -> None:
     report = host.run("echo fine", setup="echo loss=nan", watch={"nonfinite": "nan"})
     assert (report["exit_code"], report["cause"], report["verdict"]) == (0, None, None)
 
@@ -58,7 +58,7 @@ def test_a_pattern_that_takes_for_ever_is_given_up_and_the_log_goes_on(host: Hos
 
 
 @pytest.mark.parametrize("code", [65, 71])
-def test_a_program_that_judged_itself_is_believed(host: Host, code: int) -> None:
+def test_a_verdict_of_the_program_itself_is_believed(host: Host, code: int) -> None:
     verdict = {"step": 9, "host": 1, "device": "TPU_3", "blame": "device", "text": "device 3 lies"}
     program = f"""echo '{json.dumps(verdict)}' > $TPUJOB_OUT/verdict.json; echo loss=nan; sleep 2; exit {code}"""
     report = host.run(f"trap '' TERM; {program}", watch={"nonfinite": "nan"}, grace=20)
@@ -66,7 +66,7 @@ def test_a_program_that_judged_itself_is_believed(host: Host, code: int) -> None
     assert report["verdict"] == verdict
 
 
-def test_other_ends_leave_a_verdict_file_alone(host: Host) -> None:
+def test_a_verdict_file_counts_only_with_the_exit_code_for_it(host: Host) -> None:
     report = host.run("""echo '{"step": 1}' > $TPUJOB_OUT/verdict.json; exit 70""")
     assert report["verdict"] is None
 
@@ -79,7 +79,7 @@ def watching(**patterns: Any) -> tuple[PatternWatch, list[str]]:
     return PatternWatch(patterns, notes.append, lambda: None), notes
 
 
-def test_a_bad_pattern_is_said_to_be_one() -> None:
+def test_an_invalid_pattern_is_reported() -> None:
     watch, notes = watching(nonfinite="(", progress="ok")
     watch.hear([b"ok"])
     watch.look()
@@ -88,7 +88,7 @@ def test_a_bad_pattern_is_said_to_be_one() -> None:
     assert "watch.nonfinite" in notes[0]
 
 
-def test_much_output_is_searched_from_its_newest_part_on() -> None:
+def test_a_flood_of_output_is_searched_from_its_newest_part() -> None:
     watch, _ = watching(progress=r"(?P<step>\d+)")
     for start in range(0, 400_000, 1000):
         watch.hear([b"%d" % i for i in range(start, start + 1000)])

@@ -66,7 +66,7 @@ def test_execute_bits_and_links_inside_are_kept(tmp_path: Path) -> None:
         assert tar.getmember("folder").issym()
 
 
-def test_git_says_which_files(tmp_path: Path) -> None:
+def test_git_decides_which_files_are_packed(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     write(tmp_path, "tracked.py", "new.py", "deleted.py", "big.bin", "forced.bin", "a/.hidden")
     (tmp_path / ".gitignore").write_text("*.bin\n")
@@ -83,7 +83,7 @@ def test_a_folder_that_git_ignores_is_packed_as_it_is(tmp_path: Path) -> None:
     assert pack(tmp_path / "scratch").files == ("a.py",)
 
 
-def test_what_is_left_out(tmp_path: Path) -> None:
+def test_excluded_files_are_not_packed(tmp_path: Path) -> None:
     write(
         tmp_path, "a.py", "b.log", "data/x", "data/sub/y", "deep/data/z", "notes/keep", "notes/drop"
     )
@@ -108,7 +108,7 @@ def test_a_pattern_means_what_git_means_by_it_and_beats_what_git_tracks(tmp_path
         assert kept == {"keep.log", "sub/top.txt", "tracked.py"}, kind
 
 
-def test_outside_of_git_what_tools_make_anew_stays_here(tmp_path: Path) -> None:
+def test_outside_of_git_caches_and_build_folders_are_not_packed(tmp_path: Path) -> None:
     write(tmp_path, "a.py", "node_modules/x.js", "env3/pyvenv.cfg", "env3/bin/python", ".hidden/x")
     write(tmp_path, "p/.pytest_cache/x", ".DS_Store", "p/.mypy_cache/y")
     assert pack(tmp_path).files == (".hidden/x", "a.py")
@@ -136,7 +136,7 @@ def test_submodules_travel_with_their_files(tmp_path: Path) -> None:
     assert bare.warnings == ("the submodule lib is not checked out, so nothing of it is shipped",)
 
 
-def test_what_looks_like_a_key_is_told_and_still_shipped(tmp_path: Path) -> None:
+def test_a_file_that_looks_like_a_key_is_reported_and_still_packed(tmp_path: Path) -> None:
     write(tmp_path, ".env", ".env.example", "train.py", "sub/server.pem")
     (tmp_path / "gcp.json").write_text('{\n  "type": "service_account", "private_key": "x"}')
     (tmp_path / "deploy").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n")
@@ -153,7 +153,7 @@ def test_what_looks_like_a_key_is_told_and_still_shipped(tmp_path: Path) -> None
     assert pack(tmp_path).warnings == ()
 
 
-def test_a_checkout_says_where_it_stands(tmp_path: Path) -> None:
+def test_the_commit_and_branch_of_a_checkout_are_recorded(tmp_path: Path) -> None:
     assert pack(tmp_path).standing == NOWHERE, "no repository"
     git(tmp_path, "init", "-q", "-b", "main")
     write(tmp_path, "train.py", "old.py", "secret.env")
@@ -203,14 +203,14 @@ def test_a_large_folder_is_refused_and_its_biggest_files_are_named(tmp_path: Pat
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../secret", "a/../../secret"])
-def test_a_link_that_leaves_is_refused(tmp_path: Path, target: str) -> None:
+def test_a_link_that_leads_outside_is_refused(tmp_path: Path, target: str) -> None:
     write(tmp_path, "secret", "code/a/b.py")
     (tmp_path / "code" / "link").symlink_to(target)
     with pytest.raises(BadRequest, match="link"):
         pack(tmp_path / "code")
 
 
-def test_pipes_are_passed_over_and_missing_folders_named(tmp_path: Path) -> None:
+def test_pipes_are_skipped_and_missing_folders_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert pack(tmp_path).files == ()
     with pytest.raises(BadRequest, match="nowhere is not a folder"):

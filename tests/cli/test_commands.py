@@ -52,7 +52,7 @@ def test_dry_run_submits_nothing(tpujob: Tpujob, api: ScriptedJobs, job_file: Pa
     assert api.named("create") == []
 
 
-def test_dry_run_misses_a_folder_that_is_not_there(
+def test_dry_run_reports_a_missing_folder(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
     job_file.write_text(job_file.read_text() + "code: ./nowhere\n")
@@ -118,7 +118,7 @@ def test_a_bad_file_is_explained_and_nothing_is_submitted(
     assert api.calls == []
 
 
-def test_what_the_backend_says_of_a_file_names_it(
+def test_an_error_of_the_backend_about_a_job_names_its_file(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
     api.raises = errors.BadSpec("tpu.zones: us-central2-b has no v5p-16", hint="elsewhere")
@@ -173,7 +173,7 @@ def test_list_prints_a_table_and_json_a_list(tpujob: Tpujob, api: ScriptedJobs) 
     assert tpujob("list", "--user", "nobody", "--json").json == []
 
 
-def test_an_empty_list_leads_to_the_first_job(tpujob: Tpujob, api: ScriptedJobs) -> None:
+def test_an_empty_list_says_how_to_create_a_job(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs.clear()
     assert "tpujob create configs/quickstart.yaml" in tpujob("list").out
     api.jobs["000043"] = job_view("000043", state="failed")
@@ -286,7 +286,7 @@ def test_wait_gives_up_after_its_timeout(tpujob: Tpujob) -> None:
 # Steer ---------------------------------------------------------------------------------------------------------------
 
 
-def test_steering_commands_do_what_they_say(tpujob: Tpujob, api: ScriptedJobs) -> None:
+def test_cancel_resume_delete_and_clean_do_what_they_say(tpujob: Tpujob, api: ScriptedJobs) -> None:
     next_ = coming("stop_program", "the program is being stopped")
     api.jobs["000042"] = job_view(next=next_)
     assert "Next      the program is being stopped" in tpujob("cancel", "42").out
@@ -298,7 +298,7 @@ def test_steering_commands_do_what_they_say(tpujob: Tpujob, api: ScriptedJobs) -
     assert api.named("clean") == [{"job": "42", "checkpoints": True}]
 
 
-def test_a_resumed_job_is_not_told_to_be_resumed(tpujob: Tpujob, api: ScriptedJobs) -> None:
+def test_the_answer_to_resume_does_not_suggest_resume(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs["000042"] = job_view(state="holding", wish="cancel", hold_until=AT)
     said = tpujob("resume", "42").out
     assert "tpujob resume" not in said
@@ -387,7 +387,7 @@ def test_help_names_every_command_and_every_exit_code(tpujob: Tpujob) -> None:
         assert any(line.split()[:1] == [str(code)] and meaning in line for line in text.split("\n"))
 
 
-def test_every_help_is_whole_and_in_words() -> None:
+def test_every_help_text_is_complete() -> None:
     """Summaries fit their list, every option is explained, and no type of Python is shown."""
     from typer.core import TyperGroup
     from typer.main import get_command
@@ -409,7 +409,7 @@ def test_every_help_is_whole_and_in_words() -> None:
     assert walk("tpujob", get_command(build())) == []
 
 
-def test_without_a_command_it_is_as_with_help(tpujob: Tpujob) -> None:
+def test_without_a_command_the_help_is_printed(tpujob: Tpujob) -> None:
     assert tpujob(code=2).err == tpujob("--help").out
 
 
@@ -422,7 +422,9 @@ def test_the_table_of_exit_codes_has_every_error() -> None:
     "words",
     [["nonsense"], ["show"], ["list", "--nonsense"], ["logs", "42", "--host", "-1"], ["wait", "1"]],
 )
-def test_a_command_that_makes_no_sense(tpujob: Tpujob, api: ScriptedJobs, words: list[str]) -> None:
+def test_an_invalid_command_line_is_a_usage_error(
+    tpujob: Tpujob, api: ScriptedJobs, words: list[str]
+) -> None:
     code = 3 if words[0] == "wait" else 2
     said = tpujob(*words, code=code)
     assert said.err
@@ -433,7 +435,7 @@ def test_a_command_that_makes_no_sense(tpujob: Tpujob, api: ScriptedJobs, words:
 
 
 @pytest.mark.parametrize("kind", [errors.BadSpec, errors.IllegalInState, errors.HostKeyChanged])
-def test_an_error_of_the_backend_is_told_with_its_hint_and_its_code(
+def test_an_error_of_the_backend_is_printed_with_its_hint_and_exit_code(
     tpujob: Tpujob, api: ScriptedJobs, kind: type[errors.TpujobError]
 ) -> None:
     api.raises = kind("what \x1b[31mhappened", hint="what to do")
@@ -442,12 +444,12 @@ def test_an_error_of_the_backend_is_told_with_its_hint_and_its_code(
     assert said.out == ""
 
 
-def test_a_forged_token_is_told(tpujob: Tpujob) -> None:
+def test_a_wrong_token_is_reported(tpujob: Tpujob) -> None:
     (tpujob.state / "token").write_text("another")
     assert "token" in tpujob("cancel", "42", code=77).err
 
 
-def test_a_backend_that_does_not_answer_is_told_with_its_log(
+def test_a_backend_that_does_not_answer_is_reported_with_its_log(
     tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = tpujob.state / "run" / "backend.json"
@@ -459,7 +461,7 @@ def test_a_backend_that_does_not_answer_is_told_with_its_log(
     assert tpujob("wait", "42", code=69).err.count("trying again") == 1
 
 
-def test_a_state_folder_that_is_not_writable_is_told(
+def test_a_state_folder_that_is_not_writable_is_reported(
     tpujob: Tpujob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -469,7 +471,7 @@ def test_a_state_folder_that_is_not_writable_is_told(
     assert "Traceback" not in said.err
 
 
-def test_completion_knows_jobs_and_never_complains(tpujob: Tpujob, api: ScriptedJobs) -> None:
+def test_completion_offers_jobs_and_never_fails(tpujob: Tpujob, api: ScriptedJobs) -> None:
     from tpujob.cli.options import complete_job
 
     assert dict(complete_job(""))["digits"] == "000042, running"

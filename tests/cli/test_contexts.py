@@ -67,12 +67,12 @@ def test_a_context_is_written_shown_and_used_from_then_on(
     assert settings.load(tpujob_state).context == "my-lab-1"
 
 
-def test_a_missing_bucket_is_what_comes_next(tpujob: Tpujob) -> None:
+def test_a_context_without_a_bucket_says_how_to_create_one(tpujob: Tpujob) -> None:
     said = tpujob(*LAB).out
     assert "Next:\n  tpujob bucket create --region us-central2\n  tpujob doctor\n" in said
 
 
-def test_the_letter_of_a_grant_gives_the_zones(
+def test_a_grant_letter_gives_the_zones(
     tpujob: Tpujob, tpujob_state: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     typed(monkeypatch, LETTER)
@@ -110,7 +110,7 @@ def test_the_project_is_guessed_where_credentials_name_one(
         (("--grant-file", "none.txt"), 65, "none.txt: there is no such file"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_and_nothing_is_written(
+def test_invalid_values_are_refused_and_nothing_is_written(
     tpujob: Tpujob, tpujob_state: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
     name = () if "--name" in words else ("--name", "lab")
@@ -147,7 +147,7 @@ def test_contexts_are_listed_and_the_current_one_is_marked(
     assert [c["current"] for c in tpujob("use", "--json").json] == [False, False, True]
 
 
-def test_one_that_is_not_there_or_broken_is_not_chosen(tpujob: Tpujob, tpujob_state: Path) -> None:
+def test_a_missing_or_broken_context_is_not_chosen(tpujob: Tpujob, tpujob_state: Path) -> None:
     assert "there is no context 'nope'" in tpujob("use", "nope", code=3).err
     (tpujob_state / "contexts").mkdir(exist_ok=True)
     (tpujob_state / "contexts" / "lab.yaml").write_text("name: lab\nzones: [mars]\n")
@@ -155,7 +155,9 @@ def test_one_that_is_not_there_or_broken_is_not_chosen(tpujob: Tpujob, tpujob_st
     assert settings.load(tpujob_state).context == "local"
 
 
-def test_one_terminal_can_be_elsewhere(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_terminal_can_use_another_context(
+    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tpujob(*LAB)
     monkeypatch.setenv("TPUJOB_CONTEXT", "local")
     assert tpujob("use").out.startswith("* local")
@@ -237,7 +239,7 @@ def test_a_bucket_is_made_for_a_region_and_kept_in_the_context(
     assert tpujob("bucket", "show").out.count("public      never") == 2
 
 
-def test_a_bucket_that_cannot_be_is_refused_and_not_kept(
+def test_an_impossible_bucket_is_refused_and_not_kept(
     tpujob: Tpujob, tpujob_state: Path, storage: StorageServer
 ) -> None:
     assert "makes each bucket when it is first used" in tpujob("bucket", "show", code=2).err

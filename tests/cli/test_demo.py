@@ -20,7 +20,7 @@ def at(step: int | None, checkpoint: int | None, **more: Any) -> bool:
     return time_to_preempt(job_view(step=step, steps=1000, checkpoint=checkpoint, **more))
 
 
-def test_the_slice_is_taken_in_the_middle_of_the_work_and_past_a_checkpoint() -> None:
+def test_the_demo_preempts_in_the_middle_of_the_run_and_after_a_checkpoint() -> None:
     assert not at(None, None)
     assert not at(50, None)
     assert not at(120, 100), "too early to hurt"
@@ -116,7 +116,7 @@ def test_a_demo_that_does_not_show_what_it_should_fails(
     assert why in tpujob("demo", code=1).out
 
 
-def test_without_preemption_one_attempt_is_right(
+def test_a_demo_without_preemption_expects_one_attempt(
     tpujob: Tpujob, api: ScriptedJobs, asked: list[Any]
 ) -> None:
     story(api, attempts=1)
@@ -124,7 +124,7 @@ def test_without_preemption_one_attempt_is_right(
     assert asked == []
 
 
-def test_an_emulator_that_is_gone_is_told_and_the_job_is_followed_on(
+def test_the_demo_reports_a_dead_emulator_and_goes_on_following(
     tpujob: Tpujob, api: ScriptedJobs
 ) -> None:
     story(api, attempts=1)

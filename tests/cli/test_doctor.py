@@ -111,7 +111,7 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
         assert line in said.replace("\n                            permission", " permission"), said
 
 
-def test_what_could_not_be_told_is_no_success(tpujob: Tpujob, google: GoogleServer) -> None:
+def test_a_check_without_a_result_is_no_success(tpujob: Tpujob, google: GoogleServer) -> None:
     google.answers[g.SERVICES] = g.UNAVAILABLE
     found = tpujob("doctor", "--json", code=75).json
     [one] = [one for one in found if one["verdict"] != "ok"]
@@ -178,7 +178,7 @@ def test_quota_everywhere_shows_the_other_quotas_too(tpujob: Tpujob, google: Goo
     assert "tpu.googleapis.com/requests the project   600" in out, out
 
 
-def test_quota_without_the_right_says_what_to_do(tpujob: Tpujob, google: GoogleServer) -> None:
+def test_quota_without_permission_says_what_to_do(tpujob: Tpujob, google: GoogleServer) -> None:
     google.answers[g.QUOTAS] = g.disabled("serviceusage.googleapis.com")
     said = tpujob("quota", code=73)
     assert f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}" in said.err
@@ -276,7 +276,7 @@ Used: counted from the nodes and queued resources that the API lists.
     assert len({one["zone"] for one in everywhere["stock"]}) > 30
 
 
-def test_what_really_is_installed_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_installed_packages_satisfy_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     seen = this_machine.software()
     assert seen.python == sys.version_info[:3]

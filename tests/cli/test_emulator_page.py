@@ -86,7 +86,7 @@ class Willing:
         ("storage-error --off", "Cloud Storage: no request is set to fail"),
     ],
 )
-def test_what_is_set_to_fail_is_said_in_plain_words(
+def test_the_answer_to_an_injected_fault_says_what_will_happen(
     tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch, command: str, said: str
 ) -> None:
     monkeypatch.setattr(options, "client", Willing)

@@ -112,7 +112,7 @@ def test_ctrl_c_while_a_job_is_submitted_tells_how_to_repeat_safely(
 
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["logs", "42"]])
-def test_a_disk_that_is_full_is_told(tpujob: Tpujob, api: ScriptedJobs, words: list[str]) -> None:
+def test_a_full_disk_is_reported(tpujob: Tpujob, api: ScriptedJobs, words: list[str]) -> None:
     api.pages = [LogPage(lines=[log_line(0, "x" * 500)] * 100, cursor="", done=True)]
     with open("/dev/full", "w") as full:
         process = tpujob.popen(*words, stdout=full)
@@ -158,7 +158,7 @@ def test_nothing_is_asked_when_nothing_can_be_lost(tpujob: Tpujob, api: Scripted
     assert "[y/N]" not in Terminal(tpujob, "delete", "42").ends(0)
 
 
-def test_colour_is_for_terminals_that_want_it(
+def test_colour_is_only_for_terminals_that_allow_it(
     tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "\x1b[32m" in Terminal(tpujob, "list").ends(0)

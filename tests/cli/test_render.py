@@ -200,7 +200,7 @@ def test_several_slices_are_counted_before_their_type() -> None:
     assert "2 x v4-16" in listing.job_table([job], 80, NOW)
 
 
-def test_plan_and_created() -> None:
+def test_the_pages_of_a_plan_and_of_a_new_job() -> None:
     same(
         answers.plan_page(ScriptedJobs().plan({"name": "x"}), 80),
         """
@@ -260,7 +260,7 @@ Try next:
     )
 
 
-def test_what_keeps_the_demo_from_being_a_success() -> None:
+def test_the_shortcomings_of_a_demo_are_listed() -> None:
     assert shortcomings(preempted_and_done(), attempts=2) == []
     assert "1 attempts" not in str(shortcomings(preempted_and_done(), attempts=2))
     low = preempted_and_done() | {"metrics": {"test_accuracy": 0.9}}
@@ -288,7 +288,7 @@ def test_what_happens_next_says_when_and_what_a_person_can_do() -> None:
     assert words.what_next(job_view(next=coming("release_slice", text)), NOW) == text
 
 
-def test_a_backend_older_than_a_field_is_no_reason_to_fail() -> None:
+def test_fields_that_an_older_backend_does_not_send_are_optional() -> None:
     young = ("next", "capacity", "budgets")
     old = cast(JobView, {name: value for name, value in job_view().items() if name not in young})
     for page in (job_page.job_page, why_page):
@@ -364,7 +364,7 @@ def test_the_live_panel_tells_a_condemned_slice_from_the_one_that_serves() -> No
     assert _slice(job_view(slices=[bad], condemned=["tj-000042-1"])).endswith("condemned")
 
 
-def test_requests_that_came_to_nothing_are_counted_not_listed() -> None:
+def test_refused_requests_are_counted_not_listed() -> None:
     refused = [
         slice_view(f"tj-000042-{k}", zone=zone, ready_at=None, gone_at=AT)
         for k, zone in enumerate(("us-east5-b", "us-east5-a", "us-east5-b"), start=1)

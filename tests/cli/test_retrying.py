@@ -17,7 +17,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpujob.cli.backend.PAUSES", (0.01, 0.01, 0.01, 0.01))
 
 
-def test_a_follower_outlives_a_backend(tpujob: Tpujob, api: ScriptedJobs) -> None:
+def test_following_goes_on_when_the_backend_is_replaced(tpujob: Tpujob, api: ScriptedJobs) -> None:
     answers = iter([BackendGone("gone"), BackendGone("gone"), None, BackendGone("gone"), None])
     real = api.get
 
@@ -59,7 +59,7 @@ def test_a_command_that_changes_something_is_never_repeated(
     assert len(api.named("cancel")) == 1
 
 
-def test_errors_that_take_long_to_come_are_not_waited_for_again_and_again(
+def test_slow_errors_are_not_retried_again_and_again(
     tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpujob.cli.backend.PATIENCE", 0.0)

@@ -54,7 +54,9 @@ def test_a_machine_is_pinned_and_cleared(tpujob: Tpujob, suspects: ScriptedJobs)
     assert "nothing is held" in tpujob("hosts", "clear", HASH, code=3).err
 
 
-def test_what_the_table_had_no_room_for_can_be_pasted(tpujob: Tpujob, api: ScriptedJobs) -> None:
+def test_a_machine_may_be_named_as_the_table_abbreviates_it(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
     """Google Cloud's names are three hashes with slashes."""
     names = [f"/{HASH}/{HASH}/{n * 32}" for n in "ab"]
     api.suspects = {name: suspect_view(name) for name in names}
@@ -68,13 +70,15 @@ def test_what_the_table_had_no_room_for_can_be_pasted(tpujob: Tpujob, api: Scrip
 
 
 @pytest.mark.parametrize("options", [[], ["--good", "--bad"], ["--off", "--bad"]])
-def test_a_pin_says_one_thing(tpujob: Tpujob, suspects: ScriptedJobs, options: list[str]) -> None:
+def test_a_pin_takes_exactly_one_verdict(
+    tpujob: Tpujob, suspects: ScriptedJobs, options: list[str]
+) -> None:
     said = tpujob("hosts", "pin", "rack-2", *options, code=2)
     assert "one of --good, --bad and --off" in said.err
     assert suspects.named("pin_host") == []
 
 
-def test_machines_are_completed(suspects: ScriptedJobs) -> None:
+def test_completion_offers_machines(suspects: ScriptedJobs) -> None:
     from tpujob.cli.options import complete_host
 
     assert complete_host("rack") == [("rack-2", "us-central2-b, score 0.30")]
@@ -137,7 +141,9 @@ def test_a_zone_that_could_not_be_listed_is_named(tpujob: Tpujob, api: ScriptedJ
     assert tpujob("sweep", "--json", code=6).json == api.swept
 
 
-def test_zones_that_cannot_be_listed_are_no_empty_list(tpujob: Tpujob, api: ScriptedJobs) -> None:
+def test_zones_that_cannot_be_listed_are_not_shown_as_empty(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
     api.raises = errors.Transient("listing us-east5-b: 503 the service is unavailable", hint="-")
     said = tpujob("leaks", code=75)
     assert said.out == ""
@@ -166,7 +172,7 @@ def test_the_tables_fit(columns: int) -> None:
         assert all(width(line) <= columns for line in text.splitlines()), text
 
 
-def test_nothing_is_coloured_where_nobody_asked(
+def test_output_that_is_no_terminal_has_no_colour(
     tpujob: Tpujob, suspects: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")

@@ -294,7 +294,7 @@ def test_the_list_says_what_is_billed_beside_the_rows() -> None:
         ({"blame": "gremlins"}, "not finite: gremlins is to blame"),
     ],
 )
-def test_a_verdict_says_what_it_knows(verdict: dict[str, Any], said: str) -> None:
+def test_a_verdict_is_shown_as_far_as_it_is_known(verdict: dict[str, Any], said: str) -> None:
     whole = {"step": None, "host": None, "device": "", "blame": "", "text": "loss=nan"} | verdict
     attempt = cast("AttemptView", attempt_view(1, verdict=whole))
     assert words.verdict_of(attempt).startswith(said)
@@ -324,7 +324,7 @@ def test_every_state_has_an_answer_that_fits_one_screen(state: State, wish: str)
         assert all(width(line) <= 80 for line in lines), lines
 
 
-def test_what_a_program_wrote_does_nothing_to_the_terminal() -> None:
+def test_output_of_a_program_cannot_control_the_terminal() -> None:
     for text in (why_page(waiting(), [], 80, NOW), job_page(waiting(), [], 80, NOW)):
         assert text == clean(text.replace("\n", "|")).replace("|", "\n") or "\x1b" not in text
         assert "| host 1: Couldn't open iommu group /dev/vfio/0: Device or resource" in text

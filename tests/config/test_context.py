@@ -29,7 +29,7 @@ def made(**more: Any) -> context.Context:
     return context.make(LAB | more)
 
 
-def test_what_is_written_is_read_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+def test_a_context_is_read_back_and_private_to_its_owner(tmp_path: Path) -> None:
     everything = made(
         network="net",
         subnetwork="projects/p/regions/r/subnetworks/s",
@@ -52,7 +52,7 @@ def test_what_is_written_is_read_and_only_its_owner_can_read_it(tmp_path: Path) 
     assert [p.name for p in settings.contexts.iterdir() if p.is_file()] == ["lab.yaml"]
 
 
-def test_a_file_says_only_what_was_said() -> None:
+def test_a_context_file_has_only_what_was_given() -> None:
     lines = context.text(made()).splitlines()
     assert not [line for line in lines if line.startswith(("ssh", "store", "network", "grants"))]
 
@@ -86,7 +86,9 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("zones: us-central2-b", "lab.yaml:1: needs project, or backend"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, line: str, said: str) -> None:
+def test_an_error_in_a_context_file_is_reported_with_its_line(
+    tmp_path: Path, line: str, said: str
+) -> None:
     settings = at(tmp_path)
     context.write(settings, made())
     context.path_of(settings, "lab").write_text(f"name: lab\n{line}\n")
@@ -100,7 +102,7 @@ def test_one_bucket_cannot_be_in_two_regions() -> None:
         made(buckets={"us-central2": "gs://b-b", "us-east1": "gs://b-b"})
 
 
-def test_the_name_is_the_files_and_not_local(tmp_path: Path) -> None:
+def test_a_context_is_named_after_its_file_and_never_local(tmp_path: Path) -> None:
     settings = at(tmp_path)
     with pytest.raises(NotFound, match=r"no context 'lab'.*lab\.yaml is not there") as missing:
         context.read(settings, "lab")
@@ -139,7 +141,7 @@ def test_a_bucket_is_added_however_the_file_is_written(tmp_path: Path, text: str
 # Whose it is ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_store_has_a_word_of_its_own_which_is_drawn_once(tmp_path: Path) -> None:
+def test_every_store_draws_a_word_of_its_own_once(tmp_path: Path) -> None:
     settings = at(tmp_path, "lab")
     context.write(settings, made())
     with ThreadPoolExecutor(8) as pool:
@@ -168,7 +170,7 @@ def test_backends_of_one_database_share_a_word(tmp_path: Path) -> None:
     assert all(len(one) <= 40 for one in long)
 
 
-def test_a_url_is_a_context_named_after_its_host(tmp_path: Path) -> None:
+def test_a_url_becomes_a_context_named_after_its_host(tmp_path: Path) -> None:
     settings = at(tmp_path)
     first = context.for_backend(settings, "https://tpujob-x7.a.run.app")
     assert (first.name, first.backend) == ("tpujob-x7", "https://tpujob-x7.a.run.app")

@@ -11,7 +11,7 @@ from tpujob.config import files
 from tpujob.errors import BadSpec
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_context_files_are_reported(tmp_path: Path) -> None:
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"name: a\n# caf\xe9\n")
     utf16 = tmp_path / "utf16.yaml"

@@ -132,7 +132,7 @@ def test_the_folders_are_closed_to_everybody_else(tmp_path: Path) -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_folder_that_stood_open_is_closed(tmp_path: Path) -> None:
+def test_a_folder_open_to_others_is_closed(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     state.chmod(0o755)
@@ -169,7 +169,7 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     assert "TPUJOB_STATE" in raised.value.hint
 
 
-def test_a_folder_that_cannot_be_closed_is_refused_in_words(
+def test_a_folder_that_cannot_be_closed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"

@@ -115,7 +115,7 @@ def test_a_process_stands_on_its_own(rig: Rig) -> None:
         assert each.log.stat().st_mode & 0o777 == 0o600
 
 
-def test_it_outlives_the_terminal_that_started_it(rig: Rig) -> None:
+def test_the_stack_outlives_the_terminal_that_started_it(rig: Rig) -> None:
     terminal = rig.elsewhere()
     _, said = terminal.communicate(timeout=LONG)
     assert terminal.returncode == 0, said
@@ -134,7 +134,7 @@ def test_two_terminals_at_once_start_one_stack(rig: Rig) -> None:
     assert rig.story().count("backend began") == 1
 
 
-def test_a_start_that_was_cut_short_is_gone_on_with(rig: Rig) -> None:
+def test_an_interrupted_start_is_completed(rig: Rig) -> None:
     rig.how = {"farm": f"gate={rig.folder / 'gate'}"}
     terminal = rig.elsewhere()
     eventually(lambda: "farm began" in rig.story(), "the farm begins")
@@ -164,7 +164,7 @@ def test_a_killed_process_is_replaced_with_all_that_know_its_address(rig: Rig) -
 # What goes wrong -----------------------------------------------------------------------------------------------------
 
 
-def test_a_process_that_ends_at_once_is_quoted(rig: Rig) -> None:
+def test_a_process_that_ends_at_once_is_reported_with_its_output(rig: Rig) -> None:
     rig.how = {"emulator": "crash"}
     with pytest.raises(BackendGone) as raised:
         rig.up()
@@ -184,7 +184,7 @@ def test_a_process_that_never_comes_up_is_ended(rig: Rig) -> None:
     assert None not in rig.pids()
 
 
-def test_the_log_before_is_kept(rig: Rig) -> None:
+def test_the_log_of_the_process_before_is_kept(rig: Rig) -> None:
     rig.how = {"farm": "crash"}
     with pytest.raises(BackendGone):
         rig.up()
@@ -198,9 +198,7 @@ def test_the_log_before_is_kept(rig: Rig) -> None:
 # Which process is ours -----------------------------------------------------------------------------------------------
 
 
-def test_a_pid_that_was_given_to_another_process_is_not_taken_for_ours(
-    rig: Rig, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_a_reused_pid_is_not_taken_for_ours(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
     rig.up()
     rig.down()
     ready, noted = rig.settings.backend_ready, rig.settings.process_file("backend")
@@ -260,7 +258,7 @@ def test_down_ends_in_reverse_order_and_leaves_no_trace(rig: Rig) -> None:
     assert rig.down() == []
 
 
-def test_what_does_not_end_is_killed(rig: Rig) -> None:
+def test_a_process_that_ignores_the_stop_is_killed(rig: Rig) -> None:
     rig.how = {"emulator": "stubborn"}
     rig.up()
     assert rig.down(grace=0.2) == ["backend", "emulator", "farm"]
@@ -268,7 +266,7 @@ def test_what_does_not_end_is_killed(rig: Rig) -> None:
     assert "emulator ended" not in rig.story()
 
 
-def test_down_without_a_stack_makes_nothing(rig: Rig) -> None:
+def test_down_without_a_stack_creates_nothing(rig: Rig) -> None:
     assert rig.down() == []
     assert not rig.settings.state.exists()
 

@@ -57,7 +57,7 @@ def test_after_its_deletion(
     assert step(job, Absent(), watched=watched) == (said, None)
 
 
-def test_one_that_is_there_again_is_deleted_again_and_its_absence_forgotten() -> None:
+def test_a_slice_that_is_there_again_is_deleted_again_and_its_absence_forgotten() -> None:
     job = releasing(missing=30.0)
     ready = Present(SliceState.READY)
     assert step(job, ready) == (K.SLICE_FOUND, DeleteSlice(NAME))
@@ -67,7 +67,7 @@ def test_one_that_is_there_again_is_deleted_again_and_its_absence_forgotten() ->
 
 
 @pytest.mark.parametrize("state", [State.PREPARING, State.RUNNING, State.HOLDING])
-def test_one_that_serves_is_lost_only_when_two_looks_agree(state: State) -> None:
+def test_a_serving_slice_is_lost_only_when_two_looks_agree(state: State) -> None:
     job = job_in(state)
     assert step(job, Absent())[0] is K.SLICE_MISSING
 
@@ -80,7 +80,7 @@ def test_one_that_serves_is_lost_only_when_two_looks_agree(state: State) -> None
     assert missed(AGREES_FOR + 1) is K.SLICE_MISSING, "what was seen in between, nobody knows"
 
 
-def test_what_cannot_be_seen_is_asked_to_go_again() -> None:
+def test_the_deletion_of_a_slice_that_cannot_be_seen_is_repeated() -> None:
     assert step(releasing(), Unknown("503")) == (None, DeleteSlice(NAME))
     assert step(releasing(), Present(SliceState.DELETING)) == (None, None)
 

@@ -25,7 +25,7 @@ def test_every_type_and_no_other_is_known() -> None:
     assert [row["type"] for row in rows()] == list(accelerators.ALL)
 
 
-def test_every_fact_of_every_type() -> None:
+def test_every_fact_of_every_type_is_as_documented() -> None:
     wrong = [
         f"{row['type']}: {key} is {value}, should be {row[key]}"
         for row in rows()
@@ -35,7 +35,7 @@ def test_every_fact_of_every_type() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_facts_hang_together() -> None:
+def test_the_facts_of_the_table_are_consistent() -> None:
     for it in accelerators.ALL.values():
         sides = [int(side) for side in it.topology.split("x")]
         product = 1

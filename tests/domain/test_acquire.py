@@ -147,7 +147,7 @@ def test_a_slice_that_is_cancelled_just_as_it_is_ready_is_held_and_else_given_ba
         (Present(SliceState.STOPPED), State.CANCELLED, Cause.CANCELLED, "outside tpujob"),
     ],
 )
-def test_a_request_that_came_to_nothing_leads_on(
+def test_a_refused_request_leads_to_the_next_step(
     look: Present, then: State, cause: Cause, said: str
 ) -> None:
     left = after(asking(), decided(asking(), look))
@@ -174,7 +174,7 @@ def test_a_slice_that_the_cloud_never_finishes_is_given_up() -> None:
     assert given_up.slices[-1].refused is Cause.STOCKOUT, "so that others do not ask at once"
 
 
-def test_waiting_in_the_clouds_queue_is_said_once() -> None:
+def test_waiting_in_the_clouds_queue_is_recorded_once() -> None:
     waits = Present(SliceState.WAITING)
     assert decided(asking(QUEUED_LONG - 1), waits).event is None
     job = asking(QUEUED_LONG)

@@ -122,7 +122,7 @@ def test_refusals_of_one_moment_are_recalled_too() -> None:
     assert found.refusals == 1, "both were asked for before either was refused"
 
 
-def test_what_was_refused_before_the_last_slice_is_history() -> None:
+def test_refusals_before_the_last_slice_do_not_count() -> None:
     job = waiting_job(
         request(B, Cause.STOCKOUT, NOW - 900, 1),
         request(B, None, NOW - 800, 2, ready=True),
@@ -133,7 +133,7 @@ def test_what_was_refused_before_the_last_slice_is_history() -> None:
     assert capacity.refusals(replace(job, fresh_at=NOW)) == [], "a person set it going again"
 
 
-def test_what_is_refused_for_good_is_not_asked_for_again_until_a_person_says_so() -> None:
+def test_a_permanent_refusal_lasts_until_a_person_resumes() -> None:
     job = waiting_job(request(B, Cause.PERMISSION, NOW - 60))
     assert [o.zone for o in capacity.offers(job)] == ["us-east5-a"]
     assert capacity.refusals(job) == [], "time does not mend it"

@@ -118,13 +118,13 @@ JOB = Job(
 
 @settings(max_examples=60)
 @given(anything(Job))
-def test_a_job_comes_back_as_it_went(job: Job) -> None:
+def test_a_job_survives_encoding_and_decoding(job: Job) -> None:
     assert job_from_text(job.id, to_text(job)) == job
 
 
 @settings(max_examples=60)
 @given(st.sampled_from(EventKind).flatmap(an_event))
-def test_an_event_comes_back_as_it_went(event: Event) -> None:
+def test_an_event_survives_encoding_and_decoding(event: Event) -> None:
     assert event_from_text("000042", to_text(event)) == event
 
 
@@ -194,7 +194,7 @@ def test_a_document_two_versions_newer_is_refused() -> None:
         (["schema_version"], "1", "`schema_version` should be a whole number"),
     ],
 )
-def test_what_is_wrong_is_named(path: list[Any], value: object, said: str) -> None:
+def test_an_invalid_field_is_named(path: list[Any], value: object, said: str) -> None:
     document = copy.deepcopy(to_json(JOB))
     place: Any = document
     for step in path[:-1]:
@@ -210,7 +210,7 @@ def test_a_whole_number_is_a_time_too() -> None:
     assert (wake, type(wake)) == (5.0, float)
 
 
-def test_what_is_missing_is_named() -> None:
+def test_a_missing_field_is_named() -> None:
     document = to_json(JOB)
     del document["slices"][0]["zone"]
     with pytest.raises(StoreError, match=r"`slices\[0\].zone` is missing"):
@@ -219,7 +219,7 @@ def test_what_is_missing_is_named() -> None:
 
 @settings(max_examples=100)
 @given(JSON)
-def test_anything_else_is_one_clear_error(document: Any) -> None:
+def test_any_other_document_is_one_clear_error(document: Any) -> None:
     for from_text in (job_from_text, event_from_text):
         with pytest.raises(StoreError, match="the record of job 000042 is damaged"):
             from_text("000042", json.dumps(document))
@@ -232,7 +232,7 @@ def test_a_text_that_is_no_json_is_one_clear_error() -> None:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_junk_anywhere_in_a_document_never_surprises(data: st.DataObject) -> None:
+def test_junk_anywhere_in_a_document_is_one_clear_error(data: st.DataObject) -> None:
     document: Any = copy.deepcopy(to_json(JOB))
     place, step = document, data.draw(st.sampled_from(sorted(document)))
     while isinstance(place[step], (dict, list)) and place[step] and data.draw(st.booleans()):

@@ -30,7 +30,7 @@ def done_with(job: Job, look: SliceSeen = THERE) -> object:
     return decision and decision.action
 
 
-def test_its_program_is_told_to_stop_until_it_has_stopped() -> None:
+def test_the_program_on_a_condemned_slice_is_told_to_stop_until_it_has() -> None:
     assert done_with(kept(stopped=False)) == StopProgram(BAD)
     assert done_with(kept(stopped=False), Unknown("503")) == StopProgram(BAD)
     assert done_with(kept()) is None
@@ -38,28 +38,28 @@ def test_its_program_is_told_to_stop_until_it_has_stopped() -> None:
 
 
 @pytest.mark.parametrize("state", [s for s in SliceState if s is not SliceState.DELETING])
-def test_one_without_a_program_has_no_use(state: SliceState) -> None:
+def test_a_condemned_slice_that_cannot_run_a_program_is_deleted(state: SliceState) -> None:
     lost = state in (SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPED)
     assert done_with(kept(), Present(state)) == (DeleteSlice(BAD) if lost else None)
 
 
-def test_what_cannot_be_seen_is_kept_and_what_is_not_there_is_asked_to_go() -> None:
+def test_an_unknown_condemned_slice_is_kept_and_an_absent_one_deleted() -> None:
     assert done_with(kept(), Unknown("503")) is None
     assert done_with(kept(), Absent()) == DeleteSlice(BAD)
     assert done_with(kept(), Present(SliceState.DELETING)) == DeleteSlice(BAD)
 
 
-def test_nobody_waits_for_ever_for_a_stop_that_is_not_confirmed() -> None:
+def test_the_wait_for_a_stop_that_is_not_confirmed_is_bounded() -> None:
     assert done_with(kept(STOP_PATIENCE + GRACE, stopped=False)) == StopProgram(BAD)
     assert done_with(kept(STOP_PATIENCE + GRACE + 1, stopped=False)) == DeleteSlice(BAD)
 
 
-def test_it_is_billed_for_a_quarter_of_an_hour_at_most() -> None:
+def test_a_condemned_slice_is_kept_for_a_quarter_of_an_hour_at_most() -> None:
     assert done_with(kept(MOST)) is None
     assert done_with(kept(MOST + 1)) == DeleteSlice(BAD)
 
 
-def test_it_is_not_kept_while_another_one_only_waits() -> None:
+def test_a_condemned_slice_is_not_kept_for_a_request_that_only_waits() -> None:
     assert done_with(replace(kept(QUEUED + 9), state_since=NOW - QUEUED)) is None
     assert done_with(replace(kept(QUEUED + 9), state_since=NOW - QUEUED - 1)) == DeleteSlice(BAD)
     queued = replace(kept(QUEUED + 9, State.QUEUED), state_since=NOW - QUEUED - 1)
@@ -67,16 +67,16 @@ def test_it_is_not_kept_while_another_one_only_waits() -> None:
 
 
 @pytest.mark.parametrize("state", [State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING])
-def test_it_goes_as_soon_as_another_one_is_there(state: State) -> None:
+def test_a_condemned_slice_is_deleted_once_its_replacement_is_ready(state: State) -> None:
     assert done_with(kept(state=state)) == DeleteSlice(BAD)
 
 
 @pytest.mark.parametrize("wish", [Wish.CANCEL, Wish.RELEASE, Wish.CLEAN])
-def test_it_goes_when_the_job_is_not_wanted_any_more(wish: Wish) -> None:
+def test_a_condemned_slice_is_deleted_when_the_job_is_cancelled(wish: Wish) -> None:
     assert done_with(kept(wish=wish)) == DeleteSlice(BAD)
 
 
-def test_once_it_was_asked_to_go_it_goes() -> None:
+def test_the_deletion_of_a_condemned_slice_is_repeated_until_it_works() -> None:
     """Its deletion may have failed since, whatever the job does now."""
     job = kept()
     asked = replace(job, slices=(replace(job.slices[0], delete_asked_at=NOW - 5), job.slices[1]))
@@ -84,7 +84,7 @@ def test_once_it_was_asked_to_go_it_goes() -> None:
     assert done_with(asked, Present(SliceState.DELETING)) is None
 
 
-def test_of_several_only_the_last_is_kept() -> None:
+def test_of_several_condemned_slices_only_the_last_is_kept() -> None:
     job = kept()
     older = replace(job.slices[0], name="tj-000001-0", k=0)
     both = replace(job, slices=(older, *job.slices))

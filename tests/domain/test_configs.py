@@ -27,14 +27,14 @@ def name(path: Path) -> str:
     return str(path.relative_to(FOLDER))
 
 
-def test_there_is_one_for_each_workload_and_one_for_any_command() -> None:
+def test_each_workload_and_a_plain_command_have_a_config() -> None:
     names = {name(path) for path in CONFIGS}
     assert names >= {"quickstart.yaml", "hello.yaml", "own-script/job.yaml"}
     assert names >= {f"{workload}.yaml" for workload in WORKLOADS}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=name)
-def test_it_loads_and_resolves(path: Path) -> None:
+def test_each_config_loads_and_resolves(path: Path) -> None:
     spec = read(path)
     assert offers.options(spec)
     if spec.code is not None:
@@ -42,7 +42,7 @@ def test_it_loads_and_resolves(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=name)
-def test_its_comments_hold_what_a_reader_needs(path: Path) -> None:
+def test_the_comments_of_a_config_hold_what_a_reader_needs(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     editor = re.match(r"# yaml-language-server: \$schema=(\S+)\n", text)
     assert editor, "the first line should tell an editor where the schema is"

@@ -93,7 +93,7 @@ ACTIONS: dict[State, tuple[Action, EventKind | None, bool]] = {
 
 
 @pytest.mark.parametrize("state", ACTIONS)
-def test_what_an_action_came_to_is_stored_where_it_tells_something_new(state: State) -> None:
+def test_the_result_of_an_action_is_stored_only_if_it_is_new(state: State) -> None:
     job, (action, done, refusals) = replace(job_in(state), stopped=False), ACTIONS[state]
     assert follow_up(job, action, NotYet("503"), NOW) is None
     happened = follow_up(job, action, Done(), NOW)

@@ -168,7 +168,7 @@ def test_every_silence_hang_and_outage_leads_somewhere(state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.PROVISIONING, State.RELEASING])
-def test_what_is_refused_is_not_asked_for(state: State) -> None:
+def test_a_refused_offer_is_not_asked_for(state: State) -> None:
     for wish, circuits, seen, wake in product(Wish, CIRCUITS, SLICES, (0.0, NOW + 5)):
         job = replace(job_in(state, wish=wish), wake=wake)
         safe(job, Seen({"tj-000001-1": seen}, circuits=circuits))

@@ -44,7 +44,7 @@ def test_hosts_get_time_to_end_by_themselves_after_the_first_that_failed() -> No
         ([(9, None, 2.0)], "not saved, 9 steps lost"),
     ],
 )
-def test_what_could_be_saved_of_a_program_that_was_stopped(
+def test_what_a_stopped_program_saved_is_reported(
     hosts: list[tuple[int | None, int | None, float | None]], words: str
 ) -> None:
     reports = [
@@ -65,14 +65,14 @@ def test_what_could_be_saved_of_a_program_that_was_stopped(
         ("", 143, Cause.CRASH, "host 0: exit code 143"),
     ],
 )
-def test_a_notice_is_told_with_what_became_of_the_program(
+def test_a_notice_is_reported_with_what_became_of_the_program(
     notice: str, code: int, cause: Cause, words: str
 ) -> None:
     found = end(host(0, code, notice=notice))
     assert (found.cause, words in found.message) == (cause, True), found.message
 
 
-def test_of_many_hosts_that_were_told_three_are_shown() -> None:
+def test_three_of_many_hosts_with_a_notice_are_shown() -> None:
     told = [host(i, 75, notice="preempted") for i in range(5)]
     assert end(*told).evidence[2:] == (
         "host 2: the metadata server said: preempted",

@@ -127,9 +127,7 @@ def refused(cause: Cause, **changes: Any) -> Job:
         (Cause.BUDGET, State.FAILED, False),
     ],
 )
-def test_where_a_request_that_came_to_nothing_leads(
-    cause: Cause, then: State, remembered: bool
-) -> None:
+def test_where_a_refused_request_leads(cause: Cause, then: State, remembered: bool) -> None:
     job = refused(cause)
     assert (job.state, job.then, job.cause) == (State.RELEASING, then, cause)
     assert job.slices[0].refused is (cause if remembered else None)
@@ -138,7 +136,7 @@ def test_where_a_request_that_came_to_nothing_leads(
     assert job.slices[0].delete_reason == job.message
 
 
-def test_what_no_zone_will_ever_give_ends_the_job() -> None:
+def test_a_type_that_no_zone_will_ever_give_ends_the_job() -> None:
     elsewhere = request(A, Cause.PERMISSION, NOW - 90)
     here = replace(request(B, None, NOW - 60, 2), gone_at=None)
     job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(elsewhere, here))
@@ -203,7 +201,7 @@ def test_a_released_job_arrives_where_it_was_going_unless_its_user_changed_it(
 
 
 @pytest.mark.parametrize(("spent", "plain"), [(1, 1.0), (3, 4.0), (9, 60.0)])
-def test_the_wait_doubles_with_each_that_was_spent(spent: int, plain: float) -> None:
+def test_the_wait_doubles_with_each_retry_spent(spent: int, plain: float) -> None:
     job = leaving(State.QUEUED, Cause.PREEMPTED, spent={"preemptions": spent})
     happened = arrive(job)
     assert isinstance(happened.payload, Requeued)

@@ -83,11 +83,11 @@ def test_a_report_is_read_back() -> None:
         said(pad="x" * 100_000),
     ],
 )
-def test_what_is_no_report_of_this_host_is_none(text: str) -> None:
+def test_a_report_of_another_host_or_attempt_is_ignored(text: str) -> None:
     assert reports.read_report(0, text, age=0) is None
 
 
-def test_values_of_a_wrong_kind_count_as_not_said() -> None:
+def test_values_of_a_wrong_type_count_as_missing() -> None:
     text = said(
         step="7", loss=float("nan"), exit_code=True, notice=["x"], cause="WHIM", metrics=[1]
     )
@@ -123,7 +123,7 @@ _KEYS = some.sampled_from(
 
 
 @given(some.dictionaries(_KEYS, _JSON))
-def test_no_report_makes_trouble(fields: dict[str, Any]) -> None:
+def test_no_report_raises_an_error(fields: dict[str, Any]) -> None:
     report = reports.read_report(0, said(**fields), age=1.0)
     assert report is None or report.phase in Phase
 
@@ -147,7 +147,7 @@ def test_reports_are_those_of_the_newest_attempt_by_host() -> None:
     assert [(r.host, r.age) for r in found] == [(2, 0.0), (10, 2.0)]
 
 
-def test_an_agent_of_0_1_is_understood() -> None:
+def test_a_report_of_an_agent_of_0_1_is_understood() -> None:
     assert reports.read_report(0, OF_0_1, age=4.0) == Report(
         host=0,
         attempt=2,

@@ -162,7 +162,7 @@ def test_only_the_oldest_requests_that_came_to_nothing_may_be_forgotten() -> Non
     assert step(few, slices=few.slices[1:]) == ["tj-000001-1 was taken out of the record"]
 
 
-def test_what_is_gone_stays_gone_and_what_is_condemned_stays_condemned() -> None:
+def test_gone_and_condemned_slices_stay_so() -> None:
     job = replace(job_in(State.QUEUED), slices=(CONDEMNED, a_slice(2, **GONE)))
     back = (CONDEMNED, replace(job.slices[1], gone_at=None))
     assert step(job, slices=back) == ["tj-000001-2 was gone and is there again"]
@@ -216,7 +216,7 @@ def test_a_history_leads_to_its_record() -> None:
     assert invariants.of_history(invariants.first_record(job), events, job) == []
 
 
-def test_a_history_that_does_not_is_told() -> None:
+def test_a_history_that_does_not_lead_to_its_record_is_reported() -> None:
     events, job = history()
     first = invariants.first_record(job)
 

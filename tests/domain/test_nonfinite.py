@@ -83,7 +83,7 @@ def test_a_machine_is_remembered_with_the_zone_that_it_is_in_not_the_one_the_job
     assert found.zone == "us-central2-b"
 
 
-def test_who_comes_past_the_step_on_other_hardware_accuses_the_machines_before() -> None:
+def test_passing_the_step_on_other_hardware_accuses_the_machines_before() -> None:
     def now(step: int) -> Job:
         newest = attempt(2, cause=None, progress=Progress(step=step))
         return job(attempt(1, "a", "b", step=40), newest)

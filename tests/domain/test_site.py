@@ -38,7 +38,7 @@ def test_zones_left_out_are_the_contexts_that_have_the_type_in_its_order() -> No
     assert places(job(type="v5e-8"), turned) == ["europe-west4-b", "europe-west4-a"]
 
 
-def test_it_is_the_first_region_that_has_every_type_and_a_bucket() -> None:
+def test_the_first_region_that_has_every_type_and_a_bucket_is_chosen() -> None:
     both = job(type=["v5p-8", "v6e-8"])
     assert places(both) == ["europe-west4-b", "europe-west4-a"]
     assert places(job(type=["v4-8", "v6e-8"])) == ["us-central2-b", "us-central2-b"]

@@ -300,7 +300,7 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_wrong_value_is_told_where_it_is_and_what_is_allowed(text: str, says: str) -> None:
+def test_a_wrong_value_is_reported_with_its_place_and_what_is_allowed(text: str, says: str) -> None:
     assert says in refusal(text)
 
 
@@ -320,11 +320,11 @@ def test_a_wrong_value_is_told_where_it_is_and_what_is_allowed(text: str, says: 
         (with_line("stop_grace: 10m"), "stop_grace"),
     ],
 )
-def test_what_is_just_allowed_is_allowed(text: str, of_one: str) -> None:
+def test_values_just_within_the_limits_are_accepted(text: str, of_one: str) -> None:
     assert dump(load(text, "job.yaml"))[of_one] != dump(load(MINIMAL, "job.yaml"))[of_one]
 
 
-def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
+def test_all_errors_are_reported_at_once_in_the_order_of_the_file() -> None:
     message = refusal(
         "name: A\ntpu: {type: v4-15}\nbudget: 3\nrun:\n  workload: mlp\n  args:\n    A: 1\nhold: 3\n"
     )
@@ -349,7 +349,7 @@ def test_a_spec_that_no_store_could_keep_is_refused() -> None:
     assert "put long texts into code" in refusal(MINIMAL + "  env:\n" + env + "\n")
 
 
-def test_what_a_client_sends_is_checked_the_same_way() -> None:
+def test_a_spec_from_a_client_is_checked_the_same_way() -> None:
     with pytest.raises(BadSpec) as error:
         parse({"name": "a", "tpu": {"type": "v4-8", "zone": "x"}, "run": {"command": "x"}})
     assert error.value.message == (
@@ -387,7 +387,7 @@ KEYS = [key for part in (JobSpec, Tpu, Run, Recovery) for key in part.model_fiel
     ),
     st.sampled_from(["name", "tpu", "run", "recovery", "hold", "code", "setup", "other"]),
 )
-def test_whatever_is_sent_is_answered_in_our_own_words(value: Any, key: str) -> None:
+def test_any_invalid_spec_is_one_error_of_our_own(value: Any, key: str) -> None:
     data: dict[str, Any] = {
         "name": "a",
         "tpu": {"type": "v4-8"},

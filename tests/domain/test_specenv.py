@@ -122,7 +122,7 @@ mounts:
         ("to: ~/d", "to: no such key; did you mean 'mounts[].to'?"),
     ],
 )
-def test_what_is_wrong_is_said_where_it_is(lines: str, answer: str) -> None:
+def test_an_error_is_reported_at_its_place(lines: str, answer: str) -> None:
     with pytest.raises(BadSpec) as error:
         load(PLAIN + lines + "\n", "job.yaml")
     assert answer in error.value.message

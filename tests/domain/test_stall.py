@@ -34,7 +34,7 @@ def test_a_clock_that_jumped_is_no_hang() -> None:
     assert stall.hung(STALL, few) is not None, "so many looks in that time are enough"
 
 
-def test_where_no_program_runs_none_hangs() -> None:
+def test_no_hang_is_seen_where_no_program_runs() -> None:
     assert stall.hung(STALL, (exited(0, 5000), exited(1, 5000))) is None
     assert stall.hung(STALL, (replace(running(0, 1e6), phase="setup"), running(1, 1e6))) is None
 

@@ -58,7 +58,7 @@ def test_tabs_are_kept_where_asked_for() -> None:
     assert clean("\tb\x1b[1m\tc\u200b", tabs=True) == "\tb\tc"
 
 
-def test_one_line_is_cut() -> None:
+def test_a_long_line_is_cut() -> None:
     assert one_line("a  b\n\tc" * 100, 7) == "a b ca "
 
 

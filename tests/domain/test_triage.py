@@ -87,7 +87,7 @@ def test_the_agent_keeps_every_line_that_is_a_sign(line: str) -> None:
         "the job succeeded",
     ],
 )
-def test_words_that_prove_nothing_stay_a_crash(line: str) -> None:
+def test_lines_that_prove_nothing_stay_a_crash(line: str) -> None:
     assert end(host(0, 1, line)).cause is Cause.CRASH
 
 
@@ -105,7 +105,7 @@ def test_no_line_makes_a_failure_of_a_success_or_the_reverse() -> None:
         assert end(host(0, 1, line)).outcome is Outcome.FAILED
 
 
-def test_what_the_agent_says_itself_comes_before_the_programs_lines() -> None:
+def test_an_error_of_the_agent_comes_before_the_lines_of_the_program() -> None:
     killed = {"error": "killed for want of memory", "error_cause": Cause.OOM_HOST}
     found = end(host(0, -9, "No accelerator found", **killed))
     assert (found.cause, found.message) == (Cause.OOM_HOST, "host 0: killed for want of memory")
@@ -224,5 +224,5 @@ def test_of_a_program_that_stands_still_the_host_furthest_behind_is_asked_first(
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b'{"lines": 7}', b'{"lines": [7, null, " "]}', b"\xff" * 99]
 )
-def test_a_body_that_is_no_evidence_is_passed_over(body: bytes) -> None:
+def test_a_body_that_is_no_evidence_is_ignored(body: bytes) -> None:
     assert read_evidence(body) == ()

@@ -59,7 +59,7 @@ def bomb() -> str:
         ("a: " + "x" * 300_000, "job.yaml: is longer than 256 KiB"),
     ],
 )
-def test_what_is_no_job_file_gets_one_clear_error(text: str, says: str) -> None:
+def test_an_invalid_job_file_gets_one_clear_error(text: str, says: str) -> None:
     message = refusal(text)
     assert says in message
     assert len(message) < 300

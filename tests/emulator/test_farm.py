@@ -44,7 +44,7 @@ def test_a_session_has_the_environment_of_a_tpu_vm_and_nothing_of_the_farm(farm:
     assert prefix == sys.prefix, "python3 on a host is not this environment's"
 
 
-def test_commands_end_as_they_do_under_openssh(farm: FarmProcess):
+def test_commands_exit_as_under_openssh(farm: FarmProcess):
     (address,) = farm.slice("tj-exec")
     assert farm.run(address, "exit 7")[0] == 7
     assert farm.run(address, "kill -9 $$")[0] == -1, "an exit signal is not an exit code"
@@ -81,7 +81,7 @@ def test_files_go_by_sftp_relative_to_home_or_absolute(farm: FarmProcess, tmp_pa
     assert farm.run(address, "cat ~/notes.txt")[1] == b"hello"
 
 
-def test_only_keys_of_the_metadata_get_in(farm: FarmProcess):
+def test_only_keys_of_the_metadata_are_accepted(farm: FarmProcess):
     other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKrJ0gM1WvQz0n0n9Q8CKlQq7Qm8hLqZ7y4r6b9yV0aN"
     (address,) = farm.slice("tj-locked", key=other)
     with pytest.raises(paramiko.AuthenticationException), farm.ssh(address):
@@ -136,7 +136,7 @@ def test_an_open_session_ends_when_its_host_is_switched_off(farm: FarmProcess):
         assert out.channel.recv_exit_status() == -1
 
 
-def test_a_slowed_host_stops_and_goes_by_turns(farm: FarmProcess, tmp_path: Path):
+def test_a_slowed_host_is_paused_and_resumed_in_turn(farm: FarmProcess, tmp_path: Path):
     (address,) = farm.slice("tj-slow")
     pids = tmp_path / "pids"
     farm.run(address, f"setsid sh -c 'echo $$ > {pids}; exec sleep 1000' > /dev/null 2>&1 &")

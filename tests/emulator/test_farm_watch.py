@@ -51,7 +51,7 @@ def test_a_slice_that_the_farm_does_not_have_is_terminated(model: Model) -> None
     assert not any(h.used_by for h in model.world.stock.hosts["us-central2-b"].values())
 
 
-def test_a_farm_that_does_not_answer_makes_nothing_gone(model: Model) -> None:
+def test_a_farm_that_does_not_answer_terminates_no_slice(model: Model) -> None:
     farm = Farm(FarmError("timed out"))
     watch = FarmWatch(model.world, farm)
     for _ in range(10):
@@ -76,7 +76,7 @@ def test_a_farm_that_has_ended_is_believed_at_the_second_look(model: Model) -> N
     assert model.state("q")[1] == "TERMINATED"
 
 
-def test_what_comes_up_meanwhile_is_not_missed() -> None:
+def test_slices_that_come_up_meanwhile_are_not_missed() -> None:
     """The farm's answer is older than the slice."""
     model = Model()
 

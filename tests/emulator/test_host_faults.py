@@ -12,7 +12,7 @@ from tpujob.emulator.tpu.records import ApiError
     "fault",
     [host_faults.USUAL_HOST_FAULT, "nan:where=model,step=7", "exit:step=5", "preflight:device=2"],
 )
-def test_a_fault_that_programs_understand(fault: str) -> None:
+def test_a_fault_that_programs_understand_is_accepted(fault: str) -> None:
     host_faults.check(fault)
 
 
@@ -24,7 +24,7 @@ def test_a_fault_that_programs_understand(fault: str) -> None:
         ("hang:step=5,device=1", "hang has no 'device'"),
     ],
 )
-def test_a_fault_that_no_program_would_understand(fault: str, why: str) -> None:
+def test_a_fault_that_no_program_would_understand_is_refused(fault: str, why: str) -> None:
     with pytest.raises(ApiError, match=why) as refused:
         host_faults.check(fault)
     assert "exit:step=20,code=1" in refused.value.message, "it does not say how to write one"

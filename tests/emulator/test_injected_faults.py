@@ -164,7 +164,7 @@ def test_a_program_hangs_and_its_agent_does_not(rig: Rig, tmp_path: Path) -> Non
     )
 
 
-def test_the_biggest_process_is_killed_for_want_of_memory(rig: Rig, tmp_path: Path) -> None:
+def test_out_of_memory_kills_the_biggest_process(rig: Rig, tmp_path: Path) -> None:
     address, _ = rig.up("one")
     hog = 'python3 -c "import time; big = bytearray(50_000_000); time.sleep(1000)"'
     small = rig.program(address, tmp_path, "small", "sleep 1000")
@@ -205,7 +205,7 @@ def _host_key(farm: FarmProcess, address: str) -> bytes:
         return transport.get_remote_server_key().asbytes()
 
 
-def test_somebody_deletes_the_slice(rig: Rig) -> None:
+def test_a_person_can_delete_the_slice(rig: Rig) -> None:
     rig.up("one")
     rig.emulator.delete("one")
     until(lambda: not queued_state(rig.client, "one") and not node_state(rig.client, "one"), "gone")

@@ -38,7 +38,7 @@ def test_a_seed_is_a_plan_and_the_same_one_on_every_machine() -> None:
     assert first != list(itertools.islice(chaos.plan(8, 1.0), 3))
 
 
-def test_leaving_kinds_out_moves_no_other() -> None:
+def test_leaving_out_kinds_of_faults_does_not_move_the_others() -> None:
     def first_day(only: tuple[str, ...] = ()) -> list[chaos.Planned]:
         return list(chaos.until(chaos.plan(3, 1.0, only), 24 * HOUR))
 
@@ -49,7 +49,7 @@ def test_leaving_kinds_out_moves_no_other() -> None:
 
 
 @pytest.mark.parametrize("rate", chaos.PRESETS.values())
-def test_as_much_comes_as_was_asked_for(rate: float) -> None:
+def test_a_plan_has_as_many_faults_as_were_asked_for(rate: float) -> None:
     hours = 200
     came = Counter(p.kind for p in chaos.until(chaos.plan(1, rate), hours * HOUR))
     for kind, per_hour in chaos.PER_HOUR.items():
@@ -57,7 +57,7 @@ def test_as_much_comes_as_was_asked_for(rate: float) -> None:
         assert abs(came[kind] - mean) < 5 * mean**0.5, f"{kind}: {came[kind]}, not about {mean}"
 
 
-def test_what_is_hit_follows_from_the_pick_and_what_is_there() -> None:
+def test_the_target_of_a_fault_follows_from_the_seed_and_what_is_there() -> None:
     """Every command that chaos plans is one that the emulator takes."""
     slices = [chaos.ReadySlice("tj-000001-1", 4), chaos.ReadySlice("tj-000002-1", 1)]
     for fault in itertools.islice(chaos.plan(5, 1.0), 400):
@@ -114,7 +114,7 @@ def test_a_schedule_is_read_in_the_words_of_the_command_line() -> None:
         ([{"at": "1s", "do": "preempt"}] * 1001, "at most 1000"),
     ],
 )
-def test_a_step_that_makes_no_sense_is_named(steps: Any, said: str) -> None:
+def test_an_invalid_step_is_named(steps: Any, said: str) -> None:
     with pytest.raises(ApiError, match=said):
         schedule.parse(steps)
 
@@ -132,7 +132,7 @@ def told(model: Model) -> list[str]:
     return [text for _, text in model.world.history]
 
 
-def test_a_schedule_does_each_thing_at_its_time() -> None:
+def test_a_schedule_carries_out_each_step_at_its_time() -> None:
     model = Model()
     model.ask("q")
     model.go(20)
@@ -232,7 +232,7 @@ def run(*arguments: str, code: int = 0) -> str:
     return done.output
 
 
-def test_chaos_says_what_comes_next(emulator: EmulatorClient) -> None:
+def test_chaos_reports_its_next_fault(emulator: EmulatorClient) -> None:
     said = run("chaos", "--seed", "7", "--rate", "calm", "--only", "oom, hang", "--for", "1000h")
     assert said.startswith("chaos 7: 0 done, next:")
     assert said.count("oom") + said.count("hang") == 5

@@ -108,7 +108,7 @@ def test_too_much_metadata_is_refused_and_nothing_is_stored(bucket: storage.Buck
 
 
 @pytest.mark.parametrize("path", ["/storage/v1/b/no-such-bucket/o", "/storage/v1/b/no-such-bucket"])
-def test_a_missing_bucket_is_told_as_google_tells_it(server: StorageServer, path: str) -> None:
+def test_a_missing_bucket_is_reported_as_google_does(server: StorageServer, path: str) -> None:
     status, headers, body = ask(server.url, "GET", path)
     assert status == 404
     assert error_of(body)["errors"][0]["reason"] == "notFound"
@@ -117,7 +117,7 @@ def test_a_missing_bucket_is_told_as_google_tells_it(server: StorageServer, path
     assert headers["date"].endswith("GMT")
 
 
-def test_a_missing_object_is_told_as_google_tells_it(bucket: storage.Bucket) -> None:
+def test_a_missing_object_is_reported_as_google_does(bucket: storage.Bucket) -> None:
     for act in (bucket.blob("none").download_as_bytes, bucket.blob("none").delete):
         with pytest.raises(exceptions.NotFound, match=f"No such object: {BUCKET}/none"):
             act()
@@ -166,7 +166,7 @@ def test_preconditions_hold_for_every_verb(bucket: storage.Bucket) -> None:
     assert bucket.get_blob("b") is None
 
 
-def test_a_read_of_what_is_known_already_is_not_modified(
+def test_a_read_with_the_known_generation_is_not_modified(
     server: StorageServer, bucket: storage.Bucket
 ) -> None:
     blob = bucket.blob("a")
@@ -301,14 +301,16 @@ def test_everything_is_there_after_a_restart_and_no_stray_file(tmp_path: Path) -
         assert list((state / "objects").iterdir()) == []
 
 
-def test_only_programs_of_this_machine_are_served(server: StorageServer) -> None:
+def test_only_clients_of_this_machine_are_served(server: StorageServer) -> None:
     assert server.url.startswith("http://127.0.0.1:")
     for headers in ({"Host": "evil.example"}, {"Origin": "http://127.0.0.1:1"}):
         status, _, body = ask(server.url, "GET", "/storage/v1/b", **headers)
         assert (status, error_of(body)["code"]) == (403, 403), headers
 
 
-def test_what_is_not_emulated_says_so(server: StorageServer, client: storage.Client) -> None:
+def test_requests_that_are_not_emulated_say_so(
+    server: StorageServer, client: storage.Client
+) -> None:
     status, _, body = ask(server.url, "GET", f"/storage/v1/b/{BUCKET}/o?matchGlob=**")
     assert (status, error_of(body)["message"]) == (501, "matchGlob is not emulated.")
     assert ask(server.url, "POST", f"/storage/v1/b/{BUCKET}")[0] == 405

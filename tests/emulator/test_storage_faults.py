@@ -54,7 +54,7 @@ def test_a_write_fails_after_it_took_effect(bucket: Bucket) -> None:
         bucket.blob("after/a").download_as_bytes(retry=None)
 
 
-def test_the_client_gets_over_what_passes(bucket: Bucket) -> None:
+def test_the_client_survives_transient_errors(bucket: Bucket) -> None:
     """The library repeats what is safe to repeat, and 503 and 429 are such answers."""
     put(bucket, "retry/a", "there")
     FAULTS.add(StorageFault(503, count=1, method="GET"))
@@ -72,7 +72,7 @@ def test_the_client_gets_over_what_passes(bucket: Bucket) -> None:
         ("*", lambda b: put(b, "kind/b")),
     ],
 )
-def test_each_kind_of_request_is_known(bucket: Bucket, method: str, act) -> None:
+def test_each_kind_of_request_is_recognised(bucket: Bucket, method: str, act) -> None:
     put(bucket, "kind/a")
     FAULTS.add(StorageFault(429, count=1, method=method))
     for other in {"LIST", "GET", "DELETE", "PUT"} - {method}:

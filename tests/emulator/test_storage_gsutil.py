@@ -143,7 +143,7 @@ def gsutil(tmp_path: Path) -> Iterator[Gsutil]:
             relay.stop()
 
 
-def test_it_copies_lists_moves_and_removes(gsutil: Gsutil) -> None:
+def test_gsutil_copies_lists_moves_and_removes(gsutil: Gsutil) -> None:
     small, large = gsutil.home / "small.txt", gsutil.home / "large.bin"
     small.write_text("hello")
     large.write_bytes(os.urandom(9_000_000))  # a resumable upload, as it is over 8 MiB

@@ -48,7 +48,7 @@ def test_hostile_names_are_names_like_any_other(client: storage.Client, tmp_path
 
 
 @pytest.mark.parametrize("name", [".", "..", "x" * 1025, "ü" * 513, "a\nb", "a\rb"])
-def test_names_that_the_cloud_refuses_are_refused(client: storage.Client, name: str) -> None:
+def test_object_names_that_the_cloud_refuses_are_refused(client: storage.Client, name: str) -> None:
     with pytest.raises(exceptions.BadRequest):
         client.bucket(BUCKET).blob(name).upload_from_string(b"x")
 
@@ -78,7 +78,7 @@ def test_no_two_objects_share_a_file_and_none_is_where_another_needs_a_folder(
 
 @settings(deadline=None)
 @given(NAMES, st.text(max_size=3))
-def test_the_successor_is_behind_all_that_has_the_prefix_and_before_the_rest(
+def test_the_successor_of_a_prefix_sorts_after_all_that_has_it_and_before_the_rest(
     prefix: str, more: str
 ) -> None:
     end = successor(prefix)

@@ -17,7 +17,9 @@ from tpujob.emulator.storage import StorageServer
 BEFORE = 20
 
 
-def test_it_leaves_no_connection_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_storage_leaves_no_connection_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: left.append(str(found.exc_value)))
     for turn in range(5):

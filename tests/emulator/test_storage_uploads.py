@@ -71,7 +71,7 @@ def begin(url: str, name: str, **headers: str) -> str:
     return f"{where.path}?{where.query}"
 
 
-def test_a_resumable_upload_in_pieces_says_how_far_it_is(server: StorageServer) -> None:
+def test_a_resumable_upload_in_pieces_reports_how_far_it_is(server: StorageServer) -> None:
     url, data = server.url, os.urandom(2 * PIECE + 10)
     client_end = 2 * PIECE - 1
     with official(url) as client:
@@ -305,7 +305,7 @@ def test_ranges(server: StorageServer, header: str, status: int, body: bytes | N
          b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
     ],
 )  # fmt: skip
-def test_what_is_no_request_gets_an_error_and_hurts_nobody(
+def test_an_invalid_request_gets_an_error_and_hurts_nobody(
     server: StorageServer, sent: bytes, status: bytes
 ) -> None:
     place = urlsplit(server.url)

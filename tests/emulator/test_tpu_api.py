@@ -293,7 +293,7 @@ def test_long_lists_come_in_pages(cloud: Cloud) -> None:
     paged.stop()
 
 
-def test_what_a_zone_offers(client: tpu_v2.TpuClient) -> None:
+def test_a_zone_lists_its_types_and_runtimes(client: tpu_v2.TpuClient) -> None:
     types = {t.type_ for t in client.list_accelerator_types(parent=PARENT)}
     assert {"v4-8", "v4-4096"} <= types
     assert "v5p-8" not in types
@@ -347,7 +347,7 @@ def test_one_slice_is_not_several(client: tpu_v2.TpuClient) -> None:
         client.create_queued_resource(several(node_count=1))
 
 
-def test_the_alpha_version_says_the_same_with_other_numbers(cloud: Cloud) -> None:
+def test_the_alpha_version_answers_the_same_with_its_own_enum_numbers(cloud: Cloud) -> None:
     alpha, client = cloud.alpha(), cloud.client()
     spec = {"parent": PARENT, "node_id": "q", "node": node(labels={"a": "b"})}
     request = {

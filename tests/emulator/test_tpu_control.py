@@ -58,7 +58,7 @@ def test_preempt_finds_the_slice_of_a_job(cloud: Cloud, control: EmulatorClient)
         control.maintain("7")
 
 
-def test_status_shows_what_is_set(cloud: Cloud, control: EmulatorClient) -> None:
+def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorClient) -> None:
     control.stockout(ZONE, "v4", for_s=600)
     control.quota(ZONE, "v4-16", 32, pricing="spot")
     control.slow("tj-000007-1", host=1, factor=10)
@@ -76,7 +76,7 @@ def test_status_shows_what_is_set(cloud: Cloud, control: EmulatorClient) -> None
     assert control.settings(create=0.03)["create"] == 0.03
 
 
-def test_a_command_that_makes_no_sense_is_refused(control: EmulatorClient) -> None:
+def test_an_invalid_command_is_refused(control: EmulatorClient) -> None:
     with pytest.raises(NotFound, match="no physical host 'nowhere-h001'"):
         control.break_host("nowhere-h001", "nan:step=3")
     with pytest.raises(NotFound, match="hosts 0 to 1, not 9"):
@@ -196,13 +196,13 @@ def test_durations(text: str, seconds: float) -> None:
     assert options.duration(text) == seconds
 
 
-def test_a_duration_that_is_none_is_refused(run: Run) -> None:
+def test_an_invalid_duration_is_refused(run: Run) -> None:
     done = CliRunner().invoke(cli.app, ["preempt", "--notice", "soon"])
     assert done.exit_code == 2
     assert "10m" in done.output
 
 
-def test_without_an_emulator_the_way_to_one_is_named(tmp_path: Path) -> None:
+def test_without_an_emulator_the_error_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(BackendGone) as gone:
         EmulatorClient.from_ready(tmp_path / "none.json")
     assert "tpujob up" in gone.value.hint

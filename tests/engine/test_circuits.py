@@ -27,7 +27,7 @@ def told(offers: Offers, kind: EventKind, job: Job, at: float = NOW) -> None:
     offers.note(job, job, Event(kind, at, State.RELEASING, "refused"))
 
 
-def test_what_a_backend_learns_is_added_to_what_the_records_tell() -> None:
+def test_refusals_a_backend_sees_are_added_to_those_in_the_records() -> None:
     store = in_memory()
     waits = replace(job_in(State.QUEUED), slices=(request(A, Cause.STOCKOUT, NOW - 60),))
     ended = replace(waits, state=State.FAILED, slices=(request(C, Cause.STOCKOUT, NOW - 60),))
@@ -40,7 +40,7 @@ def test_what_a_backend_learns_is_added_to_what_the_records_tell() -> None:
     )
 
 
-def test_only_events_about_an_offer_tell_of_it() -> None:
+def test_only_events_about_an_offer_change_its_circuit() -> None:
     offers, refused = Offers(in_memory()), asking(Cause.STOCKOUT, NOW)
     for kind in EventKind:
         if kind not in (EventKind.RELEASE_STARTED, EventKind.SLICE_READY):
@@ -57,7 +57,7 @@ def test_only_events_about_an_offer_tell_of_it() -> None:
     assert offers.circuits() == {}, "it can be had"
 
 
-def test_an_offer_may_be_asked_for_from_the_very_moment_on_at_which_it_opens() -> None:
+def test_an_offer_may_be_asked_for_from_the_moment_it_opens() -> None:
     offers = Offers(in_memory())
     told(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW))
     (circuit,) = offers.circuits().values()
@@ -66,7 +66,7 @@ def test_an_offer_may_be_asked_for_from_the_very_moment_on_at_which_it_opens() -
     told(offers, EventKind.SLICE_REQUESTED, asking(None, NOW), circuit.until)
 
 
-def test_of_jobs_that_see_an_offer_open_at_the_same_moment_one_asks() -> None:
+def test_of_jobs_that_see_an_offer_open_at_once_only_one_asks() -> None:
     offers = Offers(in_memory())
     refused = asking(Cause.STOCKOUT, NOW)
     offers.note(refused, refused, Event(EventKind.RELEASE_STARTED, NOW, State.RELEASING, "refused"))

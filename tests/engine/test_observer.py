@@ -42,7 +42,7 @@ def heard(stage: Stage, job: Job, *hosts: int) -> None:
 # Hosts that fell silent ----------------------------------------------------------------------------------------------
 
 
-def test_hosts_are_asked_over_ssh_only_when_their_reports_stay_away(stage: Stage, job: Job) -> None:
+def test_hosts_are_probed_over_ssh_only_when_their_reports_stop(stage: Stage, job: Job) -> None:
     stage.hosts.dead = {0, 1, 2}
     heard(stage, job, 0, 1, 2)
     assert look(stage, job, after=PROBE_AFTER * EVERY).silent == {}
@@ -53,7 +53,7 @@ def test_hosts_are_asked_over_ssh_only_when_their_reports_stay_away(stage: Stage
     assert stage.hosts.asked == 1
 
 
-def test_they_are_asked_from_time_to_time_and_the_silence_grows(stage: Stage, job: Job) -> None:
+def test_silent_hosts_are_probed_from_time_to_time(stage: Stage, job: Job) -> None:
     stage.hosts.dead = {1}
     pause = PROBE_EVERY * EVERY
     heard(stage, job, 0, 2)
@@ -79,7 +79,9 @@ def test_a_host_that_has_ended_or_reports_again_is_not_silent(stage: Stage, job:
 # Reports -------------------------------------------------------------------------------------------------------------
 
 
-def test_since_when_reports_can_be_read_counts_from_the_last_break(stage: Stage, job: Job) -> None:
+def test_the_time_since_reports_are_readable_starts_after_the_last_outage(
+    stage: Stage, job: Job
+) -> None:
     since = look(stage, job).readable_for
     assert look(stage, job, after=60).readable_for == since + 60
     stage.faults.broken.add("blobs")
@@ -109,7 +111,7 @@ def test_when_the_step_moved_is_remembered_until_the_next_attempt(stage: Stage, 
     assert (live(stage, job).moved_at, live(stage, job).attempt) == (None, 2)
 
 
-def test_reports_are_read_only_where_they_say_something(stage: Stage, job: Job) -> None:
+def test_reports_are_read_only_in_states_that_need_them(stage: Stage, job: Job) -> None:
     for state in State:
         reads = state in (State.PREPARING, State.RUNNING, State.HOLDING)
         assert bool(look(stage, replace(job, state=state)).reports) is reads, state
@@ -118,7 +120,7 @@ def test_reports_are_read_only_where_they_say_something(stage: Stage, job: Job) 
 # What is in the way --------------------------------------------------------------------------------------------------
 
 
-def test_trouble_with_looking_is_told_since_it_began_and_goes_with_it(
+def test_trouble_with_looking_is_reported_since_it_began_and_ends_with_it(
     stage: Stage, job: Job
 ) -> None:
     look(stage, job)
@@ -134,7 +136,7 @@ def test_trouble_with_looking_is_told_since_it_began_and_goes_with_it(
     assert live(stage, job).trouble == ""
 
 
-def test_trouble_with_doing_is_not_over_because_looking_works() -> None:
+def test_trouble_with_acting_stays_while_only_looking_works() -> None:
     known = Live()
     known.meet("no route to host", 10.0, looking=False)
     known.meet("", 20.0, looking=True)
@@ -149,7 +151,7 @@ def test_trouble_with_doing_is_not_over_because_looking_works() -> None:
     assert known.trouble_since == 60.0
 
 
-def test_a_deletion_that_was_seen_is_remembered_while_the_slice_is_out_of_sight() -> None:
+def test_a_deletion_once_seen_is_remembered_while_the_slice_cannot_be_read() -> None:
     known = Live()
     known.watch_leaving({"a": Present(SliceState.DELETING), "b": Present(SliceState.READY)})
     assert known.leaving == {"a"}

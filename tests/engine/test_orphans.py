@@ -31,7 +31,7 @@ def leaks(stage: Stage) -> list[LeakView]:
     return [*told["deleted"], *told["kept"]]
 
 
-def test_what_no_job_claims_is_listed_with_its_age_the_oldest_first(stage: Stage) -> None:
+def test_slices_that_no_job_claims_are_listed_oldest_first(stage: Stage) -> None:
     running = stage.create()
     stage.running(running)
     assert leaks(stage) == [], "a slice of a live job is no leak"
@@ -57,7 +57,7 @@ def test_a_zone_that_only_a_cleaned_job_used_is_still_looked_into(stage: Stage) 
     assert "tj-000001-2" in [leak["name"] for leak in leaks(stage)]
 
 
-def test_where_slices_may_be_is_the_site_and_wherever_one_was_ever_asked_for(stage: Stage) -> None:
+def test_slices_are_looked_for_in_the_site_and_in_every_zone_ever_asked(stage: Stage) -> None:
     assert {"us-central2-b", "europe-west4-b"} <= set(zones(stage.store)), (
         "anywhere, without a site"
     )
@@ -65,7 +65,7 @@ def test_where_slices_may_be_is_the_site_and_wherever_one_was_ever_asked_for(sta
     assert zones(stage.store, ["europe-west4-b"]) == ["europe-west4-b", "us-central2-b"]
 
 
-def test_prices_are_told_where_they_are_known(stage: Stage) -> None:
+def test_prices_are_shown_where_they_are_known(stage: Stage) -> None:
     leftover(stage, "tj-000009-1", "us-central2-b")
     listed = stage.cloud.list_all
 
@@ -84,7 +84,7 @@ def test_prices_are_told_where_they_are_known(stage: Stage) -> None:
     assert told("", "") is None
 
 
-def test_a_zone_that_cannot_be_listed_is_no_empty_list(stage: Stage) -> None:
+def test_a_zone_that_cannot_be_listed_is_not_shown_as_empty(stage: Stage) -> None:
     stage.faults.broken.add("list")
     with pytest.raises(Transient):
         stage.api.leaks()
@@ -199,7 +199,7 @@ def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> N
     assert stage.reconciler.hosts.kept() == ["tj-000001-1"], "the keys of a live job stay"
 
 
-def test_what_cannot_be_seen_or_deleted_is_said_and_kept(
+def test_slices_that_cannot_be_listed_or_deleted_are_reported_and_kept(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = stage.create()
@@ -224,7 +224,7 @@ def test_what_cannot_be_seen_or_deleted_is_said_and_kept(
     assert (failed["name"], failed["detail"]) == ("tj-000077-1", "deleting it: Permission denied")
 
 
-def test_what_is_left_of_several_slices_is_swept_whole(
+def test_the_rest_of_several_slices_is_swept_as_a_whole(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cloud lists them as one, with how many nodes there may be behind it: all of these are to be deleted."""

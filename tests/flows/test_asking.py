@@ -42,7 +42,7 @@ def test_a_name_means_the_live_job_and_the_ended_one_where_none_lives(stage: Sta
 
 
 @pytest.mark.parametrize("asked", ["nobody", "9", "1234567", "", "000001-1"])
-def test_a_job_that_is_not_there_is_said_to_be_missing(stage: Stage, asked: str) -> None:
+def test_a_job_that_does_not_exist_is_not_found(stage: Stage, asked: str) -> None:
     stage.create()
     with pytest.raises(NotFound, match="no job"):
         stage.api.get(asked)
@@ -59,7 +59,7 @@ def test_a_list_is_of_live_jobs_unless_all_are_asked_for(stage: Stage) -> None:
     assert (short["spec"], short["slices"], short["waiting"]) == ({}, [], ""), "a line of a table"
 
 
-def test_events_are_told_in_order_and_from_where_somebody_has_read(stage: Stage) -> None:
+def test_events_come_in_order_from_where_the_reader_stopped(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)
     told = stage.api.events("digits")
@@ -89,7 +89,7 @@ def test_logs_are_of_the_job_host_and_attempt_that_were_asked_for(stage: Stage) 
 # Who hears of it -----------------------------------------------------------------------------------------------------
 
 
-def test_the_loop_is_told_of_whatever_is_written(stage: Stage) -> None:
+def test_the_loop_hears_of_every_write(stage: Stage) -> None:
     loop = NoLoop()
     api = service(stage.reconciler, loop=loop)
     job_id = api.create(SPEC, user="ada")["id"]
@@ -99,7 +99,7 @@ def test_the_loop_is_told_of_whatever_is_written(stage: Stage) -> None:
     assert loop.poked == [job_id] * 2, "the second changed nothing"
 
 
-def test_a_follower_misses_nothing_between_two_looks(stage: Stage) -> None:
+def test_a_follower_misses_no_change_between_two_looks(stage: Stage) -> None:
     loop = NoLoop()
     api, job_id = service(stage.reconciler, loop=loop), stage.create()
     follower = api.follow("digits", timeout=60)
@@ -120,7 +120,7 @@ def test_a_follower_misses_nothing_between_two_looks(stage: Stage) -> None:
 # What is refused -----------------------------------------------------------------------------------------------------
 
 
-def test_what_has_succeeded_or_is_being_cleaned_cannot_be_resumed(stage: Stage) -> None:
+def test_a_job_that_succeeded_or_is_being_cleaned_cannot_be_resumed(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)
     stage.finish(job_id, 0, 0)
@@ -135,7 +135,7 @@ def test_what_has_succeeded_or_is_being_cleaned_cannot_be_resumed(stage: Stage) 
     assert stage.job(other).wish is Wish.CLEAN
 
 
-def test_a_wish_that_is_fulfilled_already_is_not_written_again(stage: Stage) -> None:
+def test_a_wish_that_is_already_fulfilled_is_not_written_again(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)
 
@@ -221,7 +221,7 @@ def test_a_wish_is_written_though_the_backend_writes_at_the_same_time(stage: Sta
     stage.until(job_id, State.HOLDING)
 
 
-def test_a_job_that_never_stands_still_is_said_so(stage: Stage) -> None:
+def test_a_write_that_always_conflicts_is_reported(stage: Stage) -> None:
     job_id = stage.create()
     with pytest.raises(Conflict, match="could not be changed") as refused:
         busy(stage, 8).cancel(job_id)

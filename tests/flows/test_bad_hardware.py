@@ -99,7 +99,7 @@ def test_the_same_step_on_other_hardware_is_the_maths_and_ends_the_job(stage: St
     assert stage.cloud.machines == {}
 
 
-def test_clean_on_the_same_machines_accuses_nobody(stage: Stage) -> None:
+def test_success_on_the_same_machines_accuses_nobody(stage: Stage) -> None:
     """Given back at once, they were handed out again: another slice, and no other hardware."""
     job_id = stage.create(recovery={"on_bad_host": "release"})
     stage.running(job_id)
@@ -112,7 +112,7 @@ def test_clean_on_the_same_machines_accuses_nobody(stage: Stage) -> None:
     assert stage.store.reputation.suspects() == []
 
 
-def test_clean_on_other_hardware_means_the_node(stage: Stage) -> None:
+def test_success_on_other_hardware_accuses_the_first_machines(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)
     nan(stage, job_id, 300)
@@ -125,7 +125,7 @@ def test_clean_on_other_hardware_means_the_node(stage: Stage) -> None:
     assert found == {"us-central2-b-00", "us-central2-b-01"}
 
 
-def test_other_steps_on_other_hardware_are_made_up_for_until_the_budget_is_spent(
+def test_other_steps_on_other_hardware_are_retried_until_the_budget_is_spent(
     stage: Stage,
 ) -> None:
     job_id = stage.create(recovery={"nonfinite": 2})

@@ -55,7 +55,7 @@ def test_a_job_that_every_zone_refuses_for_good_ends_and_says_why(stage: Stage) 
     assert "the API is disabled" in job.message
 
 
-def test_with_no_room_anywhere_pauses_grow_and_the_wait_is_told(stage: Stage) -> None:
+def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -> None:
     stage.cloud.full = set(ZONES)
     job_id = stage.create(tpu=V6E)
     stage.until(job_id, lambda j: j.spent.get("stockouts") == 15, limit=2000)
@@ -83,7 +83,7 @@ def test_after_a_pause_one_job_asks_and_the_others_wait_for_what_comes_of_it(sta
     assert tries <= 8 * 3 + alone, f"{tries} tries of 8 jobs: each asks for itself"
 
 
-def test_a_backend_that_was_just_started_recalls_what_was_refused(stage: Stage) -> None:
+def test_a_new_backend_recalls_what_was_refused(stage: Stage) -> None:
     stage.cloud.full = set(ZONES)
     job_id = stage.create(tpu=V6E)
     stage.until(job_id, lambda j: j.spent.get("stockouts") == 9, limit=2000)

@@ -97,7 +97,7 @@ def test_two_jobs_are_compared(stage: Stage, checkout: Path) -> None:
         stage.api.diff(a, "999999")
 
 
-def test_a_bundle_that_is_gone_is_told(stage: Stage, checkout: Path) -> None:
+def test_a_bundle_that_is_gone_is_reported(stage: Stage, checkout: Path) -> None:
     a = submit(stage, checkout)
     (checkout / "new.py").write_text("")
     b = submit(stage, checkout)

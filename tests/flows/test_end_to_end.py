@@ -191,7 +191,9 @@ def test_an_interrupted_create_says_that_the_job_goes_on(stack: LocalStack) -> N
     stack.run("delete", "followed", "--yes")
 
 
-def test_what_needs_the_local_stack_starts_it_also_after_the_emulator_died(tmp_path: Path) -> None:
+def test_commands_that_need_the_local_stack_start_it_also_after_the_emulator_died(
+    tmp_path: Path,
+) -> None:
     local = LocalStack(tmp_path)
     try:
         assert "quota" in local.run("quota")

@@ -113,7 +113,7 @@ def test_a_slice_that_vanishes_is_believed_gone_only_at_a_second_look(stage: Sta
     assert job.attempts[0].cause is Cause.PREEMPTED
 
 
-def test_a_deletion_that_is_refused_is_told_and_asked_for_until_it_works(stage: Stage) -> None:
+def test_a_refused_deletion_is_reported_and_repeated_until_it_works(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)
     delete = stage.cloud.delete
@@ -348,7 +348,7 @@ def test_the_same_idempotency_key_makes_one_job(stage: Stage) -> None:
     assert len(stage.store.list()) == 1
 
 
-def test_a_bundle_goes_only_where_plans_say(stage: Stage) -> None:
+def test_a_bundle_is_stored_only_in_a_bucket_of_a_plan(stage: Stage) -> None:
     data = b"an archive"
     sha256 = hashlib.sha256(data).hexdigest()
     bucket = stage.api.plan(SPEC)["bucket"]

@@ -43,7 +43,7 @@ def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage)
     assert job.spent == {"hangs": 1}
 
 
-def test_hangs_have_their_own_budget(stage: Stage) -> None:
+def test_hangs_have_a_retry_budget_of_their_own(stage: Stage) -> None:
     job_id = stage.create(recovery={"stall": "1m", "hangs": 1})
     for _ in range(2):
         stage.running(job_id)
@@ -110,7 +110,7 @@ def test_nothing_is_concluded_while_the_cloud_cannot_be_asked(stage: Stage) -> N
     assert stage.cloud.machines
 
 
-def test_memory_is_tried_again_once_and_no_more(stage: Stage) -> None:
+def test_out_of_memory_is_retried_once(stage: Stage) -> None:
     job_id = stage.create()
     for _ in range(2):
         stage.running(job_id)

@@ -117,7 +117,7 @@ def test_a_slice_is_not_taken_from_a_program_that_cannot_be_told_to_stop_before_
     assert stage.cloud.machines == {}
 
 
-def test_what_a_program_saved_while_it_was_stopped_is_in_the_record(stage: Stage) -> None:
+def test_a_checkpoint_saved_during_a_stop_is_in_the_record(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)
     for host in (0, 1):

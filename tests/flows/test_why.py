@@ -18,7 +18,7 @@ def why(stage: Stage, job_id: str) -> str:
     return why_page(stage.api.get(job_id), stage.api.events(job_id), 80, stage.clock.now())
 
 
-def test_what_is_in_the_way_is_told_with_its_time_and_forgotten_when_it_is_over(
+def test_trouble_is_shown_with_its_time_and_forgotten_when_it_is_over(
     stage: Stage,
 ) -> None:
     job_id = stage.create()
@@ -100,7 +100,7 @@ def test_many_attempts_do_not_fill_the_record_with_evidence(stage: Stage) -> Non
     assert all(a.evidence == () for a in older.attempts), "records of an older version are read"
 
 
-def test_a_swap_is_told_with_its_verdict_and_what_is_billed_meanwhile(stage: Stage) -> None:
+def test_a_swap_is_shown_with_its_verdict_and_what_is_billed_meanwhile(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)
     bad_device(stage, job_id)
@@ -123,7 +123,7 @@ def test_a_swap_is_told_with_its_verdict_and_what_is_billed_meanwhile(stage: Sta
     assert "Swap" not in why(stage, job_id)
 
 
-def test_a_program_is_told_when_it_will_count_as_hung(stage: Stage) -> None:
+def test_the_time_at_which_a_program_counts_as_hung_is_shown(stage: Stage) -> None:
     """One that tells its phases gets longer for its first step; `stall: 0s` means never."""
     job_id = stage.create(recovery={"stall": "20m"})
     assert stage.api.get(job_id)["stall_s"] is None, "nothing runs"

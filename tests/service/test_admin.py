@@ -55,7 +55,7 @@ def test_a_persons_word_counts_until_it_is_taken_back(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("name", "verdict"), [("", "bad"), (" ", "bad"), ("a\n", "bad"), ("x" * 200, "bad"), ("a", "?")]
 )
-def test_nonsense_is_no_pin(stage: Stage, name: str, verdict: str) -> None:
+def test_an_invalid_pin_is_refused(stage: Stage, name: str, verdict: str) -> None:
     with pytest.raises(BadRequest, match=r"is no name of a machine|is pinned as `good`"):
         stage.api.pin_host(name, verdict)
     assert stage.api.hosts() == []
@@ -78,7 +78,7 @@ def test_jobs_that_went_through_everything_break_no_rule(stage: Stage) -> None:
     assert stage.api.fsck() == []
 
 
-def test_what_somebody_changed_by_hand_is_told(stage: Stage, tmp_path: Path) -> None:
+def test_a_record_changed_by_hand_is_reported(stage: Stage, tmp_path: Path) -> None:
     job_id = stage.create()
     stage.running(job_id)
     job = stage.job(job_id)

@@ -69,7 +69,7 @@ def test_a_change_by_another_process_ends_the_wait(store: Counted, tmp_path: Pat
     assert watch.wait(job.id, start, LONG) > start
 
 
-def test_a_poke_is_heard_long_before_the_next_look(store: Counted) -> None:
+def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted) -> None:
     job = store.create(a_job(), an_event())
     watch = Changes(store, interval=LONG)
     start = watch.now()
@@ -82,7 +82,7 @@ def test_a_poke_is_heard_long_before_the_next_look(store: Counted) -> None:
     watch.poke()  # ends the follower
 
 
-def test_what_has_changed_meanwhile_is_told_at_once(store: Counted) -> None:
+def test_changes_made_meanwhile_are_reported_at_once(store: Counted) -> None:
     job = store.create(a_job(), an_event())
     watch = Changes(store, interval=0.01)
     cursor = watch.wait(job.id, 0, LONG)
@@ -107,7 +107,7 @@ def test_a_listener_of_one_job_sleeps_through_the_changes_of_others(store: Count
         assert mine.result(timeout=LONG) > start
 
 
-def test_a_removed_job_is_news_to_who_follows_it(store: Counted) -> None:
+def test_the_removal_of_a_job_wakes_its_followers(store: Counted) -> None:
     job = store.create(a_job(), an_event())
     watch = Changes(store, interval=0.01)
     start = watch.now()
@@ -128,7 +128,7 @@ def test_from_now_on_means_from_now_on(store: Counted) -> None:
         assert waiting.result(timeout=LONG) > start
 
 
-def test_many_listeners_have_one_follower_and_none_has_none(store: Counted) -> None:
+def test_many_listeners_share_one_follower_of_the_store(store: Counted) -> None:
     job = store.create(a_job(), an_event())
     watch = Changes(store, interval=0.02)
     start = watch.now()

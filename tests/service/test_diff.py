@@ -82,7 +82,7 @@ def test_a_later_archive_lies_over_an_earlier_one() -> None:
     assert "-2\n+1" in found[0]["diff"]
 
 
-def test_too_much_text_is_left_out_and_told() -> None:
+def test_text_that_is_too_long_is_left_out_and_marked() -> None:
     long = b"".join(b"%d\n" % n for n in range(30_000))
     found, cut = diff.files([archive()], [archive(("a", long), ("b", b"1\n"), ("c", long))])
     assert cut
@@ -93,7 +93,7 @@ def test_too_much_text_is_left_out_and_told() -> None:
     ]
 
 
-def test_what_is_no_text_is_told_without_its_lines() -> None:
+def test_binary_files_are_compared_without_their_lines() -> None:
     found, cut = diff.files([archive(("latin", b"caf\xe9"))], [archive(("latin", b"tea\n"))])
     assert (found, cut) == ([FileChangeView(path="latin", change="changed", diff="")], False)
 
@@ -110,6 +110,6 @@ def test_archives_that_unpack_to_very_much_are_not_compared(
 @pytest.mark.parametrize(
     "bad", [b"", b"no archive", archive(("a", b"1" * 9999))[:-20]], ids=["empty", "text", "cut"]
 )
-def test_what_is_no_archive_is_told(bad: bytes) -> None:
+def test_a_file_that_is_no_archive_is_reported(bad: bytes) -> None:
     with pytest.raises(ValueError, match="no archive"):
         diff.files([bad], [archive()])

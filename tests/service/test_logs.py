@@ -89,7 +89,7 @@ def test_hosts_are_merged_by_time() -> None:
     assert not page["done"], "the job goes on"
 
 
-def test_one_host_alone() -> None:
+def test_the_log_of_one_host_has_no_other_hosts_lines() -> None:
     shelf = Shelf()
     shelf.write(0, (1.0, "a"))
     shelf.write(1, (2.0, "b"))
@@ -126,7 +126,7 @@ def test_following_goes_on_to_the_next_attempt() -> None:
     assert Follower(shelf, job, {"attempt": 1}).texts() == ["first"]
 
 
-def test_done_is_said_when_nothing_more_will_come() -> None:
+def test_the_last_page_says_that_nothing_more_will_come() -> None:
     shelf, job = Shelf(), a_job()
     shelf.write(0, (1.0, "x"), attempt=1)
     shelf.write(0, (2.0, "y"), attempt=2)
@@ -227,12 +227,12 @@ def test_many_hosts_have_a_short_cursor_and_none_is_forgotten() -> None:
 @pytest.mark.parametrize(
     "cursor", ["x", "2~", "2~0.1", "9", "0", "2~0.1.-5", "2~0.1.5\n", "1" * 50]
 )
-def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(BadRequest, match="cursor"):
         Follower(Shelf(), a_job(), cursor=cursor).page()
 
 
-def test_what_is_asked_for_must_be_there() -> None:
+def test_an_unknown_host_or_attempt_is_refused() -> None:
     follower = Follower(Shelf(), a_job())
     with pytest.raises(NotFound, match="2 attempts, no attempt 3"):
         follower.page(attempt=3)

@@ -60,7 +60,7 @@ def test_every_state_says_what_happens_next(state: State, wish: Wish) -> None:
         (_S.FAILED, "end", "the job has failed"),
     ],
 )
-def test_what_follows_a_release_is_what_the_record_plans(
+def test_the_next_step_after_a_release_is_the_one_in_the_record(
     then: State, action: str, said: str
 ) -> None:
     coming = next_of(job_in(_S.RELEASING, then=then))
@@ -81,7 +81,7 @@ def test_what_follows_a_release_is_what_the_record_plans(
     ],
     ids=["waits", "now", "starts again", "held", "runs", "cancelled"],
 )
-def test_when_it_happens_is_told_where_it_is_known(job: Job, at: str | None) -> None:
+def test_the_time_of_the_next_step_is_given_where_it_is_known(job: Job, at: str | None) -> None:
     assert next_of(job)["at"] == at
 
 
@@ -94,7 +94,7 @@ def test_a_job_goes_on_from_the_checkpoint_that_is_known() -> None:
     assert next_of(job_in(_S.QUEUED))["text"] == "it asks for a slice"
 
 
-def test_commands_are_those_that_would_help() -> None:
+def test_only_commands_that_help_are_suggested() -> None:
     def commands(job: Job) -> list[str]:
         return [one["command"] for one in next_of(job)["commands"]]
 

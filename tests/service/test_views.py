@@ -63,7 +63,7 @@ GONE = {"ready_at": NOW - 7200, "gone_at": NOW - 3600}
     ],
     ids=["none", "asked", "held", "second", "swapped", "gone", "no price", "had none", "free yet"],
 )
-def test_what_is_billed_now_and_what_was_spent(
+def test_a_view_has_what_is_billed_now_and_what_was_spent(
     slices: list[dict[str, Any]], per_hour: float | None, spent: float | None
 ) -> None:
     view = job_view(with_slices(job_in(State.RUNNING), *slices), now=NOW)
@@ -88,7 +88,7 @@ def test_before_a_slice_is_asked_for_the_first_choice_is_shown() -> None:
     assert job_view(replace(job_in(State.QUEUED), spec=spec), now=NOW)["zone"] == ""
 
 
-def test_what_a_job_had_last_is_shown_when_it_is_gone_and_what_it_has_before_all() -> None:
+def test_a_view_shows_the_current_slice_or_else_the_last_one() -> None:
     other = {"type": "v4-8", "zone": "us-central2-x", "runtime_version": "rt2", "tpu_slices": 3}
     ended = with_slices(job_in(State.QUEUED), GONE, {**GONE, **other})
     view = job_view(ended, now=NOW)
@@ -116,7 +116,7 @@ def running(**changes: Any) -> Job:
     return replace(job, attempts=(newest,))
 
 
-def test_what_is_read_just_now_comes_before_what_is_stored() -> None:
+def test_fresh_observations_come_before_stored_ones() -> None:
     stored, live = job_view(running(), now=NOW), job_view(running(), now=NOW, progress=LIVE)
     assert (stored["step"], stored["steps"], stored["loss"], stored["phase"]) == (
         5,
@@ -137,7 +137,7 @@ def test_an_attempt_that_has_ended_is_as_far_as_its_record_says() -> None:
     assert job_view(job, now=NOW, progress=LIVE)["attempts"][0]["step"] == 5
 
 
-def test_since_when_there_is_no_progress_is_told_of_what_runs() -> None:
+def test_a_running_job_says_since_when_it_makes_no_progress() -> None:
     def at(job: Job, moved: float | None = None) -> str | None:
         return job_view(job, now=NOW, moved_at=moved)["progress_at"]
 
@@ -148,7 +148,7 @@ def test_since_when_there_is_no_progress_is_told_of_what_runs() -> None:
     assert at(replace(running(), state=State.HOLDING), NOW) is None
 
 
-def test_after_how_long_it_is_called_hung_is_told_of_what_runs() -> None:
+def test_a_running_job_says_after_how_long_it_counts_as_hung() -> None:
     def after(job: Job, **more: Any) -> float | None:
         return job_view(job, now=NOW, **more)["stall_s"]
 
@@ -172,13 +172,11 @@ def test_after_how_long_it_is_called_hung_is_told_of_what_runs() -> None:
         (State.RUNNING, NOW + 20, None),
     ],
 )
-def test_when_it_goes_on_is_told_of_what_waits(
-    state: State, wake: float, shown: str | None
-) -> None:
+def test_a_waiting_job_says_when_it_goes_on(state: State, wake: float, shown: str | None) -> None:
     assert job_view(replace(job_in(state), wake=wake), now=NOW)["wake_at"] == shown
 
 
-def test_trouble_is_told_until_the_job_has_ended() -> None:
+def test_trouble_is_shown_until_the_job_has_ended() -> None:
     given: dict[str, Any] = {"now": NOW, "trouble": "503", "trouble_since": NOW}
     job = replace(job_in(State.RUNNING), message="step 5")
     view = job_view(job, **given)

@@ -28,7 +28,7 @@ def _story(violation: BaseException) -> str:
     return "\n".join("\n".join(violation.__notes__).splitlines()[-60:])
 
 
-def test_stories_are_told_alike_twice() -> None:
+def test_the_same_story_has_the_same_history_twice() -> None:
     first, second = (tell(SCENARIOS["two backends"]).sim.log for _ in range(2))
     assert first == second
     assert Point("happy", 3, "before").command().endswith("'happy:3:before'")

@@ -23,7 +23,7 @@ VIOLATED_ONCE = [line for line in LINES if line and not line.startswith("#")]
 
 
 @pytest.mark.parametrize("line", VIOLATED_ONCE)
-def test_what_was_violated_once_holds(line: str) -> None:
+def test_seeds_that_violated_something_once_hold(line: str) -> None:
     number, _, short = line.partition(" ")
     small = Small(int(number), play(int(number), short=bool(short)), bool(short))
     if small.result.violation:

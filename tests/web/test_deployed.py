@@ -29,7 +29,9 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "context.yaml", tmp_path / "token"
 
 
-def test_its_settings_are_those_of_the_files(tmp_path: Path, files: tuple[Path, Path]) -> None:
+def test_the_settings_of_the_backend_are_those_of_its_files(
+    tmp_path: Path, files: tuple[Path, Path]
+) -> None:
     settings = deployed.prepared(tmp_path / "state", *files)
     assert (settings.context, settings.token()) == ("lab", TOKEN)
     here = context.current(settings)
@@ -50,7 +52,7 @@ def test_its_settings_are_those_of_the_files(tmp_path: Path, files: tuple[Path, 
     ],
     ids=["sqlite", "short token", "no context", "no token", "bad context"],
 )
-def test_what_cannot_serve_is_told_before_anything_listens(
+def test_invalid_settings_are_reported_before_anything_listens(
     tmp_path: Path, files: tuple[Path, Path], name: str, text: str | None, said: str
 ) -> None:
     path = tmp_path / name

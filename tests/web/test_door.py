@@ -95,7 +95,7 @@ def test_another_host_name_is_refused_even_with_the_token(
         ("Authorization", f"Bearer {TOKEN}", f"Bearer {TOKEN}", 401),
     ],
 )
-def test_what_is_said_twice_is_not_believed(
+def test_duplicate_headers_are_refused(
     api: ScriptedJobs, url: str, doubled: str, first: str, second: str, status: int
 ) -> None:
     """A proxy in front may go by the one, and we by the other."""
@@ -118,7 +118,7 @@ def test_a_wrong_password_opens_no_documentation(url: str, password: str) -> Non
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:80", "LOCALHOST:1"])
-def test_loopback_names_are_ours(url: str, host: str) -> None:
+def test_loopback_host_names_are_accepted(url: str, host: str) -> None:
     assert ask(url, "GET", "/v1/jobs", BEARER | {"Host": host})[0] == 200
 
 
@@ -222,7 +222,7 @@ def test_a_websocket_is_closed_at_the_door() -> None:
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
-def test_no_token_no_backend() -> None:
+def test_an_app_without_a_token_is_refused() -> None:
     app = create_app(ScriptedJobs(), "")
     with pytest.raises(ValueError, match="token"):
         app.build_middleware_stack()

@@ -70,7 +70,9 @@ def test_every_call_arrives_and_its_answer_comes_back(
     assert remote.version() == "0.0.test"
 
 
-def test_upkeep_arrives_and_its_answers_come_back(api: ScriptedJobs, remote: RemoteJobs) -> None:
+def test_admin_calls_arrive_and_their_answers_come_back(
+    api: ScriptedJobs, remote: RemoteJobs
+) -> None:
     checked: JobsApi = remote
     api.suspects = {"rack-7/..": suspect_view("rack-7"), "h 1": suspect_view("h 1", pinned="bad")}
     api.swept["kept"] = [leak_view("tj-000042-1"), leak_view("tj-000007-3", usd_per_hour=None)]
@@ -137,7 +139,7 @@ def test_a_hostile_name_stays_one_name(api: ScriptedJobs, remote: RemoteJobs, na
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../bundles", "42/cancel"])
-def test_a_name_that_is_a_path_never_leaves(
+def test_a_job_name_that_is_a_path_is_never_sent(
     api: ScriptedJobs, remote: RemoteJobs, name: str
 ) -> None:
     with pytest.raises(NotFound):
@@ -145,12 +147,12 @@ def test_a_name_that_is_a_path_never_leaves(
     assert api.calls == []
 
 
-def test_a_wrong_token_says_so(url: str) -> None:
+def test_a_wrong_token_is_an_unauthorized_error(url: str) -> None:
     with pytest.raises(Unauthorized):
         RemoteJobs(url, "wrong").list()
 
 
-def test_nothing_there_says_how_to_start_it_and_where_the_log_is() -> None:
+def test_a_missing_backend_is_reported_with_how_to_start_it_and_its_log() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -222,7 +224,7 @@ def test_a_create_without_a_key_is_never_sent_twice() -> None:
     ],
     ids=["another protocol", "no JSON", "no error form", "cut"],
 )
-def test_something_else_at_that_port_is_no_backend(answer: bytes) -> None:
+def test_another_server_at_that_port_is_no_backend(answer: bytes) -> None:
     with answering(answer) as (url, _):
         remote = RemoteJobs(url, TOKEN, timeout=1)
         with pytest.raises((BackendGone, Transient)):
@@ -230,7 +232,7 @@ def test_something_else_at_that_port_is_no_backend(answer: bytes) -> None:
         remote.close()
 
 
-def test_what_stands_in_front_and_takes_no_large_request_is_told_from_the_backend() -> None:
+def test_a_size_limit_of_a_proxy_is_distinguished_from_the_backends() -> None:
     page = b"<html>413 Request Entity Too Large</html>"
     answer = b"HTTP/1.1 413 No\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
     with answering(answer) as (url, _):
@@ -241,7 +243,7 @@ def test_what_stands_in_front_and_takes_no_large_request_is_told_from_the_backen
         remote.close()
 
 
-def test_who_cannot_start_a_service_is_not_told_to() -> None:
+def test_users_of_a_deployed_backend_are_not_told_to_start_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     for log, hint in (("", "check the address"), ("backend.log", "start it: tpujob up")):

@@ -51,7 +51,9 @@ def tick(url: str, value: str, path: str = "/v1/tick", method: str = "POST") -> 
     return status, body
 
 
-def test_the_scheduler_and_whoever_has_the_token_may_ask(backend: str, passes: Passes) -> None:
+def test_the_scheduler_and_the_tokens_owner_may_ask_for_a_pass(
+    backend: str, passes: Passes
+) -> None:
     for value in (TOKEN, token(claims())):
         assert tick(backend, value) == (200, {"ticks": 2, "next_in": 30.0})
     assert tick(backend, token(claims()), "/v1/tick?sweep=true")[0] == 200
@@ -97,7 +99,7 @@ def test_the_schedulers_token_opens_nothing_else(backend: str) -> None:
     assert tick(backend, token(claims()), "/v1/tick", "GET")[0] == 405
 
 
-def test_a_backend_with_a_loop_of_its_own_says_so() -> None:
+def test_a_backend_with_a_loop_of_its_own_refuses_passes() -> None:
     with listening(create_app(ScriptedJobs(), TOKEN)) as url:
         assert ask(url, "POST", "/v1/tick", {"Authorization": f"Bearer {TOKEN}"})[0] == 400
         forged = {"Authorization": f"Bearer {token(claims())}"}
@@ -111,7 +113,7 @@ def loop_of(stage: Stage) -> Loop:
     return Loop(stage.new_backend(), stage.store, stage.clock, sweep=stage.sweep)
 
 
-def test_passes_alone_bring_a_job_to_its_end(stage: Stage) -> None:
+def test_passes_alone_run_a_job_to_its_end(stage: Stage) -> None:
     """Nobody runs between them: no thread, and each pass by a backend that knows nothing of the one before."""
     job_id = stage.create()
     while stage.job(job_id).state is not State.RUNNING:

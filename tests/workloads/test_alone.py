@@ -24,7 +24,7 @@ def _mlp(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_it_learns_the_digits_and_a_second_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+def test_the_mlp_learns_the_digits_and_a_second_run_has_nothing_left_to_do(tmp_path: Path) -> None:
     first = _mlp(tmp_path, "--steps=400", "--log-every=100")
     assert first.returncode == Exit.DONE, first.stderr
     lines = first.stdout.splitlines()
@@ -44,7 +44,7 @@ def test_it_learns_the_digits_and_a_second_run_has_nothing_left_to_do(tmp_path: 
 
 
 @pytest.mark.slow
-def test_its_default_shape_is_that_of_mnist(tmp_path: Path) -> None:
+def test_the_default_shape_of_the_mlp_is_that_of_mnist(tmp_path: Path) -> None:
     run = _mlp(tmp_path, "--dataset=synthetic", "--steps=3", "--eval-every=2")
     assert run.returncode == Exit.DONE, run.stderr
     assert run.stdout.startswith("mlp 784-1024-512-10 on synthetic")
@@ -54,7 +54,7 @@ def test_its_default_shape_is_that_of_mnist(tmp_path: Path) -> None:
     ]
 
 
-def test_a_bad_flag_ends_it_with_one_line_and_78(tmp_path: Path) -> None:
+def test_a_bad_flag_ends_the_program_with_one_line_and_exit_code_78(tmp_path: Path) -> None:
     run = _mlp(tmp_path, "--stesp=10")
     assert run.returncode == Exit.CONFIG
     assert run.stderr == "mlp: no such flag: --stesp; did you mean --steps?\n"

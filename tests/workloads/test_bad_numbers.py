@@ -125,7 +125,7 @@ def test_other_injected_faults(job: Job, fault: str, code: int, line: str) -> No
     assert line in host.log.read_text()
 
 
-def test_a_hang_is_one_and_shows_where(job: Job) -> None:
+def test_an_injected_hang_blocks_and_shows_where(job: Job) -> None:
     job.environment["TPUJOB_FAULT"] = "hang:step=3"
     with job.start(*SMALL, "--steps=20") as [host]:
         host.until(lambda host: host.events("step"))

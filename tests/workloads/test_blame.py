@@ -47,7 +47,7 @@ def test_blame_of(same: tuple[str, ...], moved: tuple[str, ...], finding: Replay
     assert blame_of(_bad(*same), _bad(*moved)) == finding
 
 
-def test_what_is_finite_when_replayed_is_the_fault_of_a_device() -> None:
+def test_a_replay_with_finite_numbers_blames_the_device() -> None:
     finding = transient(_bad("..", "..", "xx", ".."))
     assert finding == ReplayFinding("device", units=(2,), again=False)
 

@@ -29,12 +29,12 @@ def test_defaults() -> None:
         ["--checkpoint_every", "20", "--hidden", "64 32"],
     ],
 )
-def test_dashes_or_underscores_and_every_way_to_write_a_list(arguments: list[str]) -> None:
+def test_flags_take_dashes_or_underscores_and_every_form_of_a_list(arguments: list[str]) -> None:
     config = parse(MlpConfig, "mlp", arguments)
     assert config == MlpConfig(checkpoint_every=20, hidden=(64, 32))
 
 
-def test_a_yes_or_no_has_a_flag_for_each() -> None:
+def test_a_boolean_has_a_flag_for_each_value() -> None:
     assert parse(_Switched, "p", []).augment is True
     assert parse(_Switched, "p", ["--no-augment"]).augment is False
     assert parse(_Switched, "p", ["--augment"]).augment is True
@@ -57,7 +57,7 @@ def test_a_yes_or_no_has_a_flag_for_each() -> None:
         ("--steps", "mlp: argument --steps: expected one argument"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
+def test_an_invalid_value_is_refused_in_one_line(
     argument: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -22,7 +22,7 @@ def test_generated_rows_are_always_the_same() -> None:
     assert first.train["x"].shape == (80, 784)
 
 
-def test_every_row_comes_once_in_each_round_and_rounds_differ() -> None:
+def test_every_row_comes_once_in_each_epoch_and_epochs_differ() -> None:
     order = Order(10, seed=3)
     rounds = order.rows(np.arange(30)).reshape(3, 10)
     assert [sorted(one) for one in rounds.tolist()] == [list(range(10))] * 3
@@ -30,7 +30,7 @@ def test_every_row_comes_once_in_each_round_and_rounds_differ() -> None:
     assert Order(10, seed=4).rows(np.arange(10)).tolist() != rounds[0].tolist()
 
 
-def test_two_hosts_share_what_one_would_get() -> None:
+def test_two_hosts_share_the_batch_of_one() -> None:
     rows = {"x": np.arange(50)}
     whole = Feed(rows, batch=8, seed=0, host=0, hosts=1)
     halves = [Feed(rows, batch=8, seed=0, host=host, hosts=2) for host in (0, 1)]
@@ -41,7 +41,7 @@ def test_two_hosts_share_what_one_would_get() -> None:
         assert whole.state == halves[0].state == halves[1].state
 
 
-def test_a_restored_feed_goes_on_where_it_was_also_with_other_hosts() -> None:
+def test_a_restored_feed_goes_on_where_it_was_also_with_another_number_of_hosts() -> None:
     rows = {"x": np.arange(50)}
     first = Feed(rows, batch=8, seed=0, host=0, hosts=1)
     for _ in range(9):

@@ -24,7 +24,7 @@ from workloads.contract.faults import parse
         ("preflight:device=2", Fault("preflight", device=2)),
     ],
 )
-def test_what_can_be_asked_for(text: str, fault: Fault | None) -> None:
+def test_valid_faults_are_parsed(text: str, fault: Fault | None) -> None:
     assert parse(text) == fault
 
 
@@ -49,7 +49,7 @@ def test_what_can_be_asked_for(text: str, fault: Fault | None) -> None:
         ("exit:step=7,code=256", "code=256 is not a whole number from 0 to 255"),
     ],
 )
-def test_what_is_no_fault_is_refused_in_one_line(text: str, line: str) -> None:
+def test_an_invalid_fault_is_refused_in_one_line(text: str, line: str) -> None:
     with pytest.raises(ValueError, match=r"^'") as refused:
         parse(text)
     assert line in str(refused.value)

@@ -38,7 +38,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[i
 @pytest.mark.parametrize(
     ("how", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, Exit.INTERRUPTED)]
 )
-def test_a_run_cut_off_goes_on_bit_for_bit(
+def test_an_interrupted_run_goes_on_bit_for_bit(
     job: Job, undisturbed: dict[int, float], how: signal.Signals, code: int
 ) -> None:
     with job.start(*LONG) as [first]:
@@ -59,7 +59,7 @@ def test_a_run_cut_off_goes_on_bit_for_bit(
         assert resumed >= _step_of(first, "checkpoint")
 
 
-def test_what_a_torn_save_left_is_ignored_and_removed(job: Job) -> None:
+def test_a_partial_checkpoint_is_ignored_and_removed(job: Job) -> None:
     job.run(*SMALL, "--steps=40", "--checkpoint-every=20")
     checkpoints = Path(job.workdir) / "checkpoints"
     torn = checkpoints / "60"
@@ -86,7 +86,7 @@ def test_another_seed_on_an_old_checkpoint_is_refused(job: Job) -> None:
 
 
 @pytest.mark.parametrize("phase", ["init", "compile"])
-def test_told_to_stop_before_the_first_step_it_ends_at_once(job: Job, phase: str) -> None:
+def test_a_run_that_is_stopped_before_its_first_step_ends_at_once(job: Job, phase: str) -> None:
     with job.start(*SMALL) as [host]:
         host.until(lambda h: any(e["name"] == phase for e in h.events("phase")))
         host.tell(signal.SIGTERM)
@@ -114,14 +114,14 @@ class TestTwoHosts:
         job = Job(tmp_path_factory.mktemp("two"), cache)
         return job, job.run(*SHORT, hosts=2)
 
-    def test_both_see_the_same_losses(self, reference: tuple[Job, list[Host]]) -> None:
+    def test_both_hosts_see_the_same_losses(self, reference: tuple[Job, list[Host]]) -> None:
         first, second = reference[1]
         assert first.losses() == second.losses()
         assert len(first.losses()) == 300
         assert first.events("metric")[-1]["value"] == second.events("metric")[-1]["value"]
         assert second.log.read_text() == "", "only host 0 prints"
 
-    def test_one_is_told_and_both_stop_at_one_step_then_go_on_bit_for_bit(
+    def test_a_stop_of_one_host_stops_both_at_one_step_and_they_go_on_bit_for_bit(
         self, job: Job, reference: tuple[Job, list[Host]]
     ) -> None:
         undisturbed = reference[1][0]
@@ -139,7 +139,7 @@ class TestTwoHosts:
         assert again[0].events("metric")[-1]["value"] == undisturbed.events("metric")[-1]["value"]
 
     @pytest.mark.parametrize("dies", [0, 1])
-    def test_one_is_killed_and_the_other_ends_too(self, job: Job, dies: int) -> None:
+    def test_when_one_host_is_killed_the_other_ends_too(self, job: Job, dies: int) -> None:
         with job.start(*SHORT, "--steps=100000", hosts=2) as hosts:
             hosts[0].until(lambda host: host.events("step"))
             hosts[dies].tell(signal.SIGKILL)

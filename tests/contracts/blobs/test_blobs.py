@@ -30,7 +30,7 @@ def blobs(request: pytest.FixtureRequest, server: StorageServer) -> Iterator[Blo
         yield made
 
 
-def test_what_is_put_is_got_with_its_metadata(blobs: Blobs) -> None:
+def test_an_object_is_read_back_with_its_metadata(blobs: Blobs) -> None:
     path = f"{BUCKET}/jobs/000042/report"
     before = blobs.clock(timeout=T)
     put = blobs.put(path, b"0123456789", metadata={"report": '{"step": 7, "é": 1}'}, timeout=T)
@@ -66,7 +66,7 @@ def test_an_empty_object_and_a_large_one(blobs: Blobs) -> None:
         assert blobs.get(f"{BUCKET}/{name}", timeout=T) == data
 
 
-def test_what_is_absent_is_not_found(blobs: Blobs) -> None:
+def test_a_missing_object_is_not_found(blobs: Blobs) -> None:
     for start, end in ((0, None), (5, 9), (3, 3)):
         with pytest.raises(NotFound, match="none"):
             blobs.get(f"{BUCKET}/none", start=start, end=end, timeout=T)
@@ -76,7 +76,7 @@ def test_what_is_absent_is_not_found(blobs: Blobs) -> None:
         blobs.list("gs://no-such-bucket/a", timeout=T)
 
 
-def test_deleting_what_is_absent_is_success(blobs: Blobs) -> None:
+def test_deleting_a_missing_object_succeeds(blobs: Blobs) -> None:
     blobs.put(f"{BUCKET}/a", b"", timeout=T)
     for _ in range(2):
         blobs.delete(f"{BUCKET}/a", timeout=T)
@@ -147,7 +147,7 @@ def test_hostile_names_come_back_as_they_are(blobs: Blobs) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "gs://", "gs://bucket", "gs://bucket/", "/etc/passwd", "s3://b/a"])  # fmt: skip
-def test_a_path_that_is_none_is_a_bad_request(blobs: Blobs, path: str) -> None:
+def test_an_invalid_path_is_a_bad_request(blobs: Blobs, path: str) -> None:
     with pytest.raises(BadRequest, match="gs://"):
         blobs.get(path, timeout=T)
 
@@ -177,7 +177,7 @@ def test_buckets_are_private_and_keep_nothing_that_was_deleted(
     client.close()
 
 
-def test_two_that_make_the_same_bucket_both_succeed(blobs: Blobs) -> None:
+def test_two_callers_that_make_the_same_bucket_both_succeed(blobs: Blobs) -> None:
     with ThreadPoolExecutor(4) as pool:
         for made in [
             pool.submit(blobs.ensure_bucket, "gs://race-bucket", REGION, timeout=T)

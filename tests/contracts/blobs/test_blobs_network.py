@@ -232,7 +232,7 @@ def test_a_server_that_trickles_does_not_outlast_the_time_given() -> None:
             thread.join()
 
 
-def test_the_clock_narrows_down_what_a_date_of_whole_seconds_says() -> None:
+def test_the_clock_offset_is_finer_than_the_whole_seconds_of_a_date_header() -> None:
     offset = ServerClock()
     assert offset.at(0.0) is None, "nothing was heard yet"
     for tick in range(20):
@@ -248,12 +248,12 @@ def test_the_clock_narrows_down_what_a_date_of_whole_seconds_says() -> None:
     assert offset.at(1000.0) is None, "too long ago"
 
 
-def test_the_time_is_asked_for_when_nothing_was_heard_of_late(server: StorageServer) -> None:
+def test_the_servers_time_is_asked_for_when_the_last_answer_is_old(server: StorageServer) -> None:
     with gcs(server.url) as blobs:
         assert abs(blobs.clock(timeout=T) - time.time()) < 5, "both are this machine's clock"
 
 
-def test_a_process_that_does_not_use_it_does_not_pay_for_the_library() -> None:
+def test_the_storage_library_is_imported_only_where_it_is_used() -> None:
     code = (
         "import sys; from tpujob.adapters.gcs.blobs import GcsBlobs; GcsBlobs('p');"
         " sys.exit(any(m.split('.')[0] in ('google', 'requests', 'grpc') for m in sys.modules))"
@@ -261,7 +261,7 @@ def test_a_process_that_does_not_use_it_does_not_pay_for_the_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_storage_that_is_not_there_is_said_in_words_without_the_librarys_urls() -> None:
+def test_an_unreachable_storage_is_reported_without_the_urls_of_the_library() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with (

@@ -71,7 +71,7 @@ def test_a_bucket_is_made_and_making_it_again_changes_nothing(
     assert blobs.region(f"{BUCKET}/ada", timeout=T) == REGION, "also of a folder in it"
 
 
-def test_old_logs_go_and_nothing_else_does(blobs: GcsBlobs, google: storage.Client) -> None:
+def test_only_old_logs_are_deleted(blobs: GcsBlobs, google: storage.Client) -> None:
     make(blobs)
     (rule,) = google.get_bucket("my-lab-eu").lifecycle_rules
     assert rule["action"] == {"type": "Delete"}
@@ -116,7 +116,7 @@ def test_a_bucket_that_others_set_up_is_changed_only_on_demand(
     assert make(blobs) == replace(MADE, versioning=True), "it is looked after from now on"
 
 
-def test_what_is_not_there_is_not_found(blobs: GcsBlobs) -> None:
+def test_a_missing_bucket_is_not_found(blobs: GcsBlobs) -> None:
     for look in (blobs.bucket, blobs.region):
         with pytest.raises(NotFound, match="gs://my-lab-eu"):
             look(BUCKET, timeout=T)

@@ -82,7 +82,7 @@ def test_a_token_server_that_is_away_says_nothing_about_the_key(
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"type": "service_account"}', '{"type": "potato"}'])
-def test_a_file_that_is_none(file: Path, text: str) -> None:
+def test_an_invalid_credentials_file_is_reported(file: Path, text: str) -> None:
     file.write_text(text)
     credentials, identity = google_identity.find()
     assert credentials is None
@@ -90,7 +90,7 @@ def test_a_file_that_is_none(file: Path, text: str) -> None:
     assert identity.why.startswith("the credentials cannot be read: ")
 
 
-def test_no_credentials_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
@@ -114,7 +114,7 @@ def test_calls_carry_the_token(file: Path, google: GoogleServer) -> None:
         assert headers.get("x-goog-user-project") == counted_for
 
 
-def test_an_expired_token_is_made_anew_and_then_it_is_said(
+def test_an_expired_token_is_renewed_and_reported_if_that_does_not_help(
     file: Path, google: GoogleServer
 ) -> None:
     google.answers["host/v1/x"] = g.EXPIRED

@@ -99,7 +99,7 @@ NONSENSE: dict[str, Any] = {
     "answer",
     [g.DENIED, g.OLD_DENIED, g.EXPIRED, g.UNAVAILABLE, g.TOO_MANY, g.NOT_JSON, [], NONSENSE],
 )
-def test_what_cannot_be_seen_is_neither_good_nor_bad(
+def test_a_check_that_could_not_look_is_neither_good_nor_bad(
     google: GoogleServer, look: Any, answer: Any
 ) -> None:
     for path, _ in LOOKS:
@@ -113,9 +113,7 @@ def test_what_cannot_be_seen_is_neither_good_nor_bad(
         assert one.what.startswith("could not be told: "), one
 
 
-def test_what_is_not_there_is_told_from_what_cannot_be_seen(
-    google: GoogleServer, look: Any
-) -> None:
+def test_missing_is_distinguished_from_unreadable(google: GoogleServer, look: Any) -> None:
     for path in (g.PROJECT_PATH, g.NETWORK, g.BUCKET_PATH, g.DATABASE):
         del google.answers[path]
     google.answers[f"{g.IN_REGION}/subnetworks"] = {"items": []}
@@ -146,7 +144,9 @@ def test_an_api_that_is_not_enabled_says_how_to_enable_it(google: GoogleServer, 
     assert apis.cure.startswith("gcloud services enable tpu.googleapis.com firestore.")
 
 
-def test_who_may_not_look_is_told_which_role_to_ask_for(google: GoogleServer, look: Any) -> None:
+def test_a_missing_permission_is_reported_with_the_role_to_ask_for(
+    google: GoogleServer, look: Any
+) -> None:
     google.answers[g.QUOTAS] = g.DENIED
     assert "--role=roles/viewer" in finding(WANTS, look(), f"quota {g.ZONE}").cure
 
@@ -157,7 +157,7 @@ def test_refused_credentials_say_how_to_get_others(google: GoogleServer, look: A
     assert one.cure == "gcloud auth application-default login"
 
 
-def test_who_does_not_answer_is_not_waited_for(
+def test_a_service_that_does_not_answer_is_given_up(
     google: GoogleServer, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rest, "PATIENCE", 1)
@@ -167,7 +167,7 @@ def test_who_does_not_answer_is_not_waited_for(
     assert isinstance(seen.addresses[g.REGION], NotSeen)
 
 
-def test_nothing_listens(cloud: Cloud) -> None:
+def test_a_port_where_nothing_listens_is_reported(cloud: Cloud) -> None:
     seen = project.look(WANTS, endpoint="http://127.0.0.1:9", tpu_endpoint=cloud.tpu.address)
     assert isinstance(seen.project, NotSeen)
     assert (
@@ -224,7 +224,7 @@ def test_a_shared_network_is_looked_at_in_its_own_project(google: GoogleServer, 
     assert "enable-private-ip-google-access" in finding(wants, seen, f"way out {g.REGION}").cure
 
 
-def test_nothing_is_ever_changed(google: GoogleServer, look: Any) -> None:
+def test_the_checks_change_nothing(google: GoogleServer, look: Any) -> None:
     look()
     posts = {one.path for one in google.asked if one.verb == "POST"}
     assert {path.rpartition(":")[2] for path in posts} == {"testIamPermissions"}

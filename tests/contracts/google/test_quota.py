@@ -71,7 +71,7 @@ METRICS = {
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_what_a_quota_is_of(metric: str) -> None:
+def test_quota_metrics_name_their_generation_and_place(metric: str) -> None:
     assert kind_of_metric(metric) == METRICS[metric]
 
 
@@ -90,7 +90,7 @@ def test_all_pages_are_read_and_what_json_leaves_out_is_0(
     assert found[-1] == Limit("tpu.googleapis.com/requests", None, "project", "", 600)
 
 
-def test_units_places_and_dimensions_that_nobody_knows(
+def test_unknown_units_places_and_dimensions_are_tolerated(
     google: GoogleServer, rest: GoogleRest
 ) -> None:
     """An unknown unit is a limit of the project; one for a narrower thing than a place is passed over."""
@@ -144,7 +144,7 @@ def held(cloud: Cloud, *zones: str) -> Usage:
     return count_usage(PROJECT, zones, timeout=20, endpoint=cloud.tpu.address)
 
 
-def test_what_is_held_is_counted_whoever_made_it_and_once(cloud: Cloud) -> None:
+def test_chips_in_use_are_counted_once_whoever_made_them(cloud: Cloud) -> None:
     client, alpha = cloud.client(), cloud.alpha()
     client.create_node(parent=PARENT, node_id="by-hand", node=node("v4-8"))
     client.create_node(
@@ -184,7 +184,7 @@ def test_limits_use_and_grants_come_together(cloud: Cloud, overview: Any) -> Non
     assert [one.metric for one in found.others] == ["tpu.googleapis.com/requests"]
 
 
-def test_without_monitoring_use_is_counted_and_it_says_so(
+def test_without_monitoring_usage_is_counted_and_marked_so(
     google: GoogleServer, overview: Any
 ) -> None:
     google.answers[g.SERIES] = g.DENIED
@@ -193,7 +193,7 @@ def test_without_monitoring_use_is_counted_and_it_says_so(
     assert found.notes == ["Cloud Monitoring: The caller does not have permission"]
 
 
-def test_what_could_not_be_counted_is_one_note(cloud: Cloud, overview: Any) -> None:
+def test_zones_that_could_not_be_counted_are_one_note(cloud: Cloud, overview: Any) -> None:
     fail(cloud, "ListQueuedResources", "UNAVAILABLE", message="try again")
     found = overview()
     assert found.notes == [f"what is held in {ZONE}: listing {ZONE}: try again"]

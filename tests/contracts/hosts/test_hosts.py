@@ -86,7 +86,7 @@ def test_every_host_is_started_once_and_stopped(rig: Rig):
     rig.hosts.stop(slice, grace=5, timeout=60)
 
 
-def test_what_is_carried_there_is_for_its_owner_only(rig: Rig):
+def test_files_on_a_host_are_readable_by_their_owner_only(rig: Rig):
     slice = rig.slice(hosts=1)
     rig.hosts.start(slice, [_plan(0)], timeout=60)
     listing = rig.look(slice, 0, "stat -c '%a %n' ~/.tpujob ~/.tpujob/plan* ~/.tpujob/agent*")
@@ -112,7 +112,7 @@ def test_a_host_without_an_address_is_waited_for(rig: Rig):
     assert not rig.touched(slice, 0)
 
 
-def test_a_clear_no_of_one_host_ends_what_the_others_began(rig: Rig):
+def test_a_refusal_by_one_host_stops_what_the_others_began(rig: Rig):
     slice = rig.slice(hosts=2)
     refuse = {"error": "no disk\x1b[31m space", "cause": "BAD_HOST"}
     with pytest.raises(Refused, match=r"host 1 \(127\..*\): no disk space$") as caught:
@@ -122,7 +122,7 @@ def test_a_clear_no_of_one_host_ends_what_the_others_began(rig: Rig):
     assert not rig.program(slice, 0), "host 0 was left running alone"
 
 
-def test_a_no_leaves_alone_what_ran_before(rig: Rig):
+def test_a_refusal_leaves_earlier_programs_running(rig: Rig):
     slice = rig.slice(hosts=2)
     rig.hosts.start(slice, [_plan(0), _plan(1)], timeout=60)
     refuse = {"error": "not now", "cause": "nonsense"}
@@ -132,7 +132,7 @@ def test_a_no_leaves_alone_what_ran_before(rig: Rig):
     assert rig.program(slice, 0)
 
 
-def test_an_agent_that_cannot_run_is_a_clear_no(rig: Rig, tmp_path: Path):
+def test_an_agent_that_cannot_run_is_a_refusal(rig: Rig, tmp_path: Path):
     slice = rig.slice(hosts=1)
     broken = tmp_path / "agent.py"
     broken.write_text("import no_such_module")
@@ -202,7 +202,7 @@ def test_a_host_that_rejects_the_key_is_no_contact(rig: Rig, tmp_path: Path):
 # Alive ---------------------------------------------------------------------------------------------------------------
 
 
-def test_alive_are_the_hosts_that_do_as_they_are_told(rig: Rig):
+def test_hosts_that_run_a_command_count_as_alive(rig: Rig):
     slice = rig.slice(hosts=3)
     assert rig.hosts.alive(slice, timeout=30) == {0, 1, 2}
     first, _, third = (endpoint.address for endpoint in slice.endpoints)

@@ -120,7 +120,7 @@ def test_what_hosts_publish_is_known_before_the_first_contact(world: World):
     hosts.stop(slice, grace=1, timeout=60)
 
 
-def test_a_server_whose_key_no_host_has_published_is_told_nothing(world: World):
+def test_nothing_is_sent_to_a_server_whose_key_no_host_has_published(world: World):
     slice = world.slice()
     first, second = slice.endpoints
     with StrangeServer() as server:
@@ -146,7 +146,7 @@ def test_hosts_that_publish_nothing_are_pinned_at_the_first_contact(world: World
     assert len(FileKeys(world.keys).pinned(slice.name)) == 2
 
 
-def test_a_project_that_may_not_ask_goes_by_the_first_contact(world: World):
+def test_without_permission_to_read_published_keys_the_first_contact_counts(world: World):
     slice = world.slice()
     denied = CallFault("GetGuestAttributes", "PERMISSION_DENIED", count=1)
     world.cloud.world.faults.calls.append(denied)
@@ -239,7 +239,7 @@ def test_a_tunnel_that_is_not_allowed_says_what_iap_needs(
     assert hosts.alive(slice, timeout=30) == {0}
 
 
-def test_iap_without_its_program_or_without_names_says_so(world: World):
+def test_iap_without_gcloud_or_without_instance_names_is_refused(world: World):
     slice = world.slice()
     with pytest.raises(Transient, match="cannot start /no/gcloud") as caught:
         world.hosts(reach="iap", tunnel=["/no/gcloud"]).start(slice, _plans(slice), timeout=30)

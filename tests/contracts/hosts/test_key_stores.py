@@ -89,7 +89,7 @@ def test_pins_of_many_writers_at_once_are_all_kept(opened: Open):
     assert opened().pinned(SLICE) == {f"h{i}": A for i in range(3)}
 
 
-def test_forgotten_is_forgotten(opened: Open):
+def test_forgotten_keys_are_gone(opened: Open):
     store = opened()
     before = store.private_key(SLICE)
     store.pin(SLICE, {"h1": A})
@@ -121,7 +121,7 @@ def test_files_are_for_their_owner_only(tmp_path: Path):
     assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
 
 
-def test_half_a_pin_that_a_full_disk_left_is_none(tmp_path: Path):
+def test_a_pin_truncated_by_a_full_disk_does_not_count(tmp_path: Path):
     code = (
         "import pathlib, resource, signal, sys; from tpujob.adapters.ssh.keys import FileKeys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (37, 37))\n"
@@ -173,7 +173,7 @@ def test_a_key_that_is_used_every_day_does_not_expire(server: SecretServer, secr
     assert len(server.asked) == asked, "every use costs a call"
 
 
-def test_a_writer_that_was_overtaken_takes_in_what_the_other_pinned(
+def test_a_writer_that_was_overtaken_keeps_the_pins_of_the_other(
     server: SecretServer, secret_keys: Opened
 ):
     one, two = secret_keys(), secret_keys()
@@ -218,7 +218,7 @@ def test_256_hosts_are_pinned_with_one_write(server: SecretServer, secret_keys: 
     assert len(payload) < 65536, "more than the service takes"
 
 
-def test_what_the_service_says_is_passed_on(server: SecretServer, secret_keys: Opened):
+def test_errors_of_the_service_are_passed_on(server: SecretServer, secret_keys: Opened):
     store = secret_keys()
 
     def deny(method: str, path: str) -> None:

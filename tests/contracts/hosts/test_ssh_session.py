@@ -177,7 +177,7 @@ def test_a_person_gets_a_terminal_that_follows_the_window(rig: Rig):
         os.close(theirs)
 
 
-def test_a_host_that_goes_away_is_said_to_have(null: int, tmp_path: Path):
+def test_a_host_that_goes_away_in_a_session_is_reported(null: int, tmp_path: Path):
     rig, pid = Rig(tmp_path), tmp_path / "pid"
     try:
         child = rig.client(

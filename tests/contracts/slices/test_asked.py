@@ -73,7 +73,7 @@ def test_every_option_reaches_the_node(cloud: Cloud) -> None:
     assert queued.queueing_policy.valid_until_duration.total_seconds() == 3600
 
 
-def test_no_option_is_stronger_than_what_makes_a_slice_ours(cloud: Cloud) -> None:
+def test_options_cannot_override_the_labels_that_mark_a_slice_as_ours(cloud: Cloud) -> None:
     asked_with(cloud, FULL)
     node = cloud.client().get_node(name=node_name(SLICE.name))
     assert dict(node.labels) == {

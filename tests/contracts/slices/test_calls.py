@@ -144,7 +144,7 @@ def test_a_port_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
 
 
 @pytest.mark.parametrize("per_minute", [60.0, 120.0, 7.0, 1.0])
-def test_in_no_minute_are_there_more_calls_than_allowed(per_minute: float) -> None:
+def test_no_minute_has_more_calls_than_allowed(per_minute: float) -> None:
     clock = HandClock()
     throttle = Throttle(per_minute, now=clock.now, sleep=clock.sleep)
     made: list[float] = []
@@ -233,7 +233,7 @@ def retry_info(code: int, message: str, seconds: int) -> tuple[tuple[str, Any], 
     return (("grpc-status-details-bin", status.SerializeToString()),)
 
 
-def test_500_looks_at_once_are_no_500_calls() -> None:
+def test_500_looks_at_once_share_few_calls() -> None:
     """Time stands still, so there is what may be done at once, and what a look's own 5 s allow in advance."""
     throttle = Throttle(120, now=lambda: 0.0, sleep=pass_by)
     with Refusing(grpc.StatusCode.UNAVAILABLE, "down", ()) as cloud:
@@ -253,7 +253,7 @@ RATE = "Quota exceeded for quota metric 'Requests' and limit 'Requests per minut
     [retry_info(code_pb2.RESOURCE_EXHAUSTED, RATE, 12), (("retry-after", "12"),)],
     ids=["RetryInfo", "Retry-After"],
 )
-def test_when_the_cloud_asks_for_a_pause_it_gets_one(along: tuple[tuple[str, Any], ...]) -> None:
+def test_a_rate_limit_of_the_cloud_causes_a_pause(along: tuple[tuple[str, Any], ...]) -> None:
     clock = HandClock()
     throttle = Throttle(now=clock.now, sleep=clock.sleep)
     with Refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, RATE, along) as cloud:
@@ -269,7 +269,7 @@ def test_when_the_cloud_asks_for_a_pause_it_gets_one(along: tuple[tuple[str, Any
         slices.close()
 
 
-def test_a_refusal_that_will_not_pass_is_no_pause() -> None:
+def test_a_permanent_refusal_causes_no_pause() -> None:
     text = f"Quota 'X' exhausted. Limit 8 in zone {ZONE}"
     along = retry_info(code_pb2.RESOURCE_EXHAUSTED, text, 12)
     with Refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, text, along) as cloud:
@@ -281,7 +281,7 @@ def test_a_refusal_that_will_not_pass_is_no_pause() -> None:
         slices.close()
 
 
-def test_after_a_pause_calls_come_one_by_one_and_a_pause_has_an_end() -> None:
+def test_after_a_bounded_pause_calls_come_one_by_one() -> None:
     clock = HandClock()
     throttle = Throttle(60, now=clock.now, sleep=clock.sleep)
     throttle.pause(10)

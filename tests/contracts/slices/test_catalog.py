@@ -57,7 +57,7 @@ def test_a_list_is_kept_for_an_hour_and_the_old_one_when_the_cloud_is_away(rig: 
     assert again == first
 
 
-def test_without_the_cloud_the_table_answers(rig: Rig) -> None:
+def test_without_the_cloud_the_built_in_table_answers(rig: Rig) -> None:
     fail(rig.cloud, "ListAcceleratorTypes", "UNAVAILABLE")
     offline = rig.catalog.known(ZONE, timeout=10)
     assert not offline.listed

@@ -43,7 +43,7 @@ def nodes(cloud: Cloud) -> list[str]:
 
 
 @pytest.mark.parametrize("options", [Options(), Options(autocheckpoint=True)], ids=["v2", "alpha"])
-def test_several_come_and_go_as_one(cloud: Cloud, options: Options) -> None:
+def test_several_slices_are_created_and_deleted_as_one(cloud: Cloud, options: Options) -> None:
     slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
     assert look(slices, THREE) == Absent()
     ask(slices, THREE)
@@ -65,7 +65,7 @@ def test_several_come_and_go_as_one(cloud: Cloud, options: Options) -> None:
     slices.close()
 
 
-def test_it_waits_until_there_is_room_for_all() -> None:
+def test_several_slices_wait_until_there_is_room_for_all() -> None:
     small = Cloud(hosts_per_generation=5)
     slices = CloudTpuSlices(PROJECT, endpoint=small.tpu.address)
     ask(slices, THREE)
@@ -78,7 +78,9 @@ def test_it_waits_until_there_is_room_for_all() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 2])
-def test_one_preempted_is_all_preempted(cloud: Cloud, slices: CloudTpuSlices, place: int) -> None:
+def test_one_preempted_slice_of_several_preempts_all(
+    cloud: Cloud, slices: CloudTpuSlices, place: int
+) -> None:
     ask(slices, THREE)
     wait_for(slices, SliceState.READY, THREE)
     with cloud.world.lock:
@@ -94,14 +96,14 @@ def test_one_preempted_is_all_preempted(cloud: Cloud, slices: CloudTpuSlices, pl
     assert nodes(cloud) == []
 
 
-def test_one_that_a_person_deletes_stops_all(cloud: Cloud, slices: CloudTpuSlices) -> None:
+def test_one_deleted_slice_of_several_stops_all(cloud: Cloud, slices: CloudTpuSlices) -> None:
     ask(slices, THREE)
     wait_for(slices, SliceState.READY, THREE)
     result(cloud.client().delete_node(name=node_name(node_ids(THREE)[1])))
     wait_for(slices, SliceState.STOPPED, THREE)
 
 
-def test_one_that_cannot_be_made_fails_all_and_leaves_nothing() -> None:
+def test_one_failed_slice_of_several_fails_all_and_leaves_nothing() -> None:
     cloud = Cloud(latencies=replace(QUICK, create=600))
     slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
     ask(slices, THREE)
@@ -131,7 +133,7 @@ def left_over(cloud: Cloud, slices: CloudTpuSlices, *places: int) -> None:
     until(lambda: nodes(cloud) == names, "what is left over")
 
 
-def test_what_is_left_of_it_is_neither_absent_nor_ready(
+def test_a_part_of_several_slices_is_neither_absent_nor_ready(
     cloud: Cloud, slices: CloudTpuSlices
 ) -> None:
     left_over(cloud, slices, 0, 2)
@@ -162,13 +164,17 @@ def test_a_list_that_lacks_a_node_does_not_make_it_gone(
 
 
 @pytest.mark.parametrize("method", ["GetQueuedResource", "ListNodes"])
-def test_what_cannot_be_seen_is_unknown(cloud: Cloud, slices: CloudTpuSlices, method: str) -> None:
+def test_several_slices_that_cannot_be_read_are_unknown(
+    cloud: Cloud, slices: CloudTpuSlices, method: str
+) -> None:
     fail(cloud, method, "UNAVAILABLE")
     assert isinstance(look(slices, THREE), Unknown)
     assert look(slices, THREE) == Absent()
 
 
-def test_it_is_listed_as_one_whatever_is_there_of_it(cloud: Cloud, slices: CloudTpuSlices) -> None:
+def test_several_slices_are_listed_as_one_even_in_part(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
     """So that it is claimed by its job, and deleted as a whole where no job claims it."""
     ask(slices, THREE)
     (asked,) = slices.list_all([ZONE], timeout=10)
@@ -188,7 +194,7 @@ def test_it_is_listed_as_one_whatever_is_there_of_it(cloud: Cloud, slices: Cloud
     until(lambda: nodes(cloud) == [], "all that was left is deleted")
 
 
-def test_names_lead_back() -> None:
+def test_the_names_of_nodes_lead_back_to_their_request() -> None:
     assert [slice_of(id) for id in node_ids(THREE)] == [(THREE.name, place) for place in range(3)]
     assert [slice_of(id) for id in node_ids(SLICE)] == [(SLICE.name, 0)]
     assert slice_of("my-tpu-1") == ("my-tpu-1", 0), "somebody else's"
@@ -230,7 +236,7 @@ def state(seen: Present | Unknown | None) -> SliceState | None:
     return seen.state if isinstance(seen, Present) else None
 
 
-def test_every_pair_of_nodes_is_what_the_stronger_one_is() -> None:
+def test_every_pair_of_nodes_has_the_state_of_the_stronger_one() -> None:
     assert {NODE_STATES[n.state] for n in KINDS if n} == set(NODE_STATES.values())
     for first, second in itertools.product(range(len(KINDS)), repeat=2):
         pair = [KINDS[first], KINDS[second]]
@@ -244,7 +250,7 @@ def test_every_pair_of_nodes_is_what_the_stronger_one_is() -> None:
             assert state(slice_state(queued, pair)) is SEEN[min(first, second)], pair
 
 
-def test_what_the_request_says_goes_before_what_its_nodes_say() -> None:
+def test_the_state_of_a_request_comes_before_that_of_its_nodes() -> None:
     for word, meaning in QUEUED_STATES.items():
         for pair in itertools.product(KINDS, repeat=2):
             if meaning is SliceState.READY:
@@ -258,7 +264,7 @@ def test_what_the_request_says_goes_before_what_its_nodes_say() -> None:
             )
 
 
-def test_it_says_which_node_is_in_the_way() -> None:
+def test_the_node_that_is_in_the_way_is_named() -> None:
     ready, preempted = NodeSeen("READY", hosts(0)), NodeSeen("PREEMPTED")
     seen = slice_state(QueuedSeen("ACTIVE"), [ready, preempted, ready])
     assert seen == Present(SliceState.PREEMPTED, (), "node 1 is PREEMPTED")

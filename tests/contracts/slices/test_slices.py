@@ -36,7 +36,9 @@ from tpujob.errors import Refused, Transient
 
 
 @pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
-def test_a_slice_comes_and_goes(cloud: Cloud, slices: CloudTpuSlices, pricing: str) -> None:
+def test_a_slice_is_created_seen_ready_and_deleted(
+    cloud: Cloud, slices: CloudTpuSlices, pricing: str
+) -> None:
     slice = replace(SLICE, pricing=pricing)
     assert look(slices, slice) == Absent()
     ask(slices, slice)
@@ -60,7 +62,7 @@ def test_a_request_in_the_queue_is_waiting(cloud: Cloud, slices: CloudTpuSlices)
     assert wait_for(slices, SliceState.WAITING).cause is None
 
 
-def test_a_stockout_is_told_as_such(cloud: Cloud, slices: CloudTpuSlices) -> None:
+def test_a_stockout_is_recognised(cloud: Cloud, slices: CloudTpuSlices) -> None:
     with cloud.world.lock:
         inject.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=True)
     ask(slices)
@@ -73,7 +75,7 @@ def test_a_stockout_is_told_as_such(cloud: Cloud, slices: CloudTpuSlices) -> Non
     gone(slices)
 
 
-def test_a_quota_refuses(cloud: Cloud, slices: CloudTpuSlices) -> None:
+def test_an_exhausted_quota_is_recognised(cloud: Cloud, slices: CloudTpuSlices) -> None:
     with cloud.world.lock:
         inject.quota(cloud.world, ZONE, "v4", 8, ["spot"])
     with pytest.raises(Refused, match="Limit 8 in zone us-central2-b") as refused:
@@ -89,7 +91,7 @@ def test_a_quota_refuses(cloud: Cloud, slices: CloudTpuSlices) -> None:
         ({"runtime_version": "v0"}, Cause.BAD_SPEC),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_an_impossible_slice_is_refused(
     slices: CloudTpuSlices, change: dict[str, str], cause: Cause
 ) -> None:
     with pytest.raises(Refused) as refused:
@@ -145,7 +147,7 @@ def test_a_node_deleted_by_a_person_is_no_preemption(cloud: Cloud, slices: Cloud
 # Whose it is ---------------------------------------------------------------------------------------------------------
 
 
-def test_asking_twice_adopts(slices: CloudTpuSlices) -> None:
+def test_asking_twice_adopts_the_first_slice(slices: CloudTpuSlices) -> None:
     ask(slices)
     wait_for(slices, SliceState.READY)
     ask(slices)
@@ -182,7 +184,7 @@ def test_a_slice_that_was_there_and_is_gone_can_be_asked_for_again(
     ],
     ids=["not-ours", "another-backend"],
 )
-def test_what_is_somebody_elses_is_neither_used_nor_deleted(
+def test_slices_of_others_are_neither_used_nor_deleted(
     cloud: Cloud, slices: CloudTpuSlices, labels: dict[str, str]
 ) -> None:
     client = cloud.client()
@@ -204,7 +206,7 @@ def test_a_slice_of_another_job_is_not_adopted(slices: CloudTpuSlices) -> None:
         ask(slices, job_id="000007")
 
 
-def test_everything_of_ours_is_listed(cloud: Cloud) -> None:
+def test_all_our_slices_are_listed(cloud: Cloud) -> None:
     paged = Cloud(page_size=2)
     slices = CloudTpuSlices(PROJECT, endpoint=paged.tpu.address)
     for k in range(1, 6):
@@ -239,7 +241,7 @@ def test_what_is_listed_says_its_type_and_pricing(
     assert listed() == ("v4-16", pricing)
 
 
-def test_one_zone_that_cannot_be_listed_makes_no_list(cloud: Cloud, slices: CloudTpuSlices) -> None:
+def test_a_zone_that_cannot_be_listed_fails_the_list(cloud: Cloud, slices: CloudTpuSlices) -> None:
     ask(slices)
     fail(cloud, "ListNodes", "UNAVAILABLE")
     with pytest.raises(Transient):
@@ -261,7 +263,7 @@ def test_an_error_is_never_taken_for_absence(
     assert look(slices) == Absent()
 
 
-def test_absent_needs_the_lists_to_agree(cloud: Cloud, slices: CloudTpuSlices) -> None:
+def test_a_slice_is_absent_only_when_both_lists_agree(cloud: Cloud, slices: CloudTpuSlices) -> None:
     ask(slices)
     wait_for(slices, SliceState.READY)
     with cloud.world.lock:
@@ -295,7 +297,7 @@ def test_an_emulator_that_is_gone_is_unknown_and_comes_back(cloud: Cloud) -> Non
     back.stop()
 
 
-def test_an_emulator_that_goes_in_mid_call_ends_the_call(cloud: Cloud) -> None:
+def test_an_emulator_that_dies_ends_the_call(cloud: Cloud) -> None:
     doomed = Cloud()
     slices = CloudTpuSlices(PROJECT, endpoint=doomed.tpu.address)
     assert look(slices) == Absent()
@@ -321,7 +323,7 @@ def test_a_call_that_hangs_ends_with_its_time(cloud: Cloud, slices: CloudTpuSlic
         slices.create(SLICE, job_id="000007", public_key=KEY, timeout=0.3)
 
 
-def test_no_time_left_is_not_a_call(slices: CloudTpuSlices) -> None:
+def test_without_time_left_no_call_is_made(slices: CloudTpuSlices) -> None:
     with pytest.raises(Transient):
         slices.create(SLICE, job_id="000007", public_key=KEY, timeout=0)
     assert isinstance(slices.look(SLICE, timeout=-1), Unknown)

@@ -32,13 +32,15 @@ HERE = (Endpoint(0, "10.0.0.1"),)
     ],
     ids=["node", "health", "queued", "initiator"],
 )
-def test_every_word_of_the_library_has_a_row(api: Any, table: Mapping[str, Any], enum: str) -> None:
+def test_every_state_of_the_library_has_a_row_in_the_table(
+    api: Any, table: Mapping[str, Any], enum: str
+) -> None:
     """When this fails, the library has learned a new word: say in the table what it means."""
     message, _, name = enum.partition(".")
     assert set(table) == set(getattr(getattr(api, message), name).__members__)
 
 
-def test_every_status_of_a_call_has_a_row() -> None:
+def test_every_status_of_a_call_has_a_row_in_the_table() -> None:
     assert set(CALL_CODES) == {code.name for code in grpc.StatusCode}
 
 
@@ -71,7 +73,7 @@ def test_every_status_of_a_call_has_a_row() -> None:
         (None, NodeSeen("PREEMPTED", HERE, "17"), SliceState.PREEMPTED),
     ],
 )
-def test_what_both_say_together(
+def test_a_request_and_its_node_are_judged_together(
     queued_: QueuedSeen | None, node_: NodeSeen | None, state: SliceState | None
 ) -> None:
     seen = slice_state(queued_, [node_])
@@ -94,7 +96,7 @@ def test_every_state_of_a_node_is_judged_as_its_row_says() -> None:
         assert isinstance(seen, Unknown) if state is None else seen and seen.state is state, word
 
 
-def test_bad_health_is_said_and_nothing_more() -> None:
+def test_bad_health_changes_only_the_message() -> None:
     raw = tpu_v2.Node.pb()(state="READY", health="UNHEALTHY_MAINTENANCE", health_description="soon")
     raw.network_endpoints.add(ip_address="10.0.0.1")
     raw.symptoms.add(symptom_type="LOW_MEMORY", create_time={"seconds": 5}, worker_id="w0")
@@ -107,7 +109,7 @@ def test_bad_health_is_said_and_nothing_more() -> None:
     )
 
 
-def test_a_word_newer_than_the_library_is_unknown() -> None:
+def test_a_state_newer_than_the_library_is_unknown() -> None:
     """Through the messages themselves: an enum field keeps numbers that it has no name for."""
     node, queued = tpu_v2.Node.pb(), tpu_v2.QueuedResource.pb()
     future = node_seen(tpu_v2.Node.wrap(node(state=99)))
@@ -255,14 +257,16 @@ ERRORS: tuple[tuple[str, str, Cause | None, Scope, str], ...] = (
 
 
 @pytest.mark.parametrize(("code", "text", "cause", "scope", "hint"), ERRORS)
-def test_error_texts(code: str, text: str, cause: Cause | None, scope: Scope, hint: str) -> None:
+def test_error_texts_are_classified(
+    code: str, text: str, cause: Cause | None, scope: Scope, hint: str
+) -> None:
     meaning = of_call(code, text)
     assert (meaning.cause, meaning.scope) == (cause, scope)
     assert hint in meaning.hint
 
 
 @pytest.mark.parametrize("limit", ["Limit 10 in zone", "Limit: 100.", "Limit 0.5", "limit 08"])
-def test_a_limit_that_is_not_zero_is_not_no_access(limit: str) -> None:
+def test_a_limit_above_zero_is_not_missing_access(limit: str) -> None:
     assert NO_ACCESS not in of_call("RESOURCE_EXHAUSTED", limit).hint
 
 

@@ -130,7 +130,7 @@ def test_a_job_is_created_once_although_the_reply_was_lost(
     assert [j.id for j in store.list()] == ["000001"]
 
 
-def test_whatever_loses_its_reply_is_done_once(
+def test_every_write_whose_reply_is_lost_happens_once(
     store: FirestoreStore, network: Network, job: Job
 ) -> None:
     with failing(network, "Commit", LOSE):
@@ -157,7 +157,7 @@ AGAIN = [code for code in grpc.StatusCode if code.name not in REFUSALS and code.
 
 
 @pytest.mark.parametrize("code", AGAIN, ids=lambda code: code.name)
-def test_what_may_pass_is_tried_again_also_when_a_read_was_refused(
+def test_transient_errors_are_retried_for_writes_and_reads(
     store: FirestoreStore, network: Network, time: Time, job: Job, code: grpc.StatusCode
 ) -> None:
     lease = store.lease(job.id, "a", ttl=60, now=0)
@@ -171,7 +171,7 @@ def test_what_may_pass_is_tried_again_also_when_a_read_was_refused(
 
 
 @pytest.mark.parametrize("code", list(REFUSALS))
-def test_a_clear_no_is_told_at_once_with_a_cure(
+def test_a_permanent_refusal_is_raised_at_once_with_a_hint(
     store: FirestoreStore, network: Network, time: Time, code: str
 ) -> None:
     network.fault = lambda *_: grpc.StatusCode[code]

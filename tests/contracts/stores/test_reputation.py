@@ -66,7 +66,7 @@ def test_a_repeated_accusation_changes_nothing(place: Place, reputation: Reputat
     assert scores(reputation) == {"h1": 1.0}
 
 
-def test_what_was_forgotten_does_not_come_back_by_a_repeat(reputation: Reputation) -> None:
+def test_a_repeated_call_does_not_bring_back_what_was_forgotten(reputation: Reputation) -> None:
     accuse(reputation, "h1", op="a")
     reputation.remove("h1")
     reputation.remove("h1")

@@ -36,7 +36,7 @@ def edit(path: Path, statement: str, *values: object) -> None:
     db.close()
 
 
-def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+def test_the_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         store = SqliteStore(tmp_path / "state" / "jobs.db")
@@ -194,7 +194,9 @@ def run(script: str, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["jobs.db", "new/jobs.db"])
-def test_a_folder_that_is_not_writable_is_said_with_what_to_do(tmp_path: Path, name: str) -> None:
+def test_a_folder_that_is_not_writable_is_reported_with_what_to_do(
+    tmp_path: Path, name: str
+) -> None:
     tmp_path.chmod(0o555)
     try:
         said = run(UNPRIVILEGED, str(tmp_path / name))
@@ -204,7 +206,7 @@ def test_a_folder_that_is_not_writable_is_said_with_what_to_do(tmp_path: Path, n
     assert "set TPUJOB_STATE to a folder" in said
 
 
-def test_a_file_in_the_place_of_the_folder_is_said(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(
         StoreError, match=r"cannot be used: (Not a directory|File exists)"
@@ -232,7 +234,7 @@ print(len(store.list()))
 """
 
 
-def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     *ids, message, hint, listed = run(FILL, str(path)).splitlines()
     assert len(ids) > 5, "it failed before the disk was full"

@@ -41,7 +41,7 @@ def test_a_new_job_gets_the_next_id_and_version_1(store: Store) -> None:
     ]
 
 
-def test_what_is_not_there_is_said_to_be_missing(store: Store) -> None:
+def test_an_unknown_job_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound, match="no job 000009"):
         store.get("000009")
     with pytest.raises(NotFound):
@@ -142,7 +142,7 @@ def test_a_commit_may_have_no_event(store: Store, job: Job) -> None:
     assert [e.seq for e in store.events(job.id)] == [1]
 
 
-def test_who_decided_on_an_old_version_is_told_and_nothing_is_stored(
+def test_a_commit_on_an_old_version_is_a_conflict_and_stores_nothing(
     store: Store, job: Job
 ) -> None:
     newer = moved(store, job, message="first")
@@ -219,13 +219,13 @@ def test_a_released_lease_is_free_at_once_and_tokens_go_on_growing(store: Store,
     )
 
 
-def test_leases_of_two_jobs_know_nothing_of_each_other(store: Store, job: Job) -> None:
+def test_leases_of_two_jobs_are_independent(store: Store, job: Job) -> None:
     other = store.create(a_job(), an_event())
     assert store.lease(job.id, "a", ttl=60, now=1000)
     assert store.lease(other.id, "b", ttl=60, now=1000)
 
 
-def test_who_lost_the_lease_can_no_longer_write(store: Store, job: Job) -> None:
+def test_a_writer_that_lost_the_lease_is_refused(store: Store, job: Job) -> None:
     old = store.lease(job.id, "a", ttl=60, now=1000)
     new = store.lease(job.id, "b", ttl=60, now=1100)
     assert old
