@@ -11,7 +11,7 @@ import pytest
 from tests.support.commands import Tpujob
 from tests.support.scripted import AT, ScriptedJobs, coming, event_view, job_view, log_line
 from tpujob import errors
-from tpujob.api.shapes import HostAccess, JobView, LogPage
+from tpujob.api import HostAccess, JobView, LogPage
 from tpujob.cli.errors import EXIT_CODES
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.commands import Tpujob
 from tests.support.scripted import ScriptedJobs, job_view, log_line
-from tpujob.api.shapes import LogPage
+from tpujob.api import LogPage
 
 
 def until(holds: Callable[[], object], what: Callable[[], str], patience: float = 30) -> None:

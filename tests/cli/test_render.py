@@ -17,7 +17,7 @@ from tests.support.scripted import (
     log_line,
     slice_view,
 )
-from tpujob.api.shapes import JobView, PlanView
+from tpujob.api import JobView, PlanView
 from tpujob.cli.render import answers, job_page, lines, listing, words
 from tpujob.cli.render.summary import shortcomings, steps_lost, summary
 from tpujob.cli.render.text import clean, seconds, width

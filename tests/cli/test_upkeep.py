@@ -7,7 +7,7 @@ import pytest
 from tests.support.commands import Tpujob, same
 from tests.support.scripted import ScriptedJobs, leak_view, suspect_view
 from tpujob import errors
-from tpujob.api.shapes import BrokenView, SweptView
+from tpujob.api import BrokenView, SweptView
 from tpujob.cli.render.admin import hosts_table, leaks_table
 from tpujob.cli.render.text import width
 

@@ -17,7 +17,7 @@ from tests.support.scripted import (
     job_view,
     slice_view,
 )
-from tpujob.api.shapes import AttemptView, JobView
+from tpujob.api import AttemptView, JobView
 from tpujob.cli.render import words
 from tpujob.cli.render.job_page import job_page
 from tpujob.cli.render.listing import job_table

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.stage import Stage
-from tpujob.api.shapes import JobView
+from tpujob.api import JobView
 from tpujob.bundle.archive import pack
 from tpujob.domain.model import State
 from tpujob.domain.observations import SliceState

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.support.launched import a_job
-from tpujob.api.shapes import LogLine, LogPage
+from tpujob.api import LogLine, LogPage
 from tpujob.domain.model import Job, State
 from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.ports import Blob

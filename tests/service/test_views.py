@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.records import NOW, job_in, respec
-from tpujob.api.shapes import AttemptView, JobView, SliceView, VerdictView
+from tpujob.api import AttemptView, JobView, SliceView, VerdictView
 from tpujob.domain.failures.host_reputation import HALF_LIFE
 from tpujob.domain.model import (
     Attempt,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.sim import Process, Sim, Task, Violation
 from tests.simulation.world import ZONES, World
-from tpujob.api.shapes import HostAccess
+from tpujob.api import HostAccess
 from tpujob.domain.lifecycle import IllegalEvent
 from tpujob.engine.loop import Loop
 from tpujob.engine.orphans import Orphans, Swept

@@ -13,8 +13,7 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tpujob.api.jobs_api import JobsApi
-from tpujob.api.shapes import (
+from tpujob.api import (
     BrokenView,
     BudgetView,
     CodeGiven,
@@ -22,6 +21,7 @@ from tpujob.api.shapes import (
     DiffView,
     EventView,
     HostAccess,
+    JobsApi,
     JobView,
     LeakView,
     LogLine,

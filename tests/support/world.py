@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpujob.api.shapes import HostAccess
+from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown

@@ -24,8 +24,7 @@ from tests.support.scripted import (
 )
 from tpujob import errors
 from tpujob.adapters.remote import RemoteJobs
-from tpujob.api.jobs_api import JobsApi
-from tpujob.api.shapes import BrokenView, HostAccess, LogPage
+from tpujob.api import BrokenView, HostAccess, JobsApi, LogPage
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient, Unauthorized
 from tpujob.web import api as web_api
 

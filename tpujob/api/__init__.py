@@ -3,10 +3,10 @@
 Shapes and signatures only: no rule, no I/O, no import of another room. The rules are in `service/` and `domain/`.
 """
 
+from tpujob.api.admin_shapes import BrokenView, LeakView, SuspectView, SweptView
 from tpujob.api.jobs_api import JobsApi
 from tpujob.api.shapes import (
     AttemptView,
-    BrokenView,
     BudgetView,
     CapacityView,
     ChangeView,
@@ -19,15 +19,12 @@ from tpujob.api.shapes import (
     FileChangeView,
     HostAccess,
     JobView,
-    LeakView,
     LogLine,
     LogPage,
     NextAction,
     NextView,
     PlanView,
     SliceView,
-    SuspectView,
-    SweptView,
     VerdictView,
 )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from tpujob.api.admin_shapes import BrokenView, SuspectView, SweptView
 from tpujob.api.shapes import (
-    BrokenView,
     CodeGiven,
     DiffView,
     EventView,
@@ -14,8 +14,6 @@ from tpujob.api.shapes import (
     JobView,
     LogPage,
     PlanView,
-    SuspectView,
-    SweptView,
 )
 
 

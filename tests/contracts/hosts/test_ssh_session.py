@@ -19,7 +19,7 @@ from tests.contracts.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, until
 from tests.support.ssh_slices import slice_at
 from tpujob.adapters.ssh import SshHosts, open_session
-from tpujob.api.shapes import HostAccess
+from tpujob.api import HostAccess
 from tpujob.errors import HostKeyChanged, TpujobError, Transient
 
 AGENT = Path(__file__).parent / "fake_agent.py"
