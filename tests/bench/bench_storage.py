@@ -12,7 +12,6 @@ from pathlib import Path
 
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
-from google.cloud.storage import transfer_manager
 
 from tpujob.adapters.gcs import GcsBlobs
 
@@ -34,13 +33,6 @@ def main() -> None:
                 _rate("upload", size, lambda: blob.upload_from_filename(source))
                 _rate("download", size, lambda: blob.download_to_filename(target))
             assert target.read_bytes() == source.read_bytes()
-            _rate(
-                "upload in parallel parts (XML API)",
-                size,
-                lambda: transfer_manager.upload_chunks_concurrently(
-                    str(source), bucket.blob("parts"), max_workers=4, worker_type="thread"
-                ),
-            )
             _small(GcsBlobs("bench", url))
         finally:
             server()

@@ -1,4 +1,4 @@
-"""Others that speak to Cloud Storage find the emulated one just as good: gcsfs, TensorStore, obstore, Orbax."""
+"""Others that speak to Cloud Storage find the emulated one just as good: gcsfs, TensorStore, Orbax."""
 
 from __future__ import annotations
 
@@ -127,30 +127,3 @@ def test_orbax_saves_and_restores_a_checkpoint(run_script: Script, state: Path) 
     files = files_below(state / "objects" / BUCKET / "jobs/000042/checkpoints")
     assert any(file.startswith("3/") for file in files)
     assert not any(file.startswith("1/") for file in files), "only two were to be kept"
-
-
-def test_obstore_writes_reads_lists_moves_and_removes(run_script: Script) -> None:
-    run_script("""
-        import json, os, obstore
-        from obstore.store import GCSStore
-        key = {"gcs_base_url": os.environ["STORAGE_EMULATOR_HOST"], "disable_oauth": True,
-               "client_email": "", "private_key": "", "private_key_id": ""}
-        store = GCSStore(os.environ["BUCKET"], service_account_key=json.dumps(key),
-                         client_options={"allow_http": True})
-        data = os.urandom(12_000_000)  # in several parts
-        obstore.put(store, "x/large", data)
-        assert bytes(obstore.get(store, "x/large").bytes()) == data
-        assert bytes(obstore.get_range(store, "x/large", start=5, end=50)) == data[5:50]
-        obstore.put(store, "x/small", b"1")
-        try:
-            obstore.put(store, "x/small", b"2", mode="create")
-            raise SystemExit("an object that is there was written over")
-        except obstore.exceptions.AlreadyExistsError:
-            pass
-        obstore.rename(store, "x/small", "y/moved")
-        found = sorted(o["path"] for page in obstore.list(store) for o in page)
-        assert found == ["x/large", "y/moved"], found
-        assert obstore.head(store, "y/moved")["size"] == 1
-        obstore.delete(store, found)
-        assert not [o for page in obstore.list(store) for o in page]
-    """)

@@ -194,81 +194,19 @@ def test_line_ends_of_a_multipart_body_may_be_either(server: StorageServer) -> N
             assert client.bucket(BUCKET).blob(f"n{n}").download_as_bytes() == content
 
 
-def test_large_objects_go_up_in_parallel_parts_and_come_down_in_parallel_ranges(
+def test_large_objects_come_down_in_parallel_ranges(
     bucket: storage.Bucket, tmp_path: Path, state: Path
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(os.urandom(1 << 20) * 17)
-    blob = bucket.blob("folder/parts")
-    transfer_manager.upload_chunks_concurrently(
-        str(source), blob, chunk_size=5 << 20, worker_type=transfer_manager.THREAD
-    )
-    assert bucket.get_blob("folder/parts").size == 17 << 20
+    blob = bucket.blob("folder/large")
+    blob.upload_from_filename(source)
+    assert bucket.get_blob("folder/large").size == 17 << 20
     transfer_manager.download_chunks_concurrently(
         blob, str(target), chunk_size=3 << 20, worker_type=transfer_manager.THREAD
     )
     assert target.read_bytes() == source.read_bytes()
     assert files_below(state / "uploads") == []
-
-
-def test_a_multipart_upload_refuses_wrong_parts_and_can_be_aborted(
-    server: StorageServer, bucket: storage.Bucket, state: Path
-) -> None:
-    path = f"/{BUCKET}/parts"
-    _, _, body = ask(server.url, "POST", f"{path}?uploads", b"")
-    key = body.split(b"<UploadId>")[1].split(b"<")[0].decode()
-    tags = []
-    for which in (1, 2):
-        where = f"{path}?partNumber={which}&uploadId={key}"
-        status, headers, _ = ask(server.url, "PUT", where, b"small")
-        assert status == 200
-        tags.append(headers["etag"])
-
-    def complete(*parts: tuple[int, str]) -> tuple[int, bytes]:
-        inner = "".join(
-            f"<Part><PartNumber>{n}</PartNumber><ETag>{tag}</ETag></Part>" for n, tag in parts
-        )
-        text = f"<CompleteMultipartUpload>{inner}</CompleteMultipartUpload>"
-        status, _, body = ask(server.url, "POST", f"{path}?uploadId={key}", text.encode())
-        return status, body
-
-    for parts, code in (
-        (((1, '"other"'),), b"InvalidPart"),
-        (((2, tags[1]), (1, tags[0])), b"InvalidPartOrder"),
-        (((1, tags[0]), (2, tags[1])), b"EntityTooSmall"),
-        ((), b"InvalidArgument"),
-    ):
-        status, body = complete(*parts)
-        assert (status, code in body) == (400, True), body
-    assert ask(server.url, "DELETE", f"{path}?uploadId={key}")[0] == 204
-    assert complete((1, tags[0]))[0] == 404
-    assert bucket.get_blob("parts") is None
-    assert files_below(state / "uploads") == []
-
-
-def test_the_xml_api_reads_writes_lists_and_keeps_preconditions(server: StorageServer) -> None:
-    with official(server.url) as client:
-        bucket = client.bucket(BUCKET)
-        path = f"/{BUCKET}/x/%3Cname%3E%26"
-        status, headers, _ = ask(server.url, "PUT", path, b"12345", x_goog_meta_color="blue")
-        assert (status, headers["x-goog-generation"].isdigit()) == (200, True)
-        assert bucket.get_blob("x/<name>&").metadata == {"color": "blue"}
-        refused = ask(server.url, "PUT", path, b"6", x_goog_if_generation_match="0")
-        assert (refused[0], b"<Code>PreconditionFailed</Code>" in refused[2]) == (412, True)
-        status, headers, body = ask(server.url, "GET", path, Range="bytes=1-2")
-        assert (status, headers["content-range"], body) == (206, "bytes 1-2/5", b"23")
-        assert headers["x-goog-meta-color"] == "blue"
-        status, headers, body = ask(server.url, "HEAD", path)
-        assert (status, headers["content-length"], body) == (200, "5", b"")
-        assert ask(server.url, "GET", path, If_None_Match=headers["etag"])[0] == 304
-        listed = ask(server.url, "GET", f"/{BUCKET}?list-type=2&delimiter=/")[2]
-        assert b"<CommonPrefixes><Prefix>x/</Prefix></CommonPrefixes>" in listed
-        listed = ask(server.url, "GET", f"/{BUCKET}?list-type=2&prefix=x/")[2]
-        assert b"<Key>x/&lt;name&gt;&amp;</Key>" in listed
-        copied = ask(server.url, "PUT", f"/{BUCKET}/y", b"", x_goog_copy_source=path)
-        assert (copied[0], bucket.blob("y").download_as_bytes()) == (200, b"12345")
-        assert ask(server.url, "DELETE", path)[0] == 204
-        assert ask(server.url, "GET", path)[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -382,3 +320,11 @@ def test_a_large_object_needs_little_memory(tmp_path: Path) -> None:
 def peak_memory(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+def test_a_request_of_the_xml_api_is_told_that_only_the_json_api_is_served(
+    server: StorageServer,
+) -> None:
+    status, _, body = ask(server.url, "PUT", f"/{BUCKET}/name", b"12345")
+    assert (status, json.loads(body)["error"]["errors"][0]["reason"]) == (404, "notFound")
+    assert b"JSON API" in body

@@ -1,4 +1,4 @@
-"""Cloud Storage on a laptop: the JSON API, uploads, and the part of the XML API that clients use.
+"""Cloud Storage on a laptop: the JSON API, uploads and batches. The XML API is not served.
 
 Knows nothing of Cloud TPU, and imports no gRPC.
 """

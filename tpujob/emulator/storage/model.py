@@ -37,12 +37,10 @@ _LOCATION = re.compile(r"[A-Z]+-[A-Z]+[0-9]+|US|EU|ASIA|NAM4|EUR[4578]|ASIA1")
 
 
 class StorageApiError(Exception):
-    """An error answer. `reason` is the JSON API's word for it; `xml_code` the XML API's, where the
-    status alone does not give it."""
+    """An error answer. `reason` is the JSON API's word for it."""
 
-    def __init__(self, status: int, reason: str, message: str, xml_code: str = "") -> None:
+    def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
-        self.xml_code = xml_code
         self.status = status
         self.reason = reason
         self.message = message
@@ -57,7 +55,7 @@ def invalid(message: str) -> StorageApiError:
 
 
 def no_bucket() -> StorageApiError:
-    return StorageApiError(404, "notFound", "The specified bucket does not exist.", "NoSuchBucket")
+    return StorageApiError(404, "notFound", "The specified bucket does not exist.")
 
 
 def no_object(bucket: str, name: str) -> StorageApiError:
@@ -80,7 +78,7 @@ class StoredObject:
     live: bool  #: False: kept only by the bucket's versioning
     size: int
     crc32c: str  #: base64, as the APIs spell it
-    md5: str  #: base64; empty for composed objects and XML multipart uploads, as in the cloud
+    md5: str  #: base64; empty for composed objects, as in the cloud
     components: int  #: number of objects it was composed of; 0: not composed
     created: str  #: RFC 3339, UTC, milliseconds
     updated: str

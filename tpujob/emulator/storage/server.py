@@ -1,4 +1,4 @@
-"""Google Cloud Storage on a laptop: the JSON API, uploads, batches and enough of the XML API, on loopback.
+"""Google Cloud Storage on a laptop: the JSON API, uploads and batches, on loopback.
 
 It runs in a thread of its own, so that large transfers do not delay the other emulated APIs of the process. Missing:
 access control lists, IAM, soft delete, life-cycle rules, notifications, decompressive transcoding.
@@ -17,9 +17,11 @@ from tpujob.emulator.storage.faults import StorageFaults, failing
 from tpujob.emulator.storage.json_api import JsonApi
 from tpujob.emulator.storage.model import StorageApiError
 from tpujob.emulator.storage.upload import Uploads
-from tpujob.emulator.storage.xml_api import XmlApi
 
 _log = logging.getLogger(__name__)
+_ONLY_JSON = (
+    "There is nothing here: the emulator serves the JSON API of Cloud Storage, and no XML API."
+)
 _LOOPBACK = re.compile(r"(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?")
 
 
@@ -32,8 +34,8 @@ class StorageServer:
 
     def __init__(self, state: Path, port: int = 0, faults: StorageFaults | None = None) -> None:
         self._disk = ObjectStore(state)
-        self._uploads, self._xml = Uploads(self._disk), XmlApi(self._disk)
-        handler = _handler(JsonApi(self._disk), self._uploads, self._xml, faults or StorageFaults())
+        self._uploads = Uploads(self._disk)
+        handler = _handler(JsonApi(self._disk), self._uploads, faults or StorageFaults())
         try:
             self._http = HttpThread(handler, port, name="storage")
         except OSError:
@@ -45,15 +47,14 @@ class StorageServer:
         """Afterwards nothing listens, every connection is closed and the files are at rest. Safe to repeat."""
         self._http.stop()
         self._uploads.close()
-        self._xml.close()
         self._disk.close()
 
 
-def _handler(api: JsonApi, uploads: Uploads, xml: XmlApi, faults: StorageFaults) -> Handler:
+def _handler(api: JsonApi, uploads: Uploads, faults: StorageFaults) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             found = await uploads.handle(request) or await api.handle(request)
-            return found or await xml.handle(request)
+            return found or _error(StorageApiError(404, "notFound", _ONLY_JSON))
         except StorageApiError as error:
             return _error(error)
         except TooLarge:
