@@ -11,14 +11,14 @@ from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.placement.circuits import PROBE
-from tpujob.domain.placement.offers import Option
+from tpujob.domain.placement.offers import Offer
 from tpujob.errors import Scope
 
 
 def refuse(
-    circuits: capacity.Circuits, option: Option, at: float, *, cause: Cause = Cause.STOCKOUT
+    circuits: capacity.Circuits, offer: Offer, at: float, *, cause: Cause = Cause.STOCKOUT
 ) -> dict[str, Circuit]:
-    return capacity.refused(circuits, request(option, cause, at), at)
+    return capacity.refused(circuits, request(offer, cause, at), at)
 
 
 def test_a_stockout_sends_everybody_to_the_next_zone_and_then_to_wait() -> None:
@@ -135,10 +135,10 @@ def test_refusals_before_the_last_slice_do_not_count() -> None:
 
 def test_a_permanent_refusal_lasts_until_a_person_resumes() -> None:
     job = waiting_job(request(B, Cause.PERMISSION, NOW - 60))
-    assert [o.zone for o in capacity.offers(job)] == ["us-east5-a"]
+    assert [o.zone for o in capacity.allowed(job)] == ["us-east5-a"]
     assert capacity.refusals(job) == [], "time does not mend it"
     assert capacity.refused({}, job.slices[0], NOW) == {}, "nor does it bar other jobs"
-    assert len(capacity.offers(replace(job, fresh_at=NOW))) == 2
+    assert len(capacity.allowed(replace(job, fresh_at=NOW))) == 2
     nothing_left = waiting_job(
         request(A, Cause.STOCKOUT, NOW - 90),
         *(request(o, Cause.PERMISSION, NOW - 60, k) for k, o in ((2, A), (3, B))),

@@ -36,7 +36,7 @@ def test_each_workload_and_a_plain_command_have_a_config() -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=name)
 def test_each_config_loads_and_resolves(path: Path) -> None:
     spec = read(path)
-    assert offers.options(spec)
+    assert offers(spec)
     if spec.code is not None:
         assert (path.parent / spec.code).is_dir()
 
@@ -49,7 +49,7 @@ def test_the_comments_of_a_config_hold_what_a_reader_needs(path: Path) -> None:
     assert (path.parent / editor[1]).resolve() == FOLDER / "jobspec.schema.json"
     for word in ("# Costs:", "# Takes:", "# Expect:"):
         assert word in text
-    usd = offers.options(read(path))[0].usd_per_hour
+    usd = offers(read(path))[0].usd_per_hour
     assert f"{usd:.2f} $/h" in text, "the price in the comment is not the table's"
 
 

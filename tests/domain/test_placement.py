@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.placement.offers import Option, options, region_of
+from tpujob.domain.placement.offers import Offer, offers, region_of
 from tpujob.domain.spec.jobspec import JobSpec, parse
 from tpujob.errors import BadSpec
 
@@ -17,22 +17,22 @@ def job(**tpu: Any) -> JobSpec:
 
 
 def places(spec: JobSpec, region: str | None = None) -> list[tuple[str, str]]:
-    return [(option.type, option.zone) for option in options(spec, region=region)]
+    return [(offer.type, offer.zone) for offer in offers(spec, region=region)]
 
 
 def refusal(spec: JobSpec, region: str | None = None) -> str:
     with pytest.raises(BadSpec) as error:
-        options(spec, region=region)
+        offers(spec, region=region)
     return error.value.message
 
 
 def test_one_type_in_one_zone_is_one_option_with_its_price_and_runtime() -> None:
-    assert options(job(type="v4-16")) == (
-        Option("v4-16", "us-central2-b", "spot", "tpu-ubuntu2204-base", 7.372),
+    assert offers(job(type="v4-16")) == (
+        Offer("v4-16", "us-central2-b", "spot", "tpu-ubuntu2204-base", 7.372),
     )
-    (two,) = options(job(type="v4-16", slices=2))
+    (two,) = offers(job(type="v4-16", slices=2))
     assert two.usd_per_hour == 2 * 7.372, "one option is all the slices that it takes"
-    own = options(job(type="v4-16", runtime_version="tpu-vm-v4-base", pricing="on-demand"))
+    own = offers(job(type="v4-16", runtime_version="tpu-vm-v4-base", pricing="on-demand"))
     assert (own[0].runtime_version, own[0].usd_per_hour) == ("tpu-vm-v4-base", 25.76)
 
 
@@ -76,7 +76,7 @@ def test_every_type_has_a_place_in_every_region_that_lists_it() -> None:
     for type in accelerators.ALL:
         spec = job(type=type)
         for region in {region_of(zone) for zone in accelerators.zones(type)}:
-            assert all(region_of(option.zone) == region for option in options(spec, region=region))
+            assert all(region_of(offer.zone) == region for offer in offers(spec, region=region))
 
 
 def test_zones_of_two_regions_are_refused_naming_both() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpujob.domain.hardware import prices
-from tpujob.domain.placement.offers import options
+from tpujob.domain.placement.offers import offers
 from tpujob.domain.placement.site import EVERYWHERE, Site, check_location, home_region, settled
 from tpujob.domain.spec.jobspec import JobSpec, parse
 from tpujob.errors import BadSpec
@@ -22,7 +22,7 @@ def job(**tpu: Any) -> JobSpec:
 
 
 def places(spec: JobSpec, site: Site = LAB) -> list[str]:
-    return [option.zone for option in options(settled(spec, site))]
+    return [offer.zone for offer in offers(settled(spec, site))]
 
 
 def refusal(spec: JobSpec, site: Site = LAB) -> BadSpec:
@@ -89,7 +89,7 @@ def test_a_zone_without_a_bucket_in_its_region_is_refused_with_the_price_of_the_
 def test_a_job_stays_in_the_region_of_its_workdir_unless_it_may_leave_it() -> None:
     mixed: dict[str, Any] = {"type": "v5e-8", "zones": ["europe-west4-b", "us-east5-a"]}
     with pytest.raises(BadSpec, match="All zones of a job must lie in one region"):
-        options(job(**mixed))
+        offers(job(**mixed))
     assert places(job(**mixed, cross_region=True)) == ["europe-west4-b", "us-east5-a"]
 
 

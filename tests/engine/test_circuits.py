@@ -12,7 +12,7 @@ from tests.support.stores import in_memory
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.placement.circuits import PROBE
-from tpujob.engine.circuits import Offers
+from tpujob.engine.circuits import CircuitBreaker
 from tpujob.errors import Conflict
 
 C = replace(A, zone="us-east5-c")
@@ -23,7 +23,7 @@ def asking(refused: Cause | None, at: float) -> Job:
     return replace(job_in(State.PROVISIONING), slices=(slice,))
 
 
-def told(offers: Offers, kind: EventKind, job: Job, at: float = NOW) -> None:
+def told(offers: CircuitBreaker, kind: EventKind, job: Job, at: float = NOW) -> None:
     offers.note(job, job, Event(kind, at, State.RELEASING, "refused"))
 
 
@@ -33,7 +33,7 @@ def test_refusals_a_backend_sees_are_added_to_those_in_the_records() -> None:
     ended = replace(waits, state=State.FAILED, slices=(request(C, Cause.STOCKOUT, NOW - 60),))
     for job in (waits, ended):
         store.create(job, Event(EventKind.CREATED, NOW, job.state, "created"))
-    offers = Offers(store)
+    offers = CircuitBreaker(store)
     told(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW - 1))
     assert set(offers.circuits()) == {"us-east5-a/v6e-8/spot", "us-east5-b/v6e-8/spot"}, (
         "nobody waits on account of a job that has ended"
@@ -41,7 +41,7 @@ def test_refusals_a_backend_sees_are_added_to_those_in_the_records() -> None:
 
 
 def test_only_events_about_an_offer_change_its_circuit() -> None:
-    offers, refused = Offers(in_memory()), asking(Cause.STOCKOUT, NOW)
+    offers, refused = CircuitBreaker(in_memory()), asking(Cause.STOCKOUT, NOW)
     for kind in EventKind:
         if kind not in (EventKind.RELEASE_STARTED, EventKind.SLICE_READY):
             told(offers, kind, refused)
@@ -58,7 +58,7 @@ def test_only_events_about_an_offer_change_its_circuit() -> None:
 
 
 def test_an_offer_may_be_asked_for_from_the_moment_it_opens() -> None:
-    offers = Offers(in_memory())
+    offers = CircuitBreaker(in_memory())
     told(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW))
     (circuit,) = offers.circuits().values()
     with pytest.raises(Conflict, match="another job asks for v6e-8 in us-east5-b just now"):
@@ -67,7 +67,7 @@ def test_an_offer_may_be_asked_for_from_the_moment_it_opens() -> None:
 
 
 def test_of_jobs_that_see_an_offer_open_at_once_only_one_asks() -> None:
-    offers = Offers(in_memory())
+    offers = CircuitBreaker(in_memory())
     refused = asking(Cause.STOCKOUT, NOW)
     offers.note(refused, refused, Event(EventKind.RELEASE_STARTED, NOW, State.RELEASING, "refused"))
     then = NOW + 60

@@ -8,7 +8,7 @@ from typing import Any
 from tpujob.domain.failures import triage
 from tpujob.domain.model import Attempt, Cause, Endpoint, Job, Outcome, Role, Slice, State, Wish
 from tpujob.domain.observations import Absent, Present, Report, SliceSeen, SliceState, Unknown
-from tpujob.domain.placement.offers import Option
+from tpujob.domain.placement.offers import Offer
 from tpujob.domain.spec import JobSpec, dump, parse
 
 NOW = 10_000.0
@@ -84,8 +84,8 @@ def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
     return replace(job, slices=(bad, *serving), attempts=attempts)
 
 
-B = Option("v6e-8", "us-east5-b", "spot", "rt", 1.0)
-A = Option("v6e-8", "us-east5-a", "spot", "rt", 1.0)
+B = Offer("v6e-8", "us-east5-b", "spot", "rt", 1.0)
+A = Offer("v6e-8", "us-east5-a", "spot", "rt", 1.0)
 FULL = "There is no more capacity"
 V6E = parse(
     {
@@ -97,13 +97,13 @@ V6E = parse(
 
 
 def request(
-    option: Option, cause: Cause | None, at: float, k: int = 1, *, ready: bool = False
+    offer: Offer, cause: Cause | None, at: float, k: int = 1, *, ready: bool = False
 ) -> Slice:
     return Slice(
         name=f"tj-000001-{k}",
         k=k,
-        type=option.type,
-        zone=option.zone,
+        type=offer.type,
+        zone=offer.zone,
         pricing="spot",
         runtime_version="rt",
         usd_per_hour=None,

@@ -91,7 +91,7 @@ class AttemptRepeated:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SliceHeld:
     hold_until: float
     end: End | None  #: of the attempt; None: the slice was held before a program ran on it
     endpoints: tuple[Endpoint, ...] = ()  #: of a slice that has just become ready
@@ -129,7 +129,7 @@ Payload = (
     | Progressed
     | AttemptEnded
     | AttemptRepeated
-    | Held
+    | SliceHeld
     | ReleaseStarted
     | Requeued
     | Finished
@@ -148,7 +148,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.ATTEMPT_RETRIED: AttemptRepeated,
     EventKind.ATTEMPT_CONDEMNED: AttemptRepeated,
     EventKind.CONDEMNED_STOPPED: AboutSlice,
-    EventKind.HELD: Held,
+    EventKind.HELD: SliceHeld,
     EventKind.RELEASE_STARTED: ReleaseStarted,
     EventKind.DELETE_ASKED: AboutSlice,
     EventKind.SLICE_GONE: AboutSlice,

@@ -20,11 +20,11 @@ from tpujob.domain.events import (
     Event,
     EventKind,
     Finished,
-    Held,
     Payload,
     Progressed,
     ReleaseStarted,
     Requeued,
+    SliceHeld,
     SliceReady,
     SliceRequested,
 )
@@ -152,7 +152,7 @@ def _folded(job: Job, happened: Event) -> Job:
             ended = replace(_spend(_end_attempt(job, at, end), budget), wake=at + delay)
             retried = happened.kind is _E.ATTEMPT_RETRIED
             return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
-        case Held(until, end, endpoints):
+        case SliceHeld(until, end, endpoints):
             held = _end_attempt(job, at, end) if end else _with_endpoints(job, at, endpoints)
             return replace(held, hold_until=until, stopped=end is None)
         case ReleaseStarted(then, cause, budget, refused, scope):

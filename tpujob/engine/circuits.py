@@ -19,7 +19,7 @@ from tpujob.ports import Store
 _OFFERS = frozenset({EventKind.SLICE_REQUESTED, EventKind.SLICE_READY, EventKind.RELEASE_STARTED})
 
 
-class Offers:
+class CircuitBreaker:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._circuits: Mapping[str, Circuit] | None = None  #: None: not yet recalled

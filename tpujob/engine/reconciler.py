@@ -28,7 +28,7 @@ from tpujob.domain.host import plan
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.observations import Seen, Unknown
-from tpujob.engine.circuits import Offers
+from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.observer import LOOK, Live, Observer
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
 from tpujob.ports import Blobs, Clock, Hosts, Lease, Reputation, Slices, Store
@@ -70,9 +70,9 @@ class Reconciler:
         self.owner = owner  #: unique among all backends, ever
         self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again
-        self.offers = Offers(store)
-        self.observer = Observer(slices, hosts, blobs, clock, self.offers.circuits, report_every)
-        self.live, self.circuits = self.observer.live, self.offers.circuits
+        self.breaker = CircuitBreaker(store)
+        self.observer = Observer(slices, hosts, blobs, clock, self.breaker.circuits, report_every)
+        self.live, self.circuits = self.observer.live, self.breaker.circuits
         self._started: dict[str, tuple[int, float]] = {}
         self._accused: set[str] = set()  #: what this process has stored already
 
@@ -154,7 +154,7 @@ class Reconciler:
     def _commit(self, job: Job, happened: Event, lease: Lease) -> Job:
         after = apply(job, happened)
         # first: a commit whose reply is lost may have been written
-        self.offers.note(job, after, happened)
+        self.breaker.note(job, after, happened)
         stored = self.store.commit(
             after,
             happened,

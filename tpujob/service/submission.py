@@ -15,11 +15,11 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.host import environment, plan
 from tpujob.domain.model import Code, Job, State, Wish
 from tpujob.domain.placement import (
-    Option,
+    Offer,
     Site,
     check_location,
     home_region,
-    options,
+    offers,
     settled,
     traffic,
 )
@@ -91,10 +91,10 @@ class Submission:
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
         return path
 
-    def _placed(self, spec: Mapping[str, Any]) -> tuple[JobSpec, tuple[Option, ...], str]:
+    def _placed(self, spec: Mapping[str, Any]) -> tuple[JobSpec, tuple[Offer, ...], str]:
         """The spec with the site's defaults, where it may run (best first), and its bucket."""
         wanted = settled(parse(spec), self._site)
-        choices = options(wanted)
+        choices = offers(wanted)
         return wanted, choices, self._site.buckets[home_region(choices[0].zone, self._site)]
 
     def _bucket_is_there(self, bucket: str, wanted: JobSpec) -> None:
@@ -153,7 +153,7 @@ class Submission:
         return [self.put_bundle(bundle.sha256, bundle.data, bucket=bucket)]
 
     def _record(
-        self, wanted: JobSpec, first: Option, user: str, bucket: str, bundles: Sequence[str]
+        self, wanted: JobSpec, first: Offer, user: str, bucket: str, bundles: Sequence[str]
     ) -> tuple[Job, Event]:
         now = self._clock.now()
         kind = accelerators.several(first.type, wanted.tpu.slices)

@@ -13,6 +13,7 @@ from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Outcome, Progress, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen, SliceState, Unknown
 from tpujob.domain.text import duration, list_hosts, many
+from tpujob.protocol import Phase
 
 #: hosts that never reported their agent: the slice is given back after this many seconds
 LAUNCH_DEADLINE = 30 * 60.0
@@ -49,7 +50,7 @@ def running(job: Job, seen: Seen, now: float) -> Decision:
 
 
 def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision:
-    if sum(r.phase in ("running", "exited") for r in reports) == job.hosts:
+    if sum(r.phase in (Phase.RUNNING, Phase.EXITED) for r in reports) == job.hosts:
         text = f"attempt {number(job)} runs on {many(job.hosts, 'host')}"
         running = next(
             (AttemptRunning(r.versions) for r in reports if r.versions), AttemptRunning()
@@ -75,7 +76,7 @@ def _go_on(job: Job, reports: Sequence[Report], now: float) -> Decision:
     ):
         text = f"step {progress.step}"
         return Decision(event(job, _E.PROGRESSED, now, text, Progressed(progress)))
-    ending = any(r.phase != "running" or r.notice for r in reports)
+    ending = any(r.phase != Phase.RUNNING or r.notice for r in reports)
     return Decision(wake_in=2 if ending else 10)
 
 
@@ -120,7 +121,7 @@ def _lost_slice(job: Job, look: Present, reports: Sequence[Report]) -> End:
 def _still_saving(seen: Seen) -> bool:
     """A preempted host that still reports is still saving: it is not cut off."""
     alive = seen.report_every + LATE
-    return any(r.phase != "exited" and r.age < alive for r in seen.heard)
+    return any(r.phase != Phase.EXITED and r.age < alive for r in seen.heard)
 
 
 # How it ends ---------------------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ def _ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
 
 def _late(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     """Set-up takes too long."""
-    waits = [r for r in reports if r.phase not in ("running", "exited")]
+    waits = [r for r in reports if r.phase not in (Phase.RUNNING, Phase.EXITED)]
     if not job.attempt or not waits or now - job.attempt.started_at < SETUP_DEADLINE:
         return None
     message = f"host {waits[0].host} is still in {waits[0].phase} after {duration(SETUP_DEADLINE)}"

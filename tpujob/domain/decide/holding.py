@@ -8,10 +8,11 @@ from tpujob.domain.actions import Decision, StartProgram, StopProgram
 from tpujob.domain.decide import releasing
 from tpujob.domain.decide.attempt_end import best_progress, slice_name
 from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
-from tpujob.domain.events import Event, EventKind, Held, Progressed
+from tpujob.domain.events import Event, EventKind, Progressed, SliceHeld
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Endpoint, Job, Outcome, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen
+from tpujob.protocol import Phase
 
 _E = EventKind
 
@@ -58,7 +59,7 @@ def _saved(job: Job, reports: Sequence[Report], now: float) -> Event | None:
     """What the program still did while it was being stopped."""
     progress = best_progress(reports)
     stored = job.attempt.progress if job.attempt else None
-    if progress.step is None or progress == stored or any(r.phase != "exited" for r in reports):
+    if progress.step is None or progress == stored or any(r.phase != Phase.EXITED for r in reports):
         return None
     return event(job, _E.PROGRESSED, now, f"stopped at step {progress.step}", Progressed(progress))
 
@@ -68,7 +69,7 @@ def _saved(job: Job, reports: Sequence[Report], now: float) -> Event | None:
 
 def unused(job: Job, endpoints: tuple[Endpoint, ...], now: float) -> Event:
     """Hold a slice that has just become ready."""
-    held = Held(now + job.spec.hold, None, endpoints)
+    held = SliceHeld(now + job.spec.hold, None, endpoints)
     return event(job, _E.HELD, now, held_text(job), held)
 
 
@@ -76,7 +77,7 @@ def stop(job: Job, reports: Sequence[Report], now: float) -> Event:
     """End the attempt and hold its slice."""
     progress = best_progress(reports) if reports else None
     end = End(Outcome.INTERRUPTED, Cause.CANCELLED, None, "cancelled", progress=progress)
-    held = Held(now + job.spec.hold, end)
+    held = SliceHeld(now + job.spec.hold, end)
     return event(job, _E.HELD, now, "cancelled; stopping the program", held)
 
 

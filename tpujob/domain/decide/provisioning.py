@@ -11,7 +11,7 @@ from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Job, State, Wish
 from tpujob.domain.observations import Absent, Present, Seen, SliceState
-from tpujob.domain.placement import Option, circuits
+from tpujob.domain.placement import Offer, circuits
 from tpujob.domain.text import duration, many
 from tpujob.errors import Scope
 
@@ -100,10 +100,10 @@ def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
     return Decision(refuse(job, cause, error, "", now), wake_in=0)
 
 
-def _others(job: Job) -> list[Option]:
+def _others(job: Job) -> list[Offer]:
     """What the job may ask for, besides what it asks for now."""
     here = (job.slice.zone, job.slice.type) if job.slice else None
-    return [o for o in circuits.offers(job) if (o.zone, o.type) != here]
+    return [o for o in circuits.allowed(job) if (o.zone, o.type) != here]
 
 
 def _free(job: Job, seen: Seen, now: float) -> bool:

@@ -28,7 +28,7 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
     if now < job.wake:
         return Decision(wake_in=job.wake - now)
-    offers = circuits.offers(job)
+    offers = circuits.allowed(job)
     chosen = circuits.pick(offers, seen.circuits, now)
     if chosen is None:
         return Decision(wake_in=circuits.first_to_open(offers, seen.circuits)[1] - now)

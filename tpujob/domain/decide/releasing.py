@@ -143,7 +143,7 @@ def _requeue_delay(job: Job, known: circuits.Circuits, now: float) -> float:
     tried = circuits.refusals(job)
     if not tried or not circuits.opens_at(tried[-1], known):
         return plain  # not for want of capacity, or another backend was refused
-    _, opens = circuits.first_to_open(circuits.offers(job), known)
+    _, opens = circuits.first_to_open(circuits.allowed(job), known)
     return round(max(1.0, opens - now), 2)
 
 

@@ -15,10 +15,10 @@ from tpujob.domain.failures.triage import WIDTH
 from tpujob.domain.model import Cause, End, Outcome
 from tpujob.domain.observations import Report, Silence
 from tpujob.domain.text import duration, list_hosts
-from tpujob.protocol import StallRule
+from tpujob.protocol import Phase, StallRule
 
 #: phases of a host that the others wait for, and rightly so
-ON_THE_WAY = frozenset({"fetching", "setup", "clearing", "preflight"})
+ON_THE_WAY = frozenset({Phase.FETCHING, Phase.SETUP, Phase.CLEARING, Phase.PREFLIGHT})
 #: looks of the agent without progress, at least, before a program is said to hang
 LOOKS = 5
 #: seconds, at least, until the first step: compiling may take long
@@ -52,7 +52,7 @@ def _first(stall: float) -> float:
 
 def hung(stall: float, reports: Sequence[Report]) -> End | None:
     """No host goes on. One that does keeps all from being called hung: they wait for each other, not for nothing."""
-    running = [r for r in reports if r.phase == "running"]
+    running = [r for r in reports if r.phase == Phase.RUNNING]
     if not stall or not running or any(r.idle is None or r.looks < LOOKS for r in running):
         return None
     if any(r.phase in ON_THE_WAY for r in reports):
@@ -69,8 +69,10 @@ def hung(stall: float, reports: Sequence[Report]) -> End | None:
 
 def left_behind(reports: Sequence[Report], hosts: int) -> End | None:
     """Some hosts have ended with success, and the others neither end nor go on."""
-    done = [r for r in reports if r.phase == "exited" and r.exit_code == 0 and not r.error_cause]
-    rest = [r for r in reports if r.phase == "running"]
+    done = [
+        r for r in reports if r.phase == Phase.EXITED and r.exit_code == 0 and not r.error_cause
+    ]
+    rest = [r for r in reports if r.phase == Phase.RUNNING]
     if not done or not rest or len(done) + len(rest) != hosts:
         return None
     waits = all((r.idle or 0.0) >= LEFT_BEHIND and r.looks >= LOOKS for r in rest)
@@ -87,7 +89,7 @@ def silent(
     """A host that reported once and no more. Two signals are asked for before it is given up: its reports stay away,
     and it does not answer over SSH. One that answers has lost its agent, and the slice is not to blame. `every`: the
     seconds between two reports."""
-    for report in (r for r in reports if r.phase != "exited" and r.age > QUIET * every):
+    for report in (r for r in reports if r.phase != Phase.EXITED and r.age > QUIET * every):
         quiet = f"host {report.host} has not reported for {duration(report.age)}"
         dead = unreachable.get(report.host)
         if dead and dead.seconds >= UNREACHABLE * every and dead.probes >= PROBES:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tpujob.domain.model import Cause, End, Outcome, Verdict
 from tpujob.domain.observations import Report
+from tpujob.protocol import Phase
 from workloads.contract import Exit
 
 #: how long the other hosts get to end by themselves after the first one ended badly, in seconds
@@ -117,7 +118,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 
 def ended(reports: Sequence[Report], hosts: int) -> End | None:
     """How the attempt ended; None while it goes on, or while hosts still have time to end by themselves."""
-    done = [r for r in reports if r.phase == "exited"]
+    done = [r for r in reports if r.phase == Phase.EXITED]
     bad = _bad(reports)
     if not bad:
         if len(done) == hosts:
@@ -134,7 +135,7 @@ def witnesses(reports: Sequence[Report]) -> list[Report]:
     those that do not go on, the one that is furthest behind first."""
     silent = (0, int(Exit.INTERRUPTED))
     bad = sorted((r for r in _bad(reports) if r.exit_code not in silent), key=_guilt)
-    running = [r for r in reports if r.phase == "running"]
+    running = [r for r in reports if r.phase == Phase.RUNNING]
     return bad or sorted(running, key=lambda r: (r.progress.step or 0, -(r.idle or 0.0), r.host))
 
 
@@ -164,7 +165,7 @@ def sign_of(lines: Sequence[str]) -> tuple[Sign, list[str]] | None:
 
 
 def _bad(reports: Sequence[Report]) -> list[Report]:
-    return [r for r in reports if r.phase == "exited" and (r.exit_code != 0 or r.error_cause)]
+    return [r for r in reports if r.phase == Phase.EXITED and (r.exit_code != 0 or r.error_cause)]
 
 
 def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:

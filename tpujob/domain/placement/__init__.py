@@ -3,7 +3,7 @@
 Facts of the hardware are in `hardware/`; the decision to ask is in `decide/queued.py`.
 """
 
-from tpujob.domain.placement.offers import Option, options
+from tpujob.domain.placement.offers import Offer, offers
 from tpujob.domain.placement.site import (
     EVERYWHERE,
     Site,
@@ -15,11 +15,11 @@ from tpujob.domain.placement.site import (
 
 __all__ = [
     "EVERYWHERE",
-    "Option",
+    "Offer",
     "Site",
     "check_location",
     "home_region",
-    "options",
+    "offers",
     "settled",
     "traffic",
 ]

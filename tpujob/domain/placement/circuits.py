@@ -16,7 +16,7 @@ from tpujob.domain.failures import retry
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
-from tpujob.domain.placement.offers import Option, options
+from tpujob.domain.placement.offers import Offer, offers
 from tpujob.domain.text import duration
 from tpujob.errors import Scope
 
@@ -28,8 +28,8 @@ PROBE = 120.0
 Circuits = Mapping[str, Circuit]
 
 
-class Offer(Protocol):
-    """As much of an option, or of a slice that was asked for, as names a circuit."""
+class Wanted(Protocol):
+    """As much of an offer, or of a slice that was asked for, as names a circuit."""
 
     @property
     def type(self) -> str: ...
@@ -39,13 +39,13 @@ class Offer(Protocol):
     def pricing(self) -> str: ...
 
 
-def key(offer: Offer, cause: Cause, scope: Scope = "") -> str:
+def key(wanted: Wanted, cause: Cause, scope: Scope = "") -> str:
     """The circuit that a refusal opens. A stockout is of one type in one zone; a quota is of a generation, in the
     zone, or in the region where the refusal holds there."""
     if cause is Cause.STOCKOUT:
-        return f"{offer.zone}/{offer.type}/{offer.pricing}"
-    place = accelerators.region_of(offer.zone) if scope == "region" else offer.zone
-    return f"{place}/{accelerators.find(offer.type).generation}/{offer.pricing}"
+        return f"{wanted.zone}/{wanted.type}/{wanted.pricing}"
+    place = accelerators.region_of(wanted.zone) if scope == "region" else wanted.zone
+    return f"{place}/{accelerators.find(wanted.type).generation}/{wanted.pricing}"
 
 
 def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
@@ -65,35 +65,35 @@ def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
     return {**circuits, name: Circuit(cause, refusals, since, until, opened_at)}
 
 
-def asked(circuits: Circuits, offer: Offer, now: float) -> dict[str, Circuit]:
+def asked(circuits: Circuits, wanted: Wanted, now: float) -> dict[str, Circuit]:
     """The circuits after somebody has asked for an offer: one that was half open waits for the answer."""
-    names = _names(offer)
+    names = _names(wanted)
     return {
         name: replace(c, until=now + PROBE) if name in names and c.until <= now else c
         for name, c in circuits.items()
     }
 
 
-def granted(circuits: Circuits, offer: Offer) -> dict[str, Circuit]:
+def granted(circuits: Circuits, wanted: Wanted) -> dict[str, Circuit]:
     """The circuits after an offer became a slice."""
-    names = _names(offer)
+    names = _names(wanted)
     return {name: c for name, c in circuits.items() if name not in names}
 
 
-def pick(options: Sequence[Option], circuits: Circuits, now: float) -> Option | None:
-    """The most preferred option that may be asked for now; None: all are waited for."""
-    return next((o for o in options if opens_at(o, circuits) <= now), None)
+def pick(offers: Sequence[Offer], circuits: Circuits, now: float) -> Offer | None:
+    """The most preferred offer that may be asked for now; None: all are waited for."""
+    return next((o for o in offers if opens_at(o, circuits) <= now), None)
 
 
-def first_to_open(options: Sequence[Option], circuits: Circuits) -> tuple[Option, float]:
-    """The option that may be asked for soonest, of equals the most preferred, and when."""
-    best = min(options, key=lambda o: opens_at(o, circuits))
+def first_to_open(offers: Sequence[Offer], circuits: Circuits) -> tuple[Offer, float]:
+    """The offer that may be asked for soonest, of equals the most preferred, and when."""
+    best = min(offers, key=lambda o: opens_at(o, circuits))
     return best, opens_at(best, circuits)
 
 
-def opens_at(offer: Offer, circuits: Circuits) -> float:
+def opens_at(wanted: Wanted, circuits: Circuits) -> float:
     """From when on it may be asked for; 0: nothing is against it."""
-    return max((circuits[n].until for n in _names(offer) if n in circuits), default=0.0)
+    return max((circuits[n].until for n in _names(wanted) if n in circuits), default=0.0)
 
 
 def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
@@ -110,7 +110,7 @@ def refusals(job: Job) -> list[Slice]:
     return [s for s in _fruitless(job) if s.refused in FOR_NOW]
 
 
-def offers(job: Job) -> tuple[Option, ...]:
+def allowed(job: Job) -> tuple[Offer, ...]:
     """What the job may ask for, in its order of preference, without what the cloud has refused it for good: a zone
     that is not open to the project, a type that the zone does not have. A person's `resume` opens all again."""
     never = {
@@ -118,7 +118,7 @@ def offers(job: Job) -> tuple[Option, ...]:
         for s in job.slices
         if s.refused and s.refused not in FOR_NOW and s.requested_at >= job.fresh_at
     }
-    return tuple(o for o in options(job.spec) if (o.zone, o.type) not in never)
+    return tuple(o for o in offers(job.spec) if (o.zone, o.type) not in never)
 
 
 def waiting_since(job: Job) -> float:
@@ -136,13 +136,13 @@ class Wait:
     since: float  #: when the first of them was asked for
     asking: str  #: the zone that is being asked just now; empty: none
     again_at: float  #: when the same may be asked for again
-    first: Option  #: what may be asked for soonest
+    first: Offer  #: what may be asked for soonest
     first_at: float
 
 
 def wait(job: Job, circuits: Circuits) -> Wait | None:
     """None: the cloud has not refused what the job waits for."""
-    tried, left = refusals(job), offers(job)
+    tried, left = refusals(job), allowed(job)
     if not tried or not left:
         return None
     last = tried[-1]
@@ -199,7 +199,7 @@ def _fruitless(job: Job) -> list[Slice]:
     return found
 
 
-def _names(offer: Offer) -> tuple[str, str, str]:
-    """Every circuit that can be against an offer."""
-    quota = (key(offer, Cause.QUOTA), key(offer, Cause.QUOTA, "region"))
-    return (key(offer, Cause.STOCKOUT), *quota)
+def _names(wanted: Wanted) -> tuple[str, str, str]:
+    """Every circuit that can be against an wanted."""
+    quota = (key(wanted, Cause.QUOTA), key(wanted, Cause.QUOTA, "region"))
+    return (key(wanted, Cause.STOCKOUT), *quota)

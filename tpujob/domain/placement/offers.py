@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Offer:
     """One way to get a slice for a job."""
 
     type: str
@@ -29,7 +29,7 @@ class Option:
     usd_per_hour: float | None  #: of all slices that are asked for; None: no price is known
 
 
-def options(spec: JobSpec, *, region: str | None = None) -> tuple[Option, ...]:
+def offers(spec: JobSpec, *, region: str | None = None) -> tuple[Offer, ...]:
     """Every way to get a slice for this job, the preferred first: by type, then by zone; never empty.
 
     `region` is the bucket's, where that is settled already. A spec without zones gets those of the bucket's region,
@@ -40,7 +40,7 @@ def options(spec: JobSpec, *, region: str | None = None) -> tuple[Option, ...]:
     else:
         region = _pick_region(types, region)
     return tuple(
-        Option(
+        Offer(
             type=type,
             zone=zone,
             pricing=spec.tpu.pricing,

@@ -1,6 +1,6 @@
 """What a context says about where its jobs run and keep their files, laid over what a job's own file says.
 
-Pure. The order of a job's options is `offers.py`'s affair; here is which zones it gets when it names none, which
+Pure. The order of a job's offers is in `offers.py`; here is which zones it gets when it names none, which
 bucket is its own, and what it would cost to read that bucket from elsewhere.
 """
 
