@@ -96,10 +96,10 @@ def test_only_what_the_path_names_fails(bucket: Bucket) -> None:
 
 def test_a_request_hangs_and_is_answered(bucket: Bucket) -> None:
     put(bucket, "slow/a")
-    FAULTS.add(StorageFault(200, count=1, method="GET", hang=0.2))
+    FAULTS.add(StorageFault(200, count=1, method="GET", hang_s=0.2))
     with pytest.raises(OSError, match=r"(?i)timed out"):
         bucket.blob("slow/a").download_as_bytes(timeout=0.05, retry=None)
-    FAULTS.add(StorageFault(200, count=1, method="GET", hang=0.05))
+    FAULTS.add(StorageFault(200, count=1, method="GET", hang_s=0.05))
     assert bucket.blob("slow/a").download_as_bytes(timeout=20) == b"x"
 
 

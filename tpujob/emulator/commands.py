@@ -124,7 +124,7 @@ def _api_error(world: World, given: Parameters) -> Answer:
         code=given.text("code", "UNAVAILABLE").upper(),
         count=int(given.number("count", 1)),
         when=_when(given),
-        delay=given.number("delay_s", 0),
+        delay_s=given.number("delay_s", 0),
         message=given.text("message", ""),
     )
     inject.fail_calls(world, fault)
@@ -140,7 +140,7 @@ def _storage_error(world: World, given: Parameters) -> Answer:
         status=int(given.number("status", 503)),
         count=int(given.number("count", 1)),
         when=_when(given),
-        hang=given.number("hang_s", 0),
+        hang_s=given.number("hang_s", 0),
         path=given.text("path", ""),
     )
     inject.fail_storage(world, fault)

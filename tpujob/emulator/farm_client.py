@@ -6,6 +6,7 @@ import http.client
 import json
 import threading
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -87,18 +88,7 @@ class FarmClient:
         self._ready = ready_file
 
     def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
-        hosts = [
-            {"index": h.index, "physical": h.physical, "chips": h.chips, "env": dict(h.env)}
-            for h in wanted.hosts
-        ]
-        body = {
-            "zone": wanted.zone,
-            "type": wanted.type,
-            "metadata": dict(wanted.metadata),
-            "hosts": hosts,
-            "env": dict(wanted.env),
-        }
-        answer = self._call("PUT", _path(wanted.slice), body, timeout=_BRING_UP_TIMEOUT_S)
+        answer = self._call("PUT", _path(wanted.slice), asdict(wanted), timeout=_BRING_UP_TIMEOUT_S)
         try:
             by_index = {int(h["index"]): str(h["address"]) for h in answer["hosts"]}
             return tuple(by_index[h.index] for h in wanted.hosts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from tpujob.emulator.faults.inject import JOB_LABEL
@@ -79,47 +80,17 @@ def _host_views(world: World, node: Node) -> list[dict[str, Any]]:
 
 def _faults_view(world: World, now: float) -> dict[str, Any]:
     faults = world.faults
+    lasting = [s for s in faults.stockouts if s.until is None or s.until > now]
     return {
         "stockouts": [
-            {
-                "zone": s.zone,
-                "generation": s.generation,
-                "for_s": None if s.until is None else round(s.until - now, 1),
-                "fail": s.fail,
-            }
-            for s in faults.stockouts
-            if s.until is None or s.until > now
+            {**asdict(s), "for_s": None if s.until is None else round(s.until - now, 1)}
+            for s in lasting
         ],
         "quotas": [
-            {
-                "zone": q.zone,
-                "generation": q.generation,
-                "pricing": q.pricing,
-                "limit": q.limit,
-                "used": rules.quota_used(world, q.zone, q.generation, q.pricing),
-            }
+            {**asdict(q), "used": rules.quota_used(world, q.zone, q.generation, q.pricing)}
             for q in faults.quotas.values()
         ],
-        "calls": [
-            {
-                "method": c.method,
-                "code": c.code,
-                "count": c.count,
-                "when": c.when,
-                "delay_s": c.delay,
-            }
-            for c in faults.calls
-        ],
-        "storage": [
-            {
-                "method": f.method,
-                "status": f.status,
-                "count": f.count,
-                "when": f.when,
-                "hang_s": f.hang,
-                "path": f.path,
-            }
-            for f in faults.storage.all()
-        ],
+        "calls": [asdict(c) for c in faults.calls],
+        "storage": [asdict(f) for f in faults.storage.all()],
         "bad_hosts": [{"physical": h.name, "fault": h.fault} for h in world.stock.bad()],
     }

@@ -122,7 +122,7 @@ def test_a_call_that_is_never_answered_ends_with_its_time(
     name = "".join(part.capitalize() for part in method.split("_"))
     with cloud.world.lock:
         cloud.world.stock.hosts.pop(CLOSED, None)
-        inject.fail_calls(cloud.world, CallFault(name, "OK", 1, delay=600))
+        inject.fail_calls(cloud.world, CallFault(name, "OK", 1, delay_s=600))
     for timeout in BRIEF:
         with pytest.raises(Transient):
             call(slices, timeout)

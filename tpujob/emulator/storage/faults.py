@@ -39,7 +39,7 @@ class StorageFault:
     count: int
     method: str = "*"  #: one of METHODS; `*`: any
     when: Literal["pre", "post"] = "pre"
-    hang: float = 0.0  #: seconds that the request waits before
+    hang_s: float = 0.0  #: how long the request waits before
     path: str = ""  #: only requests for an object whose bucket and name contain this
 
 
@@ -88,7 +88,7 @@ def failing(
         fault = await faults.meet(request)
         if fault is None:
             return await handler(request)
-        await asyncio.sleep(fault.hang)
+        await asyncio.sleep(fault.hang_s)
         error = StorageApiError(
             fault.status, STATUSES[fault.status], f"injected fault: {fault.status}"
         )

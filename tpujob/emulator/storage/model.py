@@ -118,14 +118,13 @@ class Conditions:
     def check(self, current: StoredObject | None) -> None:
         """Raises 412 when one does not hold for the current object."""
         generation = current.generation if current else 0
-        if self.generation is not None and generation != self.generation:
-            raise precondition_failed()
-        if self.generation_not is not None and generation == self.generation_not:
-            raise precondition_failed()
         metageneration = current.metageneration if current else 0
-        if self.metageneration is not None and metageneration != self.metageneration:
-            raise precondition_failed()
-        if self.metageneration_not is not None and metageneration == self.metageneration_not:
+        if (
+            self.generation not in (None, generation)
+            or self.metageneration not in (None, metageneration)
+            or generation == self.generation_not
+            or metageneration == self.metageneration_not
+        ):
             raise precondition_failed()
 
 

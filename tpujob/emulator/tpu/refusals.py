@@ -54,7 +54,7 @@ class CallFault:
     code: str  #: name of a gRPC status; `OK`: only the delay
     count: int
     when: Literal["pre", "post"] = "pre"
-    delay: float = 0.0  #: seconds that the call hangs before
+    delay_s: float = 0.0  #: how long the call hangs before
     message: str = ""
 
 

@@ -96,10 +96,10 @@ def _handler(world: World, name: str, handler: Handler, request_class: Any) -> A
 def _before(fault: CallFault | None, context: grpc.ServicerContext) -> None:
     if fault is None:
         return
-    if fault.delay:
+    if fault.delay_s:
         gone = threading.Event()
         context.add_callback(gone.set)
-        gone.wait(fault.delay)
+        gone.wait(fault.delay_s)
     if fault.when == "pre":
         _abort(fault, context)
 
