@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
+from tpujob.config.context import Context, Grant
 from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import (
     Finding,
-    GrantedChips,
     NotSeen,
     Severity,
-    Wants,
     fail,
     ok,
     unknown,
@@ -29,14 +28,20 @@ from tpujob.domain.hardware import accelerators
 from tpujob.errors import BackendGone, Refused, Transient, Unauthorized
 from tpujob.ports import BucketFacts
 
+
+def changed(context: Context, **fields: Any) -> Context:
+    return context.model_copy(update=fields)
+
+
 ZONE, REGION = "us-central2-b", "us-central2"
-LAB = Wants(
+LAB = Context.model_construct(
+    name="lab",
     project="lab",
     zones=(ZONE,),
     buckets={REGION: "gs://lab"},
     service_account="vm@lab.iam.gserviceaccount.com",
 )
-IAP = replace(LAB, ssh="iap", external_ips=False)
+IAP = changed(LAB, ssh="iap", external_ips=False)
 UNSEEN = NotSeen("it did not answer", "look again")
 ALL = frozenset((*access.TPU_PERMISSIONS, *access.FIRESTORE_PERMISSIONS, access.IAP_PERMISSION))
 V4 = Kind("v4", "spot")
@@ -47,8 +52,8 @@ def limit(scope: Any, amount: int | None, place: str = "", kind: Kind = V4) -> L
     return Limit("m", kind, scope, place, amount, "cores" if kind is V4 else "chips")
 
 
-def granted(chips: int, generation: str = "v4") -> Wants:
-    return replace(LAB, grants=(GrantedChips(generation, ZONE, "spot", chips),))
+def granted(chips: int, generation: str = "v4") -> Context:
+    return changed(LAB, grants=(Grant(type=generation, zone=ZONE, pricing="spot", chips=chips),))
 
 
 def rule(sources: str, priority: int = 1000, **more: Any) -> Rule:
@@ -107,13 +112,13 @@ CASES: dict[str, tuple[Finding, Severity, str, str]] = {
         "--member=serviceAccount:x@y.gserviceaccount.com --role=roles/iap.tunnelResourceAccessor",
     ),
     "no role for Firestore": (
-        access.check_permissions(replace(LAB, firestore=True), frozenset(access.TPU_PERMISSIONS)),
+        access.check_permissions(changed(LAB, store="firestore"), frozenset(access.TPU_PERMISSIONS)),
         FAIL,
         "datastore.entities.create",
         "--member=user:YOUR_ADDRESS --role=roles/datastore.user",
     ),
     "no account for hosts": (
-        access.check_service_account(replace(LAB, service_account=""), frozenset()),
+        access.check_service_account(changed(LAB, service_account=""), frozenset()),
         WARN,
         "default account",
         "gcloud iam service-accounts create",
@@ -295,7 +300,7 @@ CASES: dict[str, tuple[Finding, Severity, str, str]] = {
         "`tags`",
     ),
     "a rule for our tag": (
-        network.check_ssh(replace(LAB, tags=("web",)), [rule(ANY, tags=("web",))]),
+        network.check_ssh(changed(LAB, tags=("web",)), [rule(ANY, tags=("web",))]),
         OK,
         "rule r",
         "",
@@ -308,13 +313,13 @@ CASES: dict[str, tuple[Finding, Severity, str, str]] = {
     ),
     "a range that is none": (network.check_ssh(IAP, [rule("nonsense ::/0")]), FAIL, "22", "22"),
     "inside the network": (
-        network.check_ssh(replace(LAB, ssh="internal"), []),
+        network.check_ssh(changed(LAB, ssh="internal"), []),
         WARN,
         "must run on a machine there",
         "`ssh: iap`",
     ),
     "outside without an address": (
-        network.check_ssh(replace(LAB, external_ips=False), [rule(ANY)]),
+        network.check_ssh(changed(LAB, external_ips=False), [rule(ANY)]),
         FAIL,
         "get none",
         "external_ips: true",
@@ -394,7 +399,7 @@ def test_a_bucket(seen: Any, verdict: Severity, what: str) -> None:
 
 
 def test_every_region_needs_a_bucket() -> None:
-    wants = replace(LAB, zones=(ZONE, "europe-west4-a"))
+    wants = changed(LAB, zones=(ZONE, "europe-west4-a"))
     here, there = places.check_buckets(wants, {"gs://lab": GOOD})
     assert here.verdict is OK
     assert there.verdict is FAIL
@@ -431,7 +436,7 @@ def test_a_project_that_may_not_be_seen_may_be_misspelled() -> None:
 
 
 def test_only_what_a_context_needs_is_asked_for() -> None:
-    deployed = replace(IAP, firestore=True, deployed=True)
+    deployed = changed(IAP, store="firestore", backend="https://tpujob.run.app")
     assert [s.partition(".")[0] for s in access.needed_services(LAB)] == [
         "tpu",
         "compute",
@@ -484,6 +489,8 @@ def test_refused_is_no_transient() -> None:
 
 def test_every_generation_is_found_in_what_a_zone_offers() -> None:
     for generation in accelerators.GENERATIONS.values():
-        wants = replace(LAB, grants=(GrantedChips(generation.name, ZONE, "spot", 8),))
+        wants = changed(
+            LAB, grants=(Grant(type=generation.name, zone=ZONE, pricing="spot", chips=8),)
+        )
         types = frozenset(t for t in accelerators.ALL if t.startswith(f"{generation.prefix}-"))
         assert places.check_types(wants, ZONE, types).what == f"offers {generation.name}"

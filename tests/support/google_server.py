@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tpujob.doctor.findings import GrantedChips, Wants
+from tpujob.config.context import Context, Grant
 
 PROJECT = "my-lab-4711"
 NUMBER = "471147114711"
@@ -367,11 +367,16 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-WANTS = Wants(
+WANTS = Context.model_construct(
+    name="lab",
     project=PROJECT,
     zones=(ZONE,),
     buckets={REGION: f"gs://{BUCKET}"},
     service_account=ACCOUNT,
-    firestore=True,
-    grants=(GrantedChips("v4", ZONE, "spot", 32),),
+    store="firestore",
+    grants=(Grant(type="v4", zone=ZONE, pricing="spot", chips=32),),
 )
+
+
+def changed(context: Context, **fields: Any) -> Context:
+    return context.model_copy(update=fields)

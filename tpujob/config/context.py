@@ -138,9 +138,18 @@ class Context(kinds.Part):
         return self.ssh == "external" if self.external_ips is None else self.external_ips
 
     @property
+    def every_zone(self) -> tuple[str, ...]:
+        """With those of the grants, in order of preference."""
+        return tuple(dict.fromkeys((*self.zones, *(grant.zone for grant in self.grants))))
+
+    @property
+    def every_region(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(map(region_of, self.every_zone)))
+
+    @property
     def regions(self) -> tuple[str, ...]:
         """Of the zones, in order of preference."""
-        return tuple(dict.fromkeys(region_of(zone) for zone in self.zones))
+        return tuple(dict.fromkeys(map(region_of, self.zones)))
 
 
 _ALLOWED: Allowed = {

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tpujob.doctor.findings import Finding, NotSeen, Wants, fail, listed, ok, unknown, warn
+from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
 from tpujob.errors import LOGIN
+
+if TYPE_CHECKING:
+    from tpujob.config.context import Context
 
 #: what the backend does with slices
 TPU_PERMISSIONS = (
@@ -100,66 +104,66 @@ def check_identity(seen: Identity | NoIdentity | NotSeen) -> Finding:
     return ok(name, f"{whose}, accepted just now")
 
 
-def check_project(wants: Wants, seen: Project | NotSeen | None) -> Finding:
+def check_project(context: Context, seen: Project | NotSeen | None) -> Finding:
     """None: there is none. Google says so only to users who may see the project; others are denied permission."""
     name = "project"
     if isinstance(seen, NotSeen):
         return unknown(name, seen if seen.cure else NotSeen(seen.why, "gcloud projects list"))
     if seen is None:
-        return fail(name, f"there is no project {wants.project}", "gcloud projects list")
+        return fail(name, f"there is no project {context.project}", "gcloud projects list")
     if not seen.active:
-        what = f"{wants.project} is about to be deleted"
-        return fail(name, what, f"gcloud projects undelete {wants.project}")
+        what = f"{context.project} is about to be deleted"
+        return fail(name, what, f"gcloud projects undelete {context.project}")
     return ok(name, f"{seen.id}, number {seen.number}")
 
 
-def needed_services(wants: Wants) -> tuple[str, ...]:
+def needed_services(context: Context) -> tuple[str, ...]:
     """The APIs that a context's jobs use, without those that only `doctor` and `quota` read."""
     more = (
-        ("firestore", wants.firestore),
-        ("iap", wants.ssh == "iap"),
-        ("run", wants.deployed),
-        ("iamcredentials", wants.deployed),
+        ("firestore", context.store == "firestore"),
+        ("iap", context.ssh == "iap"),
+        ("run", bool(context.backend)),
+        ("iamcredentials", bool(context.backend)),
     )
     names = ("tpu", "compute", "storage", *(name for name, wanted in more if wanted))
     return tuple(f"{name}.googleapis.com" for name in names)
 
 
-def check_services(wants: Wants, enabled: frozenset[str] | NotSeen) -> Finding:
+def check_services(context: Context, enabled: frozenset[str] | NotSeen) -> Finding:
     name = "APIs"
     if isinstance(enabled, NotSeen):
         return unknown(name, enabled)
-    needed = needed_services(wants)
+    needed = needed_services(context)
     missing = [service for service in needed if service not in enabled]
     if missing:
-        cure = f"gcloud services enable {' '.join(missing)} --project {wants.project}"
+        cure = f"gcloud services enable {' '.join(missing)} --project {context.project}"
         return fail(name, f"not enabled: {listed(missing)}", cure)
     return ok(name, f"enabled: {listed((s.partition('.')[0] for s in needed), 9)}")
 
 
-def needed_permissions(wants: Wants) -> tuple[str, ...]:
+def needed_permissions(context: Context) -> tuple[str, ...]:
     """On the project."""
-    firestore = FIRESTORE_PERMISSIONS if wants.firestore else ()
-    iap = (IAP_PERMISSION,) if wants.ssh == "iap" else ()
+    firestore = FIRESTORE_PERMISSIONS if context.store == "firestore" else ()
+    iap = (IAP_PERMISSION,) if context.ssh == "iap" else ()
     return (*TPU_PERMISSIONS, *firestore, *iap)
 
 
 def check_permissions(
-    wants: Wants, granted: frozenset[str] | NotSeen, principal: str = ""
+    context: Context, granted: frozenset[str] | NotSeen, principal: str = ""
 ) -> Finding:
     """`principal`: who they were asked for; empty: not known."""
     name = "permissions"
     if isinstance(granted, NotSeen):
         return unknown(name, granted)
-    needed = needed_permissions(wants)
+    needed = needed_permissions(context)
     missing = [permission for permission in needed if permission not in granted]
     if not missing:
-        return ok(name, f"all {len(needed)} that the backend needs on {wants.project}")
+        return ok(name, f"all {len(needed)} that the backend needs on {context.project}")
     role = next(role for prefix, role in _ROLES if missing[0].startswith(prefix))
     return fail(
         name,
         f"{len(missing)} of {len(needed)} are missing: {listed(missing)}",
-        _bind("projects", wants.project, principal, role),
+        _bind("projects", context.project, principal, role),
     )
 
 
@@ -177,22 +181,22 @@ def check_bucket_permissions(
 
 
 def check_service_account(
-    wants: Wants, granted: frozenset[str] | NotSeen | None, principal: str = ""
+    context: Context, granted: frozenset[str] | NotSeen | None, principal: str = ""
 ) -> Finding:
     """The account that programs run as. None: there is no such account."""
-    name, account = "hosts' account", wants.service_account
+    name, account = "hosts' account", context.service_account
     if not account:
         return warn(
             name,
             "programs run as the project's default account, which mostly may do far too much",
-            f"gcloud iam service-accounts create tpujob-vm --project {wants.project}",
+            f"gcloud iam service-accounts create tpujob-vm --project {context.project}",
         )
     if isinstance(granted, NotSeen):
         return unknown(name, granted)
     if granted is None:
         what = f"there is no account {account}"
         made = account.partition("@")[0]
-        cure = f"gcloud iam service-accounts create {made} --project {wants.project}"
+        cure = f"gcloud iam service-accounts create {made} --project {context.project}"
         return fail(name, what, cure)
     if ACT_AS not in granted:
         return fail(
@@ -203,22 +207,22 @@ def check_service_account(
     return ok(name, f"slices may run as {account}")
 
 
-def check_database(wants: Wants, seen: Database | NotSeen | None) -> Finding:
+def check_database(context: Context, seen: Database | NotSeen | None) -> Finding:
     """None: there is none."""
     name = "Firestore"
     if isinstance(seen, NotSeen):
         return unknown(name, seen)
     create = (
-        f"gcloud firestore databases create --database='{wants.database}' --type=firestore-native "
-        f"--location={_first(wants.regions) or 'nam5'} --project {wants.project}"
+        f"gcloud firestore databases create --database='{context.database}' --type=firestore-native "
+        f"--location={_first(context.every_region) or 'nam5'} --project {context.project}"
     )
     if seen is None:
-        return fail(name, f"there is no database {wants.database}", create)
+        return fail(name, f"there is no database {context.database}", create)
     if not seen.native:
-        named = create.replace(f"'{wants.database}'", "tpujob")
-        what = f"{wants.database} is in {seen.kind}, and tpujob needs native mode"
+        named = create.replace(f"'{context.database}'", "tpujob")
+        what = f"{context.database} is in {seen.kind}, and tpujob needs native mode"
         return fail(name, what, f"{named}, then `database: tpujob` in the context")
-    return ok(name, f"{wants.database} in {seen.location}, native mode")
+    return ok(name, f"{context.database} in {seen.location}, native mode")
 
 
 def _first(names: Sequence[str]) -> str:

@@ -1,12 +1,10 @@
-"""The records that all checks share: findings, what a context wants, and a look that failed."""
+"""The records that all checks share: a finding, and a look that failed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
-
-from tpujob.domain.hardware.accelerators import region_of
 
 
 class Severity(StrEnum):
@@ -32,44 +30,6 @@ class NotSeen:
 
     why: str
     cure: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class GrantedChips:
-    """Chips that a programme such as the TPU Research Cloud pays for."""
-
-    generation: str
-    zone: str
-    pricing: str
-    chips: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wants:
-    """What a context asks of its project."""
-
-    project: str
-    zones: Sequence[str] = ()
-    buckets: Mapping[str, str] = field(default_factory=dict[str, str])  #: `gs://...` by region
-    network: str = ""
-    subnetwork: str = ""
-    service_account: str = ""
-    ssh: str = "external"  #: `external`, `internal` or `iap`
-    external_ips: bool = True
-    tags: Sequence[str] = ()  #: of the hosts
-    firestore: bool = False  #: jobs are kept there, and not in a file
-    database: str = "(default)"
-    grants: Sequence[GrantedChips] = ()
-    deployed: bool = False  #: the backend runs in the cloud
-
-    @property
-    def regions(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(region_of(zone) for zone in self.all_zones))
-
-    @property
-    def all_zones(self) -> tuple[str, ...]:
-        """Those of the grants too, in order of preference."""
-        return tuple(dict.fromkeys((*self.zones, *(grant.zone for grant in self.grants))))
 
 
 def ok(name: str, what: str) -> Finding:

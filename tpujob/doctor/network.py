@@ -8,8 +8,12 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tpujob.doctor.findings import Finding, NotSeen, Wants, fail, listed, ok, unknown, warn
+from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
+
+if TYPE_CHECKING:
+    from tpujob.config.context import Context
 
 SSH_PORT = 22
 #: where the tunnels of Identity-Aware Proxy come from (Google's page "Using IAP for TCP forwarding")
@@ -41,37 +45,37 @@ class Rule:
     accounts: tuple[str, ...] = ()  #: for hosts of these accounts alone
 
 
-def check_network(wants: Wants, seen: Network | NotSeen | None) -> Finding:
+def check_network(context: Context, seen: Network | NotSeen | None) -> Finding:
     """None: there is none."""
     name = "network"
-    called = network_name(wants)
+    called = network_name(context)
     if isinstance(seen, NotSeen):
         return unknown(name, seen)
     if seen is None:
-        cure = f"gcloud compute networks create {called} --project {wants.project}"
+        cure = f"gcloud compute networks create {called} --project {context.project}"
         return fail(name, f"there is no network {called}", cure)
     return ok(name, called)
 
 
-def network_name(wants: Wants) -> str:
+def network_name(context: Context) -> str:
     """What the Cloud TPU API takes when nothing is said: the project's `default`."""
-    return wants.network or "default"
+    return context.network or "default"
 
 
-def check_way_out(wants: Wants, region: str, seen: Subnetwork | NotSeen | None) -> Finding:
+def check_way_out(context: Context, region: str, seen: Subnetwork | NotSeen | None) -> Finding:
     """That hosts in this region have a subnetwork, and reach Cloud Storage from it. None: there is none."""
     name = f"way out {region}"
     if isinstance(seen, NotSeen):
         return unknown(name, seen)
-    called = wants.subnetwork or network_name(wants)
-    of = f"{last_part(called)} --region={region} --project {wants.project}"
+    called = context.subnetwork or network_name(context)
+    of = f"{last_part(called)} --region={region} --project {context.project}"
     if seen is None:
         cure = (
-            f"gcloud compute networks subnets create {of} --network={last_part(network_name(wants))} "
+            f"gcloud compute networks subnets create {of} --network={last_part(network_name(context))} "
             "--range=10.77.0.0/20 --enable-private-ip-google-access"
         )
         return fail(name, f"there is no subnetwork {called} in {region}", cure)
-    if wants.external_ips:
+    if context.with_external_ips:
         return ok(name, "by an external address for each host")
     if not seen.private_google_access:
         what = "hosts without an external address do not reach Cloud Storage from this subnetwork"
@@ -81,9 +85,9 @@ def check_way_out(wants: Wants, region: str, seen: Subnetwork | NotSeen | None) 
         return unknown(name, seen.nat)
     if not seen.nat:
         what = "hosts reach Google alone: nothing can be installed from elsewhere, as Cloud NAT is missing"
-        of = f"--region={region} --project {wants.project}"
+        of = f"--region={region} --project {context.project}"
         cure = (
-            f"gcloud compute routers create tpujob --network={last_part(network_name(wants))} {of} && "
+            f"gcloud compute routers create tpujob --network={last_part(network_name(context))} {of} && "
             f"gcloud compute routers nats create tpujob --router=tpujob {of} "
             "--auto-allocate-nat-external-ips --nat-all-subnet-ip-ranges"
         )
@@ -91,29 +95,29 @@ def check_way_out(wants: Wants, region: str, seen: Subnetwork | NotSeen | None) 
     return ok(name, "Private Google Access and Cloud NAT")
 
 
-def check_ssh(wants: Wants, rules: Sequence[Rule] | NotSeen) -> Finding:
+def check_ssh(context: Context, rules: Sequence[Rule] | NotSeen) -> Finding:
     """That the firewall lets the backend in, the way the context has chosen."""
     name = "SSH"
-    network = last_part(network_name(wants))
-    if wants.ssh == "internal":
+    network = last_part(network_name(context))
+    if context.ssh == "internal":
         what = (
             f"hosts are reached inside {network} only, so the backend must run on a machine there"
         )
         return warn(name, what, "set `ssh: iap` in the context to reach them from anywhere")
-    if wants.ssh == "external" and not wants.external_ips:
+    if context.ssh == "external" and not context.with_external_ips:
         what = "hosts are to be reached at external addresses, and get none"
         return fail(name, what, "set `ssh: iap` in the context, or `external_ips: true`")
     if isinstance(rules, NotSeen):
         return unknown(name, rules)
-    wanted = IAP_RANGE if wants.ssh == "iap" else ""
-    applying, others = opening(rules, wants, wanted)
+    wanted = IAP_RANGE if context.ssh == "iap" else ""
+    applying, others = opening(rules, context, wanted)
     create = (
         f"gcloud compute firewall-rules create tpujob-ssh --network={network} --allow=tcp:{SSH_PORT} "
-        f"--source-ranges={wanted or 'YOUR_ADDRESS/32'} --project {wants.project}"
+        f"--source-ranges={wanted or 'YOUR_ADDRESS/32'} --project {context.project}"
     )
     if applying:
         wide = "" if wanted or ANYWHERE not in applying[0].sources else ", from everywhere"
-        return ok(name, f"{wants.ssh}: rule {applying[0].name} lets it in{wide}")
+        return ok(name, f"{context.ssh}: rule {applying[0].name} lets it in{wide}")
     if others:
         first = others[0]
         what = f"rule {first.name} lets it in only to hosts with {listed(first.tags or first.accounts)}"
@@ -122,11 +126,11 @@ def check_ssh(wants: Wants, rules: Sequence[Rule] | NotSeen) -> Finding:
     return fail(name, what, create)
 
 
-def opening(rules: Sequence[Rule], wants: Wants, source: str) -> tuple[list[Rule], list[Rule]]:
+def opening(rules: Sequence[Rule], context: Context, source: str) -> tuple[list[Rule], list[Rule]]:
     """The rules that let SSH in from all of `source` (empty: from anywhere at all): those that apply to our hosts, and
     those that apply to others alone. One that is denied at a smaller or equal priority number is not among them."""
     allowing = [rule for rule in rules if rule.allows and _covers(rule, source)]
-    denying = [rule for rule in rules if not rule.allows and _applies(rule, wants)]
+    denying = [rule for rule in rules if not rule.allows and _applies(rule, context)]
     open_ = [
         rule
         for rule in sorted(allowing, key=lambda rule: rule.priority)
@@ -136,15 +140,15 @@ def opening(rules: Sequence[Rule], wants: Wants, source: str) -> tuple[list[Rule
         )
     ]
     return (
-        [rule for rule in open_ if _applies(rule, wants)],
-        [rule for rule in open_ if not _applies(rule, wants)],
+        [rule for rule in open_ if _applies(rule, context)],
+        [rule for rule in open_ if not _applies(rule, context)],
     )
 
 
-def _applies(rule: Rule, wants: Wants) -> bool:
+def _applies(rule: Rule, context: Context) -> bool:
     if not rule.tags and not rule.accounts:
         return True
-    return bool({*rule.tags} & {*wants.tags}) or wants.service_account in rule.accounts
+    return bool({*rule.tags} & {*context.tags}) or context.service_account in rule.accounts
 
 
 def _covers(rule: Rule, source: str) -> bool:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tpujob.doctor.findings import (
-    Finding,
-    GrantedChips,
-    NotSeen,
-    Wants,
-    fail,
-    listed,
-    ok,
-    unknown,
-    warn,
-)
+from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
 from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, allowances, per_chip
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.ports import BucketFacts
+
+if TYPE_CHECKING:
+    from tpujob.config.context import Context, Grant
 
 #: where a person asks for more
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
@@ -33,13 +27,13 @@ class Addresses:
     used: int
 
 
-def check_types(wants: Wants, zone: str, types: frozenset[str] | NotSeen) -> Finding:
+def check_types(context: Context, zone: str, types: frozenset[str] | NotSeen) -> Finding:
     """That the zone offers the generations that were granted there, or any at all."""
     name = f"types {zone}"
     if isinstance(types, NotSeen):
         return unknown(name, types)
     offered = [g.name for g in accelerators.GENERATIONS.values() if _has(types, g)]
-    missing = [g for g in _granted(wants.grants, zone) if g not in offered]
+    missing = [g for g in _granted(context.grants, zone) if g not in offered]
     if missing:
         others = [z for z in accelerators.zones(missing[0]) if z != zone]
         return fail(
@@ -50,13 +44,13 @@ def check_types(wants: Wants, zone: str, types: frozenset[str] | NotSeen) -> Fin
     return ok(name, f"offers {listed(offered, 9)}")
 
 
-def check_quota(wants: Wants, zone: str, limits: Sequence[Limit] | NotSeen) -> Finding:
+def check_quota(context: Context, zone: str, limits: Sequence[Limit] | NotSeen) -> Finding:
     """Of the grants in a zone; where there are none, that anything at all may be held there."""
     name = f"quota {zone}"
     if isinstance(limits, NotSeen):
         return unknown(name, limits)
-    rows = allowances(limits, [zone], grants=wants.grants)
-    ask = f"ask for quota at {QUOTA_PAGE}?project={wants.project}&service=tpu.googleapis.com"
+    rows = allowances(limits, [zone], grants=context.grants)
+    ask = f"ask for quota at {QUOTA_PAGE}?project={context.project}&service=tpu.googleapis.com"
     granted = [row for row in rows if row.granted]
     for row in granted:
         if not row.known:
@@ -75,7 +69,7 @@ def check_quota(wants: Wants, zone: str, limits: Sequence[Limit] | NotSeen) -> F
     return ok(name, listed((f"{_what(row)}: {_limit(row)}" for row in rows), 4))
 
 
-def check_addresses(wants: Wants, region: str, seen: Addresses | NotSeen) -> Finding:
+def check_addresses(context: Context, region: str, seen: Addresses | NotSeen) -> Finding:
     """Each host of a slice takes one, when slices have external addresses."""
     name = f"addresses {region}"
     if isinstance(seen, NotSeen):
@@ -83,10 +77,10 @@ def check_addresses(wants: Wants, region: str, seen: Addresses | NotSeen) -> Fin
     free = max(0, seen.limit - seen.used)
     said = f"{free} of {seen.limit} external addresses are free"
     cure = (
-        f"ask for more IN_USE_ADDRESSES at {QUOTA_PAGE}?project={wants.project}, or `ssh: iap` with "
+        f"ask for more IN_USE_ADDRESSES at {QUOTA_PAGE}?project={context.project}, or `ssh: iap` with "
         "`external_ips: false` in the context"
     )
-    hosts = max((_hosts(g) for g in wants.grants if region_of(g.zone) == region), default=1)
+    hosts = max((_hosts(g) for g in context.grants if region_of(g.zone) == region), default=1)
     if free == 0:
         return fail(name, f"{said}: no slice can start", cure)
     if free < hosts:
@@ -94,11 +88,13 @@ def check_addresses(wants: Wants, region: str, seen: Addresses | NotSeen) -> Fin
     return ok(name, said)
 
 
-def check_buckets(wants: Wants, seen: Mapping[str, BucketFacts | NotSeen | None]) -> list[Finding]:
+def check_buckets(
+    context: Context, seen: Mapping[str, BucketFacts | NotSeen | None]
+) -> list[Finding]:
     """One for each region of the zones. `seen`: by the bucket's URL; None: there is no such bucket."""
     found: list[Finding] = []
-    for region in wants.regions:
-        url = wants.buckets.get(region)
+    for region in context.every_region:
+        url = context.buckets.get(region)
         if url is None:
             what = f"{region} has zones of the context, and no bucket"
             found.append(fail(f"bucket {region}", what, _make(region)))
@@ -141,11 +137,11 @@ def _has(types: frozenset[str], generation: accelerators.Generation) -> bool:
     return any(type.startswith(f"{generation.prefix}-") for type in types)
 
 
-def _granted(grants: Sequence[GrantedChips], zone: str) -> list[str]:
-    return list(dict.fromkeys(grant.generation for grant in grants if grant.zone == zone))
+def _granted(grants: Sequence[Grant], zone: str) -> list[str]:
+    return list(dict.fromkeys(grant.type for grant in grants if grant.zone == zone))
 
 
-def _hosts(grant: GrantedChips) -> int:
+def _hosts(grant: Grant) -> int:
     return -(-grant.chips // accelerators.CHIPS_PER_HOST)
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tpujob.doctor.findings import GrantedChips
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+
+if TYPE_CHECKING:
+    from tpujob.config.context import Grant
 
 Unit = Literal["cores", "chips", ""]
 Scope = Literal["zone", "region", "project"]
@@ -134,7 +136,7 @@ def allowances(
     *,
     held: Sequence[Held] | None = None,
     reported: Sequence[Reported] | None = None,
-    grants: Sequence[GrantedChips] = (),
+    grants: Sequence[Grant] = (),
     closed: Iterable[str] = (),
     closed_kinds: bool = False,
 ) -> list[Allowance]:
@@ -143,7 +145,7 @@ def allowances(
     `closed_kinds`: also what has a limit of 0."""
     kinds = {one.kind for one in limits if one.kind}
     kinds |= {one.kind for one in held or ()} | {one.kind for one in reported or ()}
-    kinds |= {Kind(one.generation, one.pricing) for one in grants}
+    kinds |= {Kind(one.type, one.pricing) for one in grants}
     order = {name: place for place, name in enumerate(accelerators.GENERATIONS)}
     ordered = sorted(
         kinds, key=lambda k: (order[k.generation], k.part, k.pricing != "spot", k.pricing)
@@ -167,7 +169,7 @@ def _allowance(
     limits: Sequence[Limit],
     held: Sequence[Held] | None,
     reported: Sequence[Reported] | None,
-    grants: Sequence[GrantedChips],
+    grants: Sequence[Grant],
 ) -> Allowance:
     ours = [one for one in limits if one.kind == kind]
     in_zone, in_region = _at(ours, "zone", zone), _at(ours, "region", region_of(zone))
@@ -186,9 +188,7 @@ def _allowance(
         used=used,
         used_by=by,
         granted=sum(
-            g.chips
-            for g in grants
-            if (g.generation, g.zone, g.pricing) == same and kind.part != ONE_HOST
+            g.chips for g in grants if (g.type, g.zone, g.pricing) == same and kind.part != ONE_HOST
         ),
     )
 

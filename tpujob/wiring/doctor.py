@@ -13,8 +13,7 @@ from tpujob.errors import BadRequest, TpujobError
 from tpujob.wiring.client import deployed, greet
 
 if TYPE_CHECKING:
-    from tpujob.config.context import Context
-    from tpujob.doctor.findings import Finding, Wants
+    from tpujob.doctor.findings import Finding
     from tpujob.doctor.quota import Overview
 
 
@@ -38,9 +37,8 @@ def findings(settings: Settings) -> list[Finding]:
     if here.backend:
         found.append(machine.check_backend(here.backend, _trouble_with(settings)))
     if here.project:
-        wants = _wants_of(here)
         endpoints = {"endpoint": settings.google_endpoint, "tpu_endpoint": settings.tpu_endpoint}
-        found += cloud.examine(wants, project.look(wants, **endpoints))
+        found += cloud.examine(here, project.look(here, **endpoints))
     return found
 
 
@@ -63,7 +61,7 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> Overview:
             hint=f"write `project:` into {settings.context_file}",
         )
     return quota.overview(
-        _wants_of(here),
+        here,
         SystemClock().now(),
         everywhere=everywhere,
         endpoint=settings.google_endpoint,
@@ -79,24 +77,3 @@ def _trouble_with(settings: Settings) -> TpujobError | None:
     except TpujobError as error:
         return error
     return None
-
-
-def _wants_of(context: Context) -> Wants:
-    """What that context asks of its project."""
-    from tpujob.doctor.findings import GrantedChips, Wants
-
-    return Wants(
-        project=context.project,
-        zones=context.zones,
-        buckets=context.buckets,
-        network=context.network,
-        subnetwork=context.subnetwork,
-        service_account=context.service_account,
-        ssh=context.ssh,
-        external_ips=context.with_external_ips,
-        tags=context.tags,
-        firestore=context.store == "firestore",
-        database=context.database,
-        grants=[GrantedChips(g.type, g.zone, g.pricing, g.chips) for g in context.grants],
-        deployed=bool(context.backend),
-    )

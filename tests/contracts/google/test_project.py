@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support import google_server as g
-from tests.support.google_server import WANTS, GoogleServer
+from tests.support.google_server import WANTS, GoogleServer, changed
 from tests.support.tpu_rig import Cloud
 from tpujob.adapters.google import project, rest
+from tpujob.config.context import Context
 from tpujob.doctor.access import Database, Project
 from tpujob.doctor.cloud import ProjectSeen, examine
-from tpujob.doctor.findings import Finding, NotSeen, Severity, Wants
+from tpujob.doctor.findings import Finding, NotSeen, Severity
 from tpujob.doctor.network import Network, Subnetwork
 from tpujob.doctor.places import Addresses
 from tpujob.ports import BucketFacts
@@ -30,13 +30,13 @@ def _cloud() -> Iterator[Cloud]:
 
 @pytest.fixture(name="look")
 def _look(google: GoogleServer, cloud: Cloud) -> Any:
-    def look(wants: Wants = WANTS) -> ProjectSeen:
+    def look(wants: Context = WANTS) -> ProjectSeen:
         return project.look(wants, endpoint=google.url, tpu_endpoint=cloud.tpu.address)
 
     return look
 
 
-def finding(wants: Wants, seen: ProjectSeen, name: str) -> Finding:
+def finding(wants: Context, seen: ProjectSeen, name: str) -> Finding:
     found = {one.name: one for one in examine(wants, seen)}
     assert name in found, f"no finding {name} in {list(found)}"
     return found[name]
@@ -178,7 +178,7 @@ def test_a_port_where_nothing_listens_is_reported(cloud: Cloud) -> None:
 
 
 def test_a_zone_that_is_closed_to_the_project_cannot_be_told(look: Any) -> None:
-    wants = replace(WANTS, zones=("us-central2-z",), grants=())
+    wants = changed(WANTS, zones=("us-central2-z",), grants=())
     one = finding(wants, look(wants), "types us-central2-z")
     assert one.verdict is Severity.UNKNOWN
     assert "is not found or access is unauthorized" in one.what
@@ -214,7 +214,7 @@ def test_a_shared_network_is_looked_at_in_its_own_project(google: GoogleServer, 
         },
         f"{host}/regions/{g.REGION}/routers": {},
     }
-    wants = replace(WANTS, network=network, subnetwork="tpus", ssh="iap", external_ips=False)
+    wants = changed(WANTS, network=network, subnetwork="tpus", ssh="iap", external_ips=False)
     seen = look(wants)
     assert seen.network == Network(auto=False)
     assert [rule.name for rule in seen.rules] == ["tunnel"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from tests.contracts.slices.tpu_slices import fail
 from tests.support import google_server as g
-from tests.support.google_server import WANTS, GoogleServer
+from tests.support.google_server import WANTS, GoogleServer, changed
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
 from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import quota
@@ -41,7 +40,7 @@ def _rest(google: GoogleServer) -> Iterator[GoogleRest]:
 @pytest.fixture(name="overview")
 def _overview(google: GoogleServer, cloud: Cloud) -> Any:
     def overview(**more: Any) -> Overview:
-        wants = replace(WANTS, project=PROJECT)
+        wants = changed(WANTS, project=PROJECT)
         google.answers[g.QUOTAS.replace(g.PROJECT, PROJECT)] = google.answers[g.QUOTAS]
         google.answers[g.SERIES.replace(g.PROJECT, PROJECT)] = google.answers[g.SERIES]
         endpoints = {"endpoint": google.url, "tpu_endpoint": cloud.tpu.address}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.adapters.calling import Missing
 from tpujob.adapters.cloud_tpu import Api, Catalog
@@ -26,11 +26,14 @@ from tpujob.doctor.access import (
     needed_services,
 )
 from tpujob.doctor.cloud import ProjectSeen
-from tpujob.doctor.findings import NotSeen, Wants
+from tpujob.doctor.findings import NotSeen
 from tpujob.doctor.network import Network, Rule, Subnetwork, last_part, network_name
 from tpujob.doctor.places import Addresses
 from tpujob.errors import TpujobError
 from tpujob.ports import BucketFacts
+
+if TYPE_CHECKING:
+    from tpujob.config.context import Context
 
 T = TypeVar("T")
 
@@ -47,19 +50,19 @@ _COMPUTE = "compute.googleapis.com"
 _STORAGE = "storage.googleapis.com"
 
 
-def look(wants: Wants, *, endpoint: str = "", tpu_endpoint: str = "") -> ProjectSeen:
+def look(context: Context, *, endpoint: str = "", tpu_endpoint: str = "") -> ProjectSeen:
     """Everything that a context's checks need, in about the time of the slowest answer. Never raises for an answer of
     Google. `endpoint`: see GoogleRest; `tpu_endpoint`: `host:port` of an emulated Cloud TPU API."""
     credentials: Any = None
     identity: Identity | NoIdentity | NotSeen = Identity()
     if not endpoint:
         credentials, identity = google_identity.find()
-    google = GoogleRest(wants.project, credentials, endpoint=endpoint)
-    tpu = Api(wants.project, endpoint=tpu_endpoint)
+    google = GoogleRest(context.project, credentials, endpoint=endpoint)
+    tpu = Api(context.project, endpoint=tpu_endpoint)
     try:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
             blind = isinstance(identity, NoIdentity)
-            return _Looks(wants, google, Catalog(tpu), pool, blind).seen(identity)
+            return _Looks(context, google, Catalog(tpu), pool, blind).seen(identity)
     finally:
         google.close()
         tpu.close()
@@ -70,33 +73,33 @@ class _Looks:
 
     def __init__(
         self,
-        wants: Wants,
+        context: Context,
         google: GoogleRest,
         catalog: Catalog,
         pool: ThreadPoolExecutor,
         blind: bool,
     ) -> None:
         """`blind`: there are no credentials, so nothing is asked."""
-        self._wants = wants
+        self._context = context
         self._google = google
         self._catalog = catalog
         self._pool = pool
         self._blind = blind
 
     def seen(self, identity: Identity | NoIdentity | NotSeen) -> ProjectSeen:
-        wants = self._wants
+        context = self._context
         project = self._start(self._project)
         services = self._start(self._services)
         permissions = self._start(self._permissions)
         account = self._start(self._service_account)
-        limits = self._start(lambda: google_quota.limits(self._google, wants.project))
+        limits = self._start(lambda: google_quota.limits(self._google, context.project))
         network = self._start(self._network)
         rules = self._start(self._rules)
-        types = self._each(wants.all_zones, self._types)
-        addresses = self._each(wants.regions, self._addresses)
-        subnetworks = self._each(wants.regions, self._subnetwork)
-        buckets = self._each(wants.buckets.values(), self._bucket)
-        objects = self._each(wants.buckets.values(), self._objects)
+        types = self._each(context.every_zone, self._types)
+        addresses = self._each(context.every_region, self._addresses)
+        subnetworks = self._each(context.every_region, self._subnetwork)
+        buckets = self._each(context.buckets.values(), self._bucket)
+        objects = self._each(context.buckets.values(), self._objects)
         database = self._start(self._database)
         return ProjectSeen(
             identity=identity,
@@ -132,13 +135,13 @@ class _Looks:
     # The project
 
     def _project(self) -> Project:
-        found = self._google.get(_MANAGER, f"v3/projects/{self._wants.project}")
+        found = self._google.get(_MANAGER, f"v3/projects/{self._context.project}")
         number = last_part(text(found, "name"))
         return Project(text(found, "projectId"), number, found.get("state", "ACTIVE") == "ACTIVE")
 
     def _services(self) -> frozenset[str]:
         """Inferred: Google's page has the project's number here, and its id works too."""
-        project, names = self._wants.project, needed_services(self._wants)
+        project, names = self._context.project, needed_services(self._context)
         found = self._google.get(
             _USAGE,
             f"v1/projects/{project}/services:batchGet",
@@ -150,21 +153,21 @@ class _Looks:
     def _permissions(self) -> frozenset[str]:
         """One permission that projects do not have makes Google refuse the whole call. Inferred: projects have all of
         these."""
-        asked = {"permissions": needed_permissions(self._wants)}
-        of = f"v3/projects/{self._wants.project}:testIamPermissions"
+        asked = {"permissions": needed_permissions(self._context)}
+        of = f"v3/projects/{self._context.project}:testIamPermissions"
         return _granted(self._google.post(_MANAGER, of, asked))
 
     def _service_account(self) -> frozenset[str]:
-        account = self._wants.service_account
+        account = self._context.service_account
         if not account:
             return frozenset()
         of = f"v1/projects/-/serviceAccounts/{account}:testIamPermissions"
         return _granted(self._google.post("iam.googleapis.com", of, {"permissions": [ACT_AS]}))
 
     def _database(self) -> Database | None:
-        if not self._wants.firestore:
+        if self._context.store != "firestore":
             return None
-        of = f"v1/projects/{self._wants.project}/databases/{self._wants.database}"
+        of = f"v1/projects/{self._context.project}/databases/{self._context.database}"
         found = self._google.get("firestore.googleapis.com", of)
         kind = text(found, "type")
         return Database(kind == "FIRESTORE_NATIVE", kind, str(found.get("locationId", "")))
@@ -179,7 +182,7 @@ class _Looks:
 
     def _addresses(self, region: str) -> Addresses:
         found = self._google.get(
-            _COMPUTE, f"compute/v1/projects/{self._wants.project}/regions/{region}"
+            _COMPUTE, f"compute/v1/projects/{self._context.project}/regions/{region}"
         )
         quota = next(q for q in found["quotas"] if q["metric"] == "IN_USE_ADDRESSES")
         return Addresses(int(quota["limit"]), int(quota.get("usage", 0)))
@@ -194,13 +197,13 @@ class _Looks:
     # Its network
 
     def _network(self) -> Network:
-        of = f"{self._network_project()}/global/networks/{last_part(network_name(self._wants))}"
+        of = f"{self._network_project()}/global/networks/{last_part(network_name(self._context))}"
         return Network(auto=bool(self._google.get(_COMPUTE, of).get("autoCreateSubnetworks")))
 
     def _subnetwork(self, region: str) -> Subnetwork:
         """The subnetwork that the context names; else that of an auto mode network, else any of the network."""
-        network = last_part(network_name(self._wants))
-        wanted = last_part(self._wants.subnetwork)
+        network = last_part(network_name(self._context))
+        wanted = last_part(self._context.subnetwork)
         of = f"{self._network_project()}/regions/{region}"
         there = [
             one
@@ -219,10 +222,10 @@ class _Looks:
                 last_part(text(one, "network")) == network and one.get("nats") for one in routers
             )
 
-        return False if self._wants.external_ips else _unless_unseen(ask)
+        return False if self._context.with_external_ips else _unless_unseen(ask)
 
     def _rules(self) -> list[Rule]:
-        network = last_part(network_name(self._wants))
+        network = last_part(network_name(self._context))
         found = self._google.pages(_COMPUTE, f"{self._network_project()}/global/firewalls", "items")
         return [
             _rule(one)
@@ -234,8 +237,8 @@ class _Looks:
 
     def _network_project(self) -> str:
         """A shared network lies in another project: `projects/HOST/global/networks/NAME`."""
-        parts = network_name(self._wants).split("/")
-        host = parts[parts.index("projects") + 1] if "projects" in parts else self._wants.project
+        parts = network_name(self._context).split("/")
+        host = parts[parts.index("projects") + 1] if "projects" in parts else self._context.project
         return f"compute/v1/projects/{host}"
 
 

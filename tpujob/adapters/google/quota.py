@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google.rest import GoogleRest, part, parts
 from tpujob.doctor.access import NoIdentity
-from tpujob.doctor.findings import NotSeen, Wants, listed
+from tpujob.doctor.findings import NotSeen, listed
 from tpujob.doctor.quota import (
     ONE_HOST,
     Kind,
@@ -32,6 +32,9 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Refused, TpujobError, Transient
 
+if TYPE_CHECKING:
+    from tpujob.config.context import Context
+
 SERVICE = "tpu.googleapis.com"
 #: seconds that a figure of use may be old; inferred: there is one every day
 LOOK_BACK = 25 * 3600.0
@@ -43,7 +46,7 @@ _VERSION = re.compile(r"v([2-6])([a-z]?)")
 
 
 def overview(
-    wants: Wants,
+    context: Context,
     now: float,
     *,
     everywhere: bool = False,
@@ -52,27 +55,27 @@ def overview(
 ) -> Overview:
     """Limits, use and grants in the zones of a context, or `everywhere`. Raises Refused or Transient when the limits
     cannot be read; other failures become notes. `endpoint`, `tpu_endpoint`: those of emulators."""
-    zones = accelerators.all_zones() if everywhere else wants.all_zones
-    google = GoogleRest(wants.project, _credentials(endpoint), endpoint=endpoint)
+    zones = accelerators.all_zones() if everywhere else context.every_zone
+    google = GoogleRest(context.project, _credentials(endpoint), endpoint=endpoint)
     try:
-        found = limits(google, wants.project)
-        counted = count_usage(wants.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint)
+        found = limits(google, context.project)
+        counted = count_usage(context.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint)
         notes = _not_counted(counted)
         told: list[Reported] | None = None
         try:
-            told = reported(google, wants.project, now)
+            told = reported(google, context.project, now)
         except TpujobError as error:
             notes.append(f"Cloud Monitoring: {error.message}")
     finally:
         google.close()
     return Overview(
-        of=wants.project,
+        of=context.project,
         rows=allowances(
             found,
             zones,
             held=counted.held,
             reported=told,
-            grants=wants.grants,
+            grants=context.grants,
             closed=counted.closed,
         ),
         others=[one for one in found if one.kind is None],

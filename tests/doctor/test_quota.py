@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpujob.doctor.findings import GrantedChips
+from tpujob.config.context import Grant
 from tpujob.doctor.quota import (
     ONE_HOST,
     Allowance,
@@ -87,7 +87,10 @@ def test_what_a_zone_that_could_not_be_listed_holds_is_not_known() -> None:
 
 
 def test_a_grant_has_a_row_even_without_quota() -> None:
-    grants = [GrantedChips("v4", ZONE, "spot", 32), GrantedChips("v4", OTHER, "spot", 8)]
+    grants = [
+        Grant(type="v4", zone=ZONE, pricing="spot", chips=32),
+        Grant(type="v4", zone=OTHER, pricing="spot", chips=8),
+    ]
     found = row([limit(V4, "zone", 0)], grants=grants)
     assert (found.granted, found.limit, found.known) == (32, 0, True)
     assert not row([], grants=grants).known
@@ -97,7 +100,9 @@ def test_a_grant_is_not_counted_twice() -> None:
     """v5e has two quotas; what was granted is for slices of several hosts, as far as is known."""
     v5e, serving = Kind("v5e", "spot"), Kind("v5e", "spot", ONE_HOST)
     limits = [limit(v5e, "zone", 64), limit(serving, "zone", 8)]
-    rows = allowances(limits, [ZONE], grants=[GrantedChips("v5e", ZONE, "spot", 64)])
+    rows = allowances(
+        limits, [ZONE], grants=[Grant(type="v5e", zone=ZONE, pricing="spot", chips=64)]
+    )
     assert [(one.kind, one.granted) for one in rows] == [(v5e, 64), (serving, 0)]
 
 
