@@ -1,4 +1,4 @@
-"""The agent as it travels to a host: one archive that `python3` runs, the same bytes every time."""
+"""The agent as it is sent to a host: one archive that `python3` runs, the same bytes every time."""
 
 from __future__ import annotations
 

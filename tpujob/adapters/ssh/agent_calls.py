@@ -22,7 +22,7 @@ from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
 from tpujob.protocol.paths import HOST_FOLDER
 
-#: what a host answers when the agent must be carried to it first
+#: what a host answers when the agent must be uploaded first
 _NEED = "tpujob: no agent"
 
 #: stdin becomes the plan's file, whole or not at all; then says whether the agent is there.
@@ -47,7 +47,7 @@ class AgentCalls:
         self._archive = archive
 
     def carry(self, on: Connection, document: Mapping[str, Any], deadline: Deadline) -> None:
-        """Agent and plan are on the host afterwards. One round trip, unless the agent is new to the host."""
+        """Upload the plan, and the agent if the host does not have it. Otherwise one round trip."""
         plan = json.dumps(dict(document)).encode()
         words = [HOST_FOLDER, plan_name(document), str(len(plan)), self._name, self._size]
         output = on.run(_script(_CARRY, words), deadline, stdin=plan)
@@ -58,7 +58,7 @@ class AgentCalls:
     def start(
         self, on: Connection, document: Mapping[str, Any], deadline: Deadline
     ) -> Mapping[str, Any]:
-        """Start the program of a plan that was carried."""
+        """Start the program of an uploaded plan."""
         return _parsed(self._call(on, ["start", f"{HOST_FOLDER}/{plan_name(document)}"], deadline))
 
     def stop(
@@ -101,7 +101,7 @@ def plan_name(document: Mapping[str, Any]) -> str:
 
 
 def _script(text: str, words: Sequence[str]) -> str:
-    """A line for any login shell that runs this in a plain one; every word arrives as it is."""
+    """A line for any login shell that runs this text in `sh`; every word arrives unchanged."""
     return "exec " + shlex.join(["sh", "-c", text, "sh", *words])
 
 
@@ -112,7 +112,7 @@ def _check_written(output: Output) -> None:
 
 
 def _parsed(output: Output) -> Mapping[str, Any]:
-    """The agent's answer: the last line that is a JSON object with `ok`, as a login shell may print before it."""
+    """The agent's answer: the last line that is a JSON object with `ok`. A login shell may print lines before it."""
     answers = map(_answer, reversed(output.text.splitlines()))
     answer = next((one for one in answers if one is not None), None)
     if answer is not None and answer["ok"] is True:
@@ -120,7 +120,10 @@ def _parsed(output: Output) -> Mapping[str, Any]:
     if answer is not None:
         cause = str(answer.get("cause") or "")
         known = cause if cause in Cause.__members__ else Cause.SETUP
-        raise Refused(one_line(str(answer.get("error") or "the agent said no"), 500), cause=known)
+        raise Refused(
+            one_line(str(answer.get("error") or "the agent refused without a reason"), 500),
+            cause=known,
+        )
     if output.code > 128:
         raise Transient(f"the agent was killed (exit code {output.code})")
     said = one_line(output.text[-300:], 500) or "nothing"

@@ -1,5 +1,5 @@
-"""One SSH connection to one host, made by Fabric and made safe: pinned host key, no agent, no ssh_config, deadlines,
-bounded output. Vendor errors end here; what is raised is Transient, HostKeyChanged or Refused.
+"""One SSH connection to one host, through Fabric: pinned host key, no agent, no ssh_config, deadlines, bounded output.
+Vendor errors become Transient, HostKeyChanged or Refused here.
 
 Fabric's `run()` is not used: it keeps all output, joins it again for every chunk, and its `env=` does not quote.
 """
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import paramiko
 
 CONNECT_TIMEOUT = (
-    10.0  #: seconds for each of TCP, banner and login; a dropped SYN would hang for minutes
+    10.0  #: seconds for each of TCP, banner and login; a dropped SYN would take minutes
 )
-TUNNEL_TIMEOUT = 30.0  #: the same through IAP: a program has to start, and to get a token
+TUNNEL_TIMEOUT = 30.0  #: the same through IAP: a program has to start and to get a token
 KEEPALIVE = 15  #: seconds; paramiko sends none unless told to
 THREAD_PATIENCE = 5.0  #: seconds; a thread whose socket is closed ends at once
 MAX_OUTPUT = 64 * 1024  #: bytes kept of a command's output, from its end
@@ -62,18 +62,18 @@ class NoLogin(Transient):
 
 
 class Connection:
-    """A connection that is made by `open`. `abort` may be called from any thread, and ends whatever another one waits
-    for; afterwards it may be opened again."""
+    """Connected by `open`. Any thread may call `abort`, which ends what other threads wait for; it may be opened again
+    afterwards."""
 
     def __init__(self, login: Login, host_keys: HostKeys) -> None:
-        """Nothing is sent yet."""
+        """Sends nothing yet."""
         self.login = login
         self._host_keys = host_keys
         self._fabric: Any = None  # a fabric.Connection, whose inferred types are wrong
         self._transport: Transport | None = None
 
     def open(self, deadline: Deadline) -> None:
-        """Connected and logged in afterwards, the host key compared before. Raises Transient, HostKeyChanged."""
+        """Connect, check the host key, log in. Raises Transient, HostKeyChanged."""
         if self._fabric is not None:
             return
         most = CONNECT_TIMEOUT if self.login.tunnel is None else TUNNEL_TIMEOUT
@@ -82,7 +82,7 @@ class Connection:
             self._transport = transport = Transport(
                 self.login.address, self.login.port, self.login.tunnel, patience
             )
-            # named here as well: another thread may abort, which takes them from us
+            # local names too: another thread may abort, which clears the fields
             self._fabric = connection = _fabric_connection(
                 self.login, transport, self._host_keys, patience
             )
@@ -136,7 +136,7 @@ class Connection:
         connection, transport = self._fabric, self._transport
         self._fabric = self._transport = None
         if transport is not None:
-            transport.hang_up()  # else paramiko's thread would sleep on, up to 0.1 s
+            transport.hang_up()  # otherwise paramiko's thread sleeps for up to 0.1 s
         if connection is not None:
             _close(connection)
         if transport is not None:
@@ -155,13 +155,13 @@ class Connection:
             raise ours from error
 
     def is_active(self) -> bool:
-        """Whether the other side is still there, as far as is known."""
+        """Whether the connection works, as far as is known."""
         ssh = self._fabric.client.get_transport() if self._fabric else None
         return ssh is not None and ssh.is_active()
 
 
 def _close(connection: Any) -> None:
-    """Its thread is gone afterwards too."""
+    """Close it and end its thread."""
     transport = connection.client.get_transport()
     with contextlib.suppress(Exception):
         connection.client.close()
@@ -196,9 +196,9 @@ def _fabric_connection(
 
 
 def _config() -> Any:
-    """An explicit, empty ssh_config keeps the user's and the system's out: they can name proxies and other keys; lazy
-    keeps fabric.yml out as well. One for each connection: making a connection changes its config for a moment, and two
-    threads that share one meet it half made."""
+    """An explicit, empty ssh_config excludes the user's and the system's, which can name proxies and other keys; `lazy`
+    excludes fabric.yml. Each connection needs its own: Fabric changes the config for a moment while it connects, and
+    another thread would see it half changed."""
     import fabric
     from paramiko import SSHConfig
 
@@ -213,15 +213,15 @@ def _private_key(text: str) -> Any:
 
 
 def _policy(login: Login, host_keys: HostKeys) -> Any:
-    """Asked about every host key, as the client itself is told of none; raises unless the key is believed."""
+    """Checks every host key, as the client itself knows none; raises unless the key is trusted."""
     import paramiko
 
-    class Believe(paramiko.MissingHostKeyPolicy):
+    class Check(paramiko.MissingHostKeyPolicy):
         def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:  # noqa: ARG002
             label = host_label(login.address, login.port)
             host_keys.check(label, (key.get_name(), key.get_base64()))
 
-    return Believe()
+    return Check()
 
 
 def _bounded(channel: paramiko.Channel, deadline: Deadline) -> str:
@@ -233,18 +233,18 @@ def _bounded(channel: paramiko.Channel, deadline: Deadline) -> str:
             return kept.decode(errors="replace")
         kept, total = (kept + data)[-MAX_OUTPUT:], total + len(data)
         if total > MAX_FLOOD:
-            raise Transient("a command that should answer in one line printed without end")
+            raise Transient(f"the command printed more than {MAX_FLOOD >> 20} MiB")
 
 
 def _explained(error: Exception, transport: Transport | None, *, sftp: bool) -> TpujobError:
-    """The vendor's error in our words. `sftp`: it came from a file operation while the connection was well."""
+    """Our error for the vendor's. `sftp`: it came from a file operation over a working connection."""
     import paramiko
 
     if isinstance(error, paramiko.AuthenticationException):
         return NoLogin("the host does not accept the key of the slice")
     said = transport.last_words() if transport is not None else ""
     if said:
-        return Transient(f"the tunnel through IAP does not come about: {said}", hint=IAP_HINT)
+        return Transient(f"the tunnel through IAP failed: {said}", hint=IAP_HINT)
     if isinstance(error, TimeoutError):
         return Transient("no answer in time")
     if isinstance(error, ConnectionRefusedError):

@@ -1,4 +1,4 @@
-"""Which host key is believed: the one that was pinned, else one that the cloud publishes, else the first one seen."""
+"""Which host key is trusted: the pinned one, else one that the cloud publishes, else the first one seen."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tpujob.ports import Guest
 class HostKeys:
     """The host keys of one slice during one call. Threads may share it.
 
-    A published key is accepted from any host of the slice, as no source says that the cloud's list is in the order of
-    the hosts; what a host has once shown is then pinned to it alone."""
+    Any host of the slice may show any published key, as nothing documents that the cloud's list is in the order of the
+    hosts. The key that a host has shown is then pinned to that host alone."""
 
     def __init__(
         self, pinned: Pins, guests: Sequence[Guest] = (), *, hosts: int, trust_new: bool = True
     ) -> None:
-        """`hosts`: how many the slice has. When each of them has published its keys, no other key is believed.
-        `trust_new`: whether a first contact may pin a key that nobody has published."""
+        """`hosts`: how many the slice has. When all of them have published keys, no other key is trusted. `trust_new`:
+        a first contact may pin a key that was not published."""
         self._pinned = dict(pinned)
         self._published = {key for guest in guests for key in guest.host_keys}
         speaking = sum(bool(guest.host_keys) for guest in guests)
@@ -29,8 +29,8 @@ class HostKeys:
         self._lock = threading.Lock()
 
     def check(self, label: str, key: HostKey) -> None:
-        """Return when this key is to be believed. Raises HostKeyChanged, or TpujobError when there is nothing to hold
-        it against and there must be."""
+        """Return if this key is trusted. Raises HostKeyChanged, or TpujobError when a pinned key is required and there
+        is none."""
         with self._lock:
             known = self._pinned.get(label)
             if known == key:
@@ -42,7 +42,7 @@ class HostKeys:
             self._pinned[label] = self._met[label] = key
 
     def take_met(self) -> dict[str, HostKey]:
-        """Those believed for the first time since the last call, to be pinned."""
+        """The keys trusted for the first time since the last call, to be pinned."""
         with self._lock:
             met, self._met = self._met, {}
             return met

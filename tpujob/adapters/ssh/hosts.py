@@ -1,6 +1,6 @@
 """The port Hosts over SSH: bring every host of a slice to its plan, all or none; stop all.
 
-Connections live for one call. What is said to the agent on a host is in `agent_calls.py`.
+Connections last for one call. What is sent to the agent on one host is in `agent_calls.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GUESTS_TIMEOUT = 15.0
 
 
 class SshHosts:
-    """Threads may share it. What it takes at most, whatever the number of hosts, is in `Bounds`."""
+    """Threads may share it. `Bounds` limits its threads and connections, whatever the number of hosts."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class SshHosts:
         bounds: Bounds | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`keys`: a folder, or another store. `agent` is carried to the hosts instead of the real one. `project` and
+        """`keys`: a folder, or another store. `agent`: uploaded to the hosts instead of the real one. `project` and
         `tunnel`, the program, are for IAP. `guests`: what the hosts of a slice have published through the cloud, by
-        host; `obstacle`: what the cloud says that keeps our key out, empty: nothing that it knows of. Both are given
-        the seconds that they may take, and raise Transient."""
+        host. `obstacle`: the reason that the cloud knows why our key is refused; empty: none. Both are given the
+        seconds that they may take, and raise Transient."""
         self._keys = FileKeys(keys) if isinstance(keys, Path) else keys
         self._port = port
         self._user = user
@@ -96,7 +96,7 @@ class SshHosts:
         try:
             with self._session(slice, hosts, deadline) as session:
                 answers = session.each(lambda _, on: _answers(on, deadline), deadline)
-        except Exception:  # our own disk, the cloud, whatever it is: it is no sign of life
+        except Exception:  # whatever failed, no host has shown that it is alive
             return frozenset()
         return frozenset(host for host, answer in answers.items() if answer is True)
 
@@ -107,7 +107,7 @@ class SshHosts:
         return self._keys.names()
 
     def access(self, slice: Slice, host: int) -> HostAccess:
-        """What `tpujob ssh` needs. Raises Transient while the host has no address."""
+        """What `tpujob ssh` needs to reach a host. Raises Transient while the host has no address."""
         guests = self._ask(slice, GUESTS_TIMEOUT) if self._reach == "iap" else ()
         login = self._login(slice, host, guests, key="")
         label = host_label(login.address, login.port)
@@ -126,16 +126,16 @@ class SshHosts:
         )
 
     def close(self) -> None:
-        """Let go of the threads; calls under way end by their own deadlines."""
+        """Release the threads; calls in progress end by their own deadlines."""
         self._pool.threads.shutdown(wait=False, cancel_futures=True)
 
-    # With all of them
+    # All hosts of a slice
 
     def _undo(
         self, slice: Slice, answers: Outcomes[Mapping[str, Any]], reserve: float, deadline: Deadline
     ) -> str:
-        """Stop what this start has, or may have, begun. What ran before it is left alone: a host that cannot be
-        reached for a moment must not end a healthy program. Returns what could not be stopped, for the message."""
+        """Stop what this start has, or may have, begun. Programs that ran before are left alone: a host that is out of
+        reach for a moment must not end a healthy program. Returns what could not be stopped, for the message."""
         begun = [host for host, answer in answers.items() if _may_have_begun(answer)]
         with self._session(slice, begun, deadline) as session:
             stopped = self._halt_all(session, begun, reserve / 3, deadline)
@@ -145,7 +145,7 @@ class SshHosts:
     def _halt_all(
         self, session: SliceSession, hosts: Sequence[int], grace: float, deadline: Deadline
     ) -> Outcomes[Mapping[str, Any]]:
-        """Where hosts are worked on in turns, all are asked first: none waits for the grace of those before it."""
+        """Where not all hosts are served at once, signal all first, so that none waits for the grace of others."""
         if len(hosts) > self._pool.bounds.share:
             session.each(lambda _, on: self._agent.stop(on, grace, deadline, ask=True), deadline)
         return session.each(lambda _, on: self._agent.stop(on, grace, deadline), deadline)
@@ -178,7 +178,7 @@ class SshHosts:
             name = guests[host].name if host < len(guests) else ""
             if not name:
                 raise Transient(
-                    f"host {host} of {slice.name} has not published its name, by which IAP reaches it",
+                    f"host {host} of {slice.name} has not published its name, which IAP needs",
                     hint="Guest attributes may be off for the project: the policy constraint "
                     "compute.disableGuestAttributesAccess must not be enforced.",
                 )
@@ -186,8 +186,8 @@ class SshHosts:
         return Login(where, self._port, self._user, key, tunnel)
 
     def _judged(self, slice: Slice, outcomes: Outcomes[None], deadline: Deadline) -> Outcomes[None]:
-        """A key that is not accepted is waited for while a slice is young, as the guest agent makes the user after
-        boot; later it is a clear no, with what the cloud knows of it."""
+        """While a slice is young, a refused key may be accepted later: the guest agent creates the user after boot.
+        After that it is Refused, with the reason that the cloud knows."""
         shut = [host for host, outcome in outcomes.items() if isinstance(outcome, NoLogin)]
         age = self._now() - slice.ready_at if slice.ready_at is not None else 0.0
         if not shut or age < LOGIN_PATIENCE:
@@ -203,8 +203,8 @@ def _shut_out(user: str, age: float, why: str) -> Refused:
         hint = "Turn OS Login off for the nodes of this project, or ask who manages its policies."
         return Refused(f"{said}: {why}", cause=Cause.PERMISSION, hint=hint)
     hint = (
-        f"Its guest agent should have made the user {user}; another slice is tried. If it goes on, look whether the "
-        "policy constraint compute.requireOsLogin is enforced: then keys in metadata are ignored."
+        f"Its guest agent should have created the user {user}; another slice is tried. If that happens again, check "
+        "whether the policy constraint compute.requireOsLogin is enforced: it makes hosts ignore keys in metadata."
     )
     return Refused(said, cause=Cause.BAD_HOST, hint=hint)
 
@@ -217,13 +217,13 @@ def _endpoint(slice: Slice, host: int) -> Endpoint:
 
 
 def _answers(connection: Connection, deadline: Deadline) -> bool:
-    """Whether the host does what it is told: one whose kernel still talks while nothing can be started is not alive.
-    The connection is new, as an old one may look open long after its host is gone."""
+    """Whether the host runs a command: a host is not alive if only its kernel answers. The connection is new, as an old
+    one may look open long after its host is gone."""
     return connection.run("true", deadline).code == 0
 
 
 def _not_yet(answer: Mapping[str, Any] | TpujobError) -> Mapping[str, Any] | TpujobError:
-    """There is no refusing a stop: what could not be stopped is tried again."""
+    """A stop cannot be refused: it is tried again."""
     return Transient(answer.message) if isinstance(answer, Refused) else answer
 
 

@@ -1,6 +1,6 @@
-"""The key pair and the pinned host keys of each slice: what every store of them promises, and the store in files.
+"""The key pair and the pinned host keys of each slice: the interface of a key store, and the store in files.
 
-A host key is trusted at the first contact within one slice and compared ever after; it is never replaced. The store in
+A host key is trusted at the first contact within one slice, compared from then on and never replaced. The store in
 Google Secret Manager is in `secret_manager.py`.
 """
 
@@ -27,22 +27,22 @@ Pins = Mapping[str, HostKey]
 
 
 class KeyStore(Protocol):
-    """Keys by the name of a slice. Threads and processes may share it. A name that is none is a ValueError; a store
-    that does not answer raises Transient, one that says no Refused."""
+    """Keys by the name of a slice. Threads and processes may share it. Raises ValueError for an invalid name, Transient
+    when the store does not answer, Refused when it refuses."""
 
     def private_key(self, slice: str) -> str:
-        """The private half, as OpenSSH writes it; the pair is made by the first of any number of callers."""
+        """The private half, as OpenSSH writes it; the first of any number of callers creates the pair."""
         ...
 
     def pinned(self, slice: str) -> dict[str, HostKey]: ...
 
     def pin(self, slice: str, keys: Pins) -> None:
-        """Trust these from now on. Raises HostKeyChanged when another key is pinned for one of the hosts, which
-        happens when two first contacts race and meet two servers."""
+        """Trust these from now on. Raises HostKeyChanged when another key is pinned for one of the hosts, as when two
+        first contacts race and reach different servers."""
         ...
 
     def key_file(self, slice: str) -> str:
-        """Where the private half lies on this machine; empty: nowhere."""
+        """The file of the private half on this machine; empty: none."""
         ...
 
     def secret(self, slice: str) -> str:
@@ -54,7 +54,7 @@ class KeyStore(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """Every slice that there is something of."""
+        """Every slice that has keys or pins."""
         ...
 
 
@@ -105,7 +105,7 @@ class FileKeys:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = path.with_name(f"{secrets.token_hex(8)}.tmp")
         _write_private(temporary, new_private_key().encode())
-        with contextlib.suppress(FileExistsError):  # another caller was first: theirs it is
+        with contextlib.suppress(FileExistsError):  # another caller was first: use theirs
             os.link(temporary, path)
         temporary.unlink()
 
@@ -153,12 +153,12 @@ def public_line(private_key: str) -> str:
 
 
 def host_label(address: str, port: int) -> str:
-    """How a known_hosts file calls a host."""
+    """A host's name in a known_hosts file."""
     return address if port == 22 else f"[{address}]:{port}"
 
 
 def unpinned(pinned: Pins, keys: Pins) -> dict[str, HostKey]:
-    """Those that are not pinned yet. Raises HostKeyChanged for one that differs."""
+    """The keys that are not pinned yet. Raises HostKeyChanged for one that differs from its pin."""
     for label, key in keys.items():
         if pinned.get(label, key) != key:
             raise changed(label)
@@ -174,13 +174,13 @@ def changed(label: str) -> HostKeyChanged:
 
 
 def read_pins(text: str) -> dict[str, HostKey]:
-    """From the lines of a known_hosts file, those that we write."""
+    """The pins in a known_hosts file as we write it; other lines are ignored."""
     fields = (line.split() for line in text.splitlines())
     return {f[0]: (f[1], f[2]) for f in fields if len(f) == 3}
 
 
 def _whole_lines(text: str) -> str:
-    """Without the half of a line that a full disk left at its end: half a key would be another key."""
+    """Without a partial last line, which a full disk may leave: half a key would be another key."""
     return text[: text.rfind("\n") + 1]
 
 
@@ -189,9 +189,9 @@ def write_pins(pins: Pins) -> str:
 
 
 def checked_name(slice: str) -> str:
-    """That name. Raises ValueError for what is none: it becomes part of a path."""
+    """The same name. Raises ValueError for an invalid one, as it becomes part of a path."""
     if not _NAME.fullmatch(slice):
-        raise ValueError(f"{slice!r} is no name of a slice")
+        raise ValueError(f"{slice!r} is not the name of a slice")
     return slice
 
 

@@ -1,6 +1,6 @@
-"""The connections of one call to a slice: a bounded number at a time, worked on in parallel, each outcome kept apart.
+"""The connections of one call to a slice: a bounded number in parallel, with an outcome for each host.
 
-A connection costs two threads while it is worked on, and one while it is kept: paramiko has a thread for each.
+A connection costs two threads while it is used, and one while it is kept: paramiko has a thread for each.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from tpujob.adapters.ssh.keys import Pins
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 
 T = TypeVar("T")
-#: what one host gave: a value, or why there is none
+#: for each host: its value, or the error
 Outcomes = dict[int, T | TpujobError]
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much one process does at once, whatever the number of hosts and calls. 2 x `workers` + `kept` threads at
-    most."""
+    """How much one process does at once, whatever the number of hosts and calls: at most 2 x `workers` + `kept`
+    threads."""
 
-    workers: int = 28  #: connections that are worked on
-    share: int = 20  #: of them, for one call: a slice of dead hosts must not hold up all others
+    workers: int = 28  #: connections in use
+    share: int = 20  #: of them, for one call: a slice of dead hosts must not block all others
     kept: int = 8  #: connections that small slices keep from one step of a call to the next
 
 
 class Pool:
-    """The threads of one process, and who may keep connections."""
+    """The threads of one process, and its allowance of kept connections."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -43,7 +43,7 @@ class Pool:
         self._lock = threading.Lock()
 
     def may_keep(self, connections: int) -> bool:
-        """Whether so many may be kept; `give_back` is due when they may."""
+        """Reserve so many kept connections, if that many are free; `give_back` releases them."""
         with self._lock:
             if connections > self._free:
                 return False
@@ -65,7 +65,7 @@ class SliceSession:
         host_keys: HostKeys,
         pin: Callable[[Pins], None],
     ) -> None:
-        """`pin` is told of host keys that were met for the first time, before a next step is taken."""
+        """`pin` gets the host keys seen for the first time, before the next step."""
         self._pool = pool
         self._connections = {host: Connection(login, host_keys) for host, login in logins.items()}
         self._host_keys = host_keys
@@ -84,15 +84,15 @@ class SliceSession:
         self._kept = 0
 
     def each(self, work: Callable[[int, Connection], T], deadline: Deadline) -> Outcomes[T]:
-        """Do `work` with every host, each connected. Returns by the deadline: a host that is not done by then is cut
-        off."""
+        """Do `work` with every host over its connection. Returns by the deadline: a host that is not done by then is
+        disconnected."""
         todo, done = deque(self._connections), Outcomes[T]()
 
         def lane() -> None:
             while todo:
                 try:
                     host = todo.popleft()
-                except IndexError:  # another lane was quicker
+                except IndexError:  # another lane was faster
                     return
                 done[host] = self._one(host, work, deadline)
 
@@ -102,7 +102,7 @@ class SliceSession:
         todo.clear()
         for future in futures:
             if not future.cancel() and future.done():
-                future.result()  # a mistake of ours is not a host's
+                future.result()  # raises our own bugs, which are no outcome of a host
         outcomes = dict(done)
         for host in self._connections.keys() - outcomes.keys():
             self._connections[host].abort()  # wakes its thread
@@ -111,7 +111,8 @@ class SliceSession:
         return dict(sorted(outcomes.items()))
 
     def insist(self, outcomes: Outcomes[T], *, afterword: str = "") -> None:
-        """Raise what stands in the way, naming every host: a changed key before a clear no before no contact."""
+        """Raise the worst kind of error there is, naming every host with it: HostKeyChanged, then Refused, then
+        Transient."""
         errors = [(h, o) for h, o in sorted(outcomes.items()) if isinstance(o, TpujobError)]
         if not errors:
             return

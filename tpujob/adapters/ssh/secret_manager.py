@@ -1,9 +1,9 @@
-"""The keys of slices in Google Secret Manager, for a backend that has no disk of its own.
+"""The keys of slices in Google Secret Manager, for a backend without a disk of its own.
 
-Two secrets for each slice. The first holds the private key, as version 1: whoever adds that version has made the key,
-and all others read it. The second holds what is pinned, whole in each version, the newest number being the truth.
-Both expire by themselves after `LIFETIME` without use. Version numbers are what the service is strict about: a version
-is there for everybody as soon as it is added, while `latest` may lag by minutes.
+Each slice has two secrets. The first holds the private key as version 1: the process that adds that version has made
+the key, and all others read it. The second holds all pins in each version; the highest number counts. Both expire after
+`LIFETIME` without use. The service guarantees version numbers: everybody can read a version as soon as it is added,
+while `latest` may lag by minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TRIES = 8
 
 
 class SecretKeys:
-    """A KeyStore. What this process has read or written is kept in its memory until `forget`."""
+    """A KeyStore. Keeps what it has read or written in memory until `forget`."""
 
     def __init__(self, project: str, *, owner: str = "local", endpoint: str = "") -> None:
         """`owner`: the label value of this backend's slices. `endpoint`: as of GoogleRest. Raises Refused when there
@@ -76,10 +76,10 @@ class SecretKeys:
             if added == number + 1:
                 self._destroy(name, number)
                 theirs = wanted
-            else:  # somebody else has written since we looked, and the newest lacks what they pinned
+            else:  # another writer came between, and the newest version lacks its pins
                 theirs = self._pins_in(name, added - 1)
             number = added
-        raise Transient(f"others keep writing the host keys of {slice}")
+        raise Transient(f"other processes keep changing the host keys of {slice}", hint="try again")
 
     def key_file(self, slice: str) -> str:
         checked_name(slice)
@@ -115,20 +115,20 @@ class SecretKeys:
     # Secrets
 
     def _make(self, name: str) -> str:
-        """The key that others will read: ours if we are the first to add one."""
+        """The key that all processes use: ours if we are the first to add one."""
         self._ensure(name)
         made = new_private_key()
         return made if self._add(name, made.encode()) == 1 else self.read(name)
 
     def _found(self, name: str) -> str:
-        """Empty: nobody has made it yet."""
+        """The key; empty: not made yet."""
         try:
             return self.read(name)
         except Missing:
             return ""
 
     def _latest_pins(self, name: str) -> tuple[int, dict[str, HostKey]]:
-        """The number of the newest version that is known, and what it says; 0 when there is none."""
+        """The number of the newest known version and its pins; 0 when there is none."""
         try:
             answer = self._rest.get(HOST, f"v1/{name}/versions/latest:access")
         except Missing:
@@ -147,7 +147,7 @@ class SecretKeys:
         return _number(self._rest.post(HOST, f"v1/{name}:addVersion", body))
 
     def _ensure(self, name: str) -> None:
-        """Afterwards the secret is there, maybe without a version."""
+        """Afterwards the secret exists, perhaps without a version."""
         parent, _, id = name.rpartition("/")
         body: dict[str, Any] = {
             "replication": {"automatic": {}},
@@ -207,7 +207,7 @@ class _Rest(GoogleRest):
 def _number(answer: dict[str, Any]) -> int:
     number = str(answer.get("name", "")).rpartition("/")[2]
     if not number.isdecimal():
-        raise Transient(f"{HOST} answers what it should not: a version called {number!r}")
+        raise Transient(f"{HOST} sent a version with the name {number!r}")
     return int(number)
 
 
@@ -215,7 +215,7 @@ def _data(answer: dict[str, Any]) -> bytes:
     try:
         return base64.b64decode(answer["payload"]["data"], validate=True)
     except (KeyError, TypeError, ValueError) as error:
-        raise Transient(f"{HOST} answers what it should not: no payload") from error
+        raise Transient(f"{HOST} sent a version without a payload") from error
 
 
 def _pins_of(payload: bytes) -> dict[str, HostKey]:

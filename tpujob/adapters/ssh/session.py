@@ -1,4 +1,4 @@
-"""`tpujob ssh`: a person's shell on a host, or one command with its streams as they are, whatever their size.
+"""`tpujob ssh`: a person's shell on a host, or one command with unchanged streams of any size.
 
 The host key must be pinned already: a person never makes the first contact.
 """
@@ -48,9 +48,9 @@ def open_session(
     tunnel: Sequence[str] = ("gcloud",),
     secret: Callable[[str], str] | None = None,
 ) -> int:
-    """Run `command`, each argument taken as it is, or a shell; returns its exit code. A shell gets a terminal when
+    """Run `command`, with its arguments unchanged, or a shell; returns the exit code. A shell gets a terminal when
     `stdin` is one. `tunnel` is the program for hosts behind IAP; `secret` reads a secret by its name, with the user's
-    own rights. Raises Transient when the host cannot be reached or goes away, HostKeyChanged."""
+    own rights. Raises Transient when the host cannot be reached or disconnects, HostKeyChanged."""
     pins = read_pins("\n".join(access["host_keys"]))
     if not pins:
         raise TpujobError(
@@ -76,7 +76,7 @@ def open_session(
         with _raw(stdin) if terminal else contextlib.nullcontext(), _fed(channel, stdin):
             code = _carry_output(channel, stdin if terminal else None, stdout, stderr)
         if code < 0 and not connection.is_active():
-            raise Transient("it went away")
+            raise Transient("the connection broke")
         return code if code >= 0 else UNKNOWN_END
     except BrokenPipeError:
         return NO_READER
@@ -109,11 +109,11 @@ def _key(access: HostAccess, secret: Callable[[str], str] | None) -> str:
 
 
 def _carry_output(channel: paramiko.Channel, terminal: int | None, stdout: int, stderr: int) -> int:
-    """Until the command has ended and everything it printed is written. Nothing is read that is not written at once,
-    so that the SSH window holds the host back and memory stays small."""
+    """Returns when the command has ended and all its output is written. Reads only what it can write at once, so that
+    the SSH window slows the host down and memory stays small."""
     with _resized(terminal) as resized:
         while True:
-            # asked before looking for data: what arrives in between is found in the next round
+            # before looking for data: what arrives in between is found in the next round
             over = channel.closed or (channel.eof_received and channel.exit_status_ready())
             if channel.recv_ready():
                 _write(stdout, channel.recv(CHUNK))
@@ -128,7 +128,7 @@ def _carry_output(channel: paramiko.Channel, terminal: int | None, stdout: int, 
 
 
 def _wait(channel: paramiko.Channel, resized: int) -> bool:
-    """Until there may be something to do; True: the window has another size."""
+    """Returns when there may be something to do; True: the window has another size."""
     poll = select.poll()
     poll.register(resized, select.POLLIN)
     if (
@@ -141,7 +141,7 @@ def _wait(channel: paramiko.Channel, resized: int) -> bool:
 
 @contextlib.contextmanager
 def _fed(channel: paramiko.Channel, stdin: int) -> Generator[None]:
-    """Carry input from another thread: while the host takes none, output must go on."""
+    """Send input from another thread: output must go on while the host accepts no input."""
     stopped, stop = os.pipe()
     thread = threading.Thread(target=_feed, args=(channel, stdin, stopped), daemon=True)
     thread.start()
@@ -174,7 +174,7 @@ def _feed(channel: paramiko.Channel, stdin: int, stopped: int) -> None:
 def _raw(terminal: int) -> Generator[None]:
     """Every key goes to the host, Ctrl-C as well."""
     before = termios.tcgetattr(terminal)
-    tty.setraw(terminal, termios.TCSADRAIN)  # keeps what was typed while we connected
+    tty.setraw(terminal, termios.TCSADRAIN)  # keeps what was typed while connecting
     try:
         yield
     finally:
@@ -183,8 +183,8 @@ def _raw(terminal: int) -> Generator[None]:
 
 @contextlib.contextmanager
 def _resized(terminal: int | None) -> Generator[int]:
-    """A descriptor that can be read when the window has another size. The handler itself may not talk to the
-    host: it can interrupt a piece of code that holds the connection's locks."""
+    """A descriptor that becomes readable when the window has another size. The signal handler itself must not use the
+    connection: it may interrupt code that holds the connection's locks."""
     changed, change = os.pipe()
 
     def note(_number: int, _frame: FrameType | None) -> None:

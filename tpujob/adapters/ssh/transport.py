@@ -1,8 +1,8 @@
 """How a host is reached: by TCP at its external or internal address, or through IAP, by a program that carries the
-bytes as a ProxyCommand of ssh does.
+bytes like a ProxyCommand of ssh.
 
-`gcloud compute start-iap-tunnel INSTANCE PORT --listen-on-stdin` is that program; another one that takes the same words
-may be set.
+That program is `gcloud compute start-iap-tunnel INSTANCE PORT --listen-on-stdin`, or another one with the same
+arguments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tunnel:
     program: tuple[str, ...] = ("gcloud",)
 
     def command(self, port: int) -> list[str]:
-        """Raises Refused for names that are none: they would be options of the program."""
+        """Raises Refused for invalid names: the program might take them for options."""
         for word in (self.instance, self.zone, self.project.replace(":", ".")):
             if not _NAME.fullmatch(word):
                 raise Refused(f"{word[:60]!r} cannot be the name of a machine", cause="SETUP")
@@ -47,7 +47,7 @@ class Tunnel:
 
 
 def address(endpoint: Endpoint, reach: Reach) -> str:
-    """Where the host is, and how it is called; empty: it has no such address."""
+    """The host's address, which also labels its key; empty: it has none."""
     return (
         endpoint.external_ip or endpoint.internal_ip
         if reach == "external"
@@ -59,12 +59,12 @@ class Transport:
     """Bytes to and from a host's SSH server. `close` may be called by any thread, and more than once."""
 
     def __init__(self, address: str, port: int, tunnel: Tunnel | None, patience: float) -> None:
-        """Connected afterwards; a tunnel may still be on its way. Raises OSError, Transient."""
+        """Connects; a tunnel may still be starting afterwards. Raises OSError, Transient."""
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] | None = None
         if tunnel is None:
             self.socket = socket.create_connection((address, port), patience)
-            # else a small packet waits for the answer to the one before: 40 ms, several times a login
+            # otherwise small packets wait for acknowledgements: 40 ms, several times in a login
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         else:
             self.socket = self._carried_by(tunnel.command(port))
@@ -79,7 +79,7 @@ class Transport:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
 
     def hang_up(self) -> None:
-        """Whoever reads or writes is woken."""
+        """Wake the threads that read or write."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -116,7 +116,7 @@ class Transport:
         return ours
 
 
-#: what to check when a tunnel does not come about
+#: what to check when a tunnel fails
 IAP_HINT = (
     "IAP needs the role roles/iap.tunnelResourceAccessor and a firewall rule that lets 35.235.240.0/20 in at port 22; "
     "`tpujob doctor` checks both."
