@@ -85,7 +85,7 @@ class RemoteJobs:
         )
 
     def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
-        return self._get("/jobs", user=user, all="true" if all else "")
+        return self._get("/jobs", user=user, all=all)
 
     def get(self, job: str) -> JobView:
         return self._get(_path(job))
@@ -108,8 +108,7 @@ class RemoteJobs:
         return self._get(_path(job, "logs"), host=host, attempt=attempt, cursor=cursor, tail=tail)
 
     def cancel(self, job: str, *, release: bool = False) -> JobView:
-        query = {"release": "true"} if release else {}
-        return self._call("POST", _path(job, "cancel"), query, repeat=True)
+        return self._call("POST", _path(job, "cancel"), {"release": release}, repeat=True)
 
     def resume(self, job: str) -> JobView:
         return self._call("POST", _path(job, "resume"), repeat=True)
@@ -118,7 +117,7 @@ class RemoteJobs:
         return self._call("POST", _path(job, "delete"), repeat=True)
 
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
-        query = {"checkpoints": "true"} if checkpoints else {}
+        query = {"checkpoints": checkpoints}
         return self._call("POST", _path(job, "clean"), query, repeat=True)
 
     def access(self, job: str, *, host: int = 0) -> HostAccess:
@@ -139,8 +138,7 @@ class RemoteJobs:
         return self._call("GET", "/leaks", repeat=True, timeout=LONG)
 
     def sweep(self, *, dry_run: bool = False) -> SweptView:
-        query = {"dry_run": "true"} if dry_run else {}
-        return self._call("POST", "/sweep", query, repeat=True, timeout=LONG)
+        return self._call("POST", "/sweep", {"dry_run": dry_run}, repeat=True, timeout=LONG)
 
     def fsck(self) -> list[BrokenView]:
         return self._get("/fsck", within=LONG)
@@ -170,8 +168,7 @@ class RemoteJobs:
     # Calls -----------------------------------------------------------------------------------------------------------
 
     def _get(self, path: str, *, within: float = 0.0, **query: Any) -> Any:
-        given = {name: value for name, value in query.items() if value not in (None, "")}
-        return self._call("GET", path, given, repeat=True, timeout=within)
+        return self._call("GET", path, query, repeat=True, timeout=within)
 
     def _poll(self, job: str | None, cursor: str, wait: float) -> Any:
         within = wait + self._timeout
@@ -190,7 +187,7 @@ class RemoteJobs:
     ) -> Any:
         """One request and its answer. `repeat`: doing it twice is the same as once, so it is sent again when a kept
         connection turns out to be closed."""
-        target = f"/v1{path}" + (f"?{urlencode(query)}" if query else "")
+        target = f"/v1{path}{_query(query or {})}"
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         if key:
             headers["Idempotency-Key"] = key
@@ -283,6 +280,13 @@ class RemoteJobs:
 def _close_all(connections: set[http.client.HTTPConnection]) -> None:
     for connection in connections:
         connection.close()
+
+
+def _query(query: Mapping[str, Any]) -> str:
+    """Without what is not set."""
+    told = {name: "true" if value is True else value for name, value in query.items()}
+    given = {k: v for k, v in told.items() if v is not None and v is not False and v != ""}
+    return f"?{urlencode(given)}" if given else ""
 
 
 def _path(job: str, part: str = "") -> str:

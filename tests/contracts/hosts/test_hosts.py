@@ -288,7 +288,7 @@ def test_the_key_pair_is_made_once_and_kept_to_ourselves(tmp_path: Path):
     hosts.forget(slice)
     hosts.forget(slice)
     assert not folder.exists()
-    with pytest.raises(ValueError, match="no name of a slice"):
+    with pytest.raises(ValueError, match="not the name of a slice"):
         hosts.forget(slice_at("../keys"))
     hosts.close()
 

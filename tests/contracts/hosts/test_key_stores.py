@@ -104,7 +104,7 @@ def test_forgotten_keys_are_gone(opened: Open):
 def test_a_name_that_leads_elsewhere_is_refused(opened: Open):
     store = opened()
     for call in (store.private_key, store.forget, store.key_file, store.secret):
-        with pytest.raises(ValueError, match="no name of a slice"):
+        with pytest.raises(ValueError, match="not the name of a slice"):
             call("../keys")
 
 

@@ -4,7 +4,7 @@ What a blob means belongs to its callers. The vendor's errors become ours in `er
 the first call.
 """
 
-from tpujob.adapters.gcs.blobs import GcsBlobs
+from tpujob.adapters.gcs.blobs import GcsBlobs, split_path
 from tpujob.adapters.gcs.bucket import facts_of
 
-__all__ = ["GcsBlobs", "facts_of"]
+__all__ = ["GcsBlobs", "facts_of", "split_path"]

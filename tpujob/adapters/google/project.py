@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.adapters.calling import Missing
 from tpujob.adapters.cloud_tpu import Api, Catalog
-from tpujob.adapters.gcs import facts_of
+from tpujob.adapters.gcs import facts_of, split_path
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google import quota as google_quota
 from tpujob.adapters.google.rest import GoogleRest, parts, text
@@ -188,10 +188,12 @@ class _Looks:
         return Addresses(int(quota["limit"]), int(quota.get("usage", 0)))
 
     def _bucket(self, url: str) -> BucketFacts:
-        return facts_of(self._google.get(_STORAGE, f"storage/v1/b/{_bucket_name(url)}"))
+        return facts_of(
+            self._google.get(_STORAGE, f"storage/v1/b/{split_path(url, empty=True)[0]}")
+        )
 
     def _objects(self, url: str) -> frozenset[str]:
-        of = f"storage/v1/b/{_bucket_name(url)}/iam/testPermissions"
+        of = f"storage/v1/b/{split_path(url, empty=True)[0]}/iam/testPermissions"
         return _granted(self._google.get(_STORAGE, of, permissions=BUCKET_PERMISSIONS))
 
     # Its network
@@ -297,7 +299,3 @@ def _ports(entries: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, int]]:
                 yield int(low), int(high or low)
             if not named:
                 yield ALL_PORTS
-
-
-def _bucket_name(url: str) -> str:
-    return url.removeprefix("gs://").partition("/")[0]  # the URL may name a folder
