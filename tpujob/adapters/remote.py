@@ -198,22 +198,15 @@ class RemoteJobs:
             kept = getattr(self._mine, "connection", None) is not None
             try:
                 status, answer = self._exchange(method, target, body, headers, timeout)
-            except _BROKEN as error:
-                self.close()
-                if kept and repeat:
-                    continue  # `kept` is False the second time
-                raise self._gone(str(error) or type(error).__name__) from None
-            except TimeoutError:
-                self.close()
-                raise Transient(
-                    f"the backend at {self.url} did not answer in time",
-                    hint=self._see_log("try again"),
-                ) from None
-            except (OSError, http.client.HTTPException) as error:
-                self.close()
-                raise self._gone(str(error) or type(error).__name__) from None
-            except BaseException:
+            except BaseException as error:
                 self.close()  # an unread answer would be taken for that of the next request
+                if kept and repeat and isinstance(error, _BROKEN):
+                    continue  # `kept` is False the second time
+                if isinstance(error, TimeoutError):
+                    said = f"the backend at {self.url} did not answer in time"
+                    raise Transient(said, hint=self._see_log("try again")) from None
+                if isinstance(error, (OSError, http.client.HTTPException)):
+                    raise self._gone(str(error) or type(error).__name__) from None
                 raise
             return self._read(status, answer)
 
