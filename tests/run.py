@@ -1,7 +1,7 @@
 """`python -m tests.run`: every test, the quick ones first, and as its very last line how many passed and failed.
 
 The simulation only computes, while most of the slow tests wait for processes. So the two run beside each other, the
-simulation with the lowest priority. Each line that is printed begins with its stage.
+simulation with a lower priority. Each line that is printed begins with its stage.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 SIMULATION = (sys.executable, "-u", "-m", "tests.simulation")
-YIELDING = ("nice", "-n", "19")
+YIELDING = ("nice", "-n", "5")
 
 
 @dataclass(frozen=True)
