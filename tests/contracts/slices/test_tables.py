@@ -14,7 +14,7 @@ from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen
 from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
 from tpujob.adapters.cloud_tpu.states import INITIATORS, NODE_HEALTH, NODE_STATES, QUEUED_STATES
 from tpujob.domain.model import Cause, Endpoint
-from tpujob.domain.observations import Present, SliceState, Unknown
+from tpujob.domain.observations import Absent, Present, SliceState, Unknown
 
 HERE = (Endpoint(0, "10.0.0.1"),)
 
@@ -84,16 +84,34 @@ def test_a_request_and_its_node_are_judged_together(
         assert seen.state is state
 
 
-def test_every_state_of_a_queued_resource_is_judged_as_its_row_says() -> None:
-    for word, state in QUEUED_STATES.items():
-        seen = slice_state(QueuedSeen(word), [NodeSeen("READY", HERE)])
-        assert isinstance(seen, Unknown) if state is None else seen and seen.state is state, word
+def judged(*states: SliceState | None) -> tuple[set[str], set[str]]:
+    """The words for a queued resource, and those for a node, that mean one of these; None: nothing is known."""
+    requests = {
+        word: slice_state(QueuedSeen(word), [NodeSeen("READY", HERE)]) for word in QUEUED_STATES
+    }
+    nodes = {word: slice_state(None, [NodeSeen(word, HERE)]) for word in NODE_STATES}
+    return (
+        {word for word, seen in requests.items() if getattr(seen, "state", None) in states},
+        {word for word, seen in nodes.items() if getattr(seen, "state", None) in states},
+    )
 
 
-def test_every_state_of_a_node_is_judged_as_its_row_says() -> None:
-    for word, state in NODE_STATES.items():
-        seen = slice_state(None, [NodeSeen(word, HERE)])
-        assert isinstance(seen, Unknown) if state is None else seen and seen.state is state, word
+def test_programs_start_only_on_what_is_active_and_ready() -> None:
+    assert judged(SliceState.READY) == ({"ACTIVE"}, {"READY"})
+
+
+def test_a_slice_counts_as_lost_only_when_the_cloud_says_so() -> None:
+    """Another one is asked for then: repairs and restarts are waited out."""
+    suspended, preempted = {"SUSPENDING", "SUSPENDED"}, {"PREEMPTED", "TERMINATED"}
+    assert judged(SliceState.PREEMPTED) == (suspended, preempted)
+    assert judged(SliceState.STOPPED) == (set(), {"STOPPING", "STOPPED"})
+    assert judged(SliceState.FAILED) == ({"FAILED"}, set())
+
+
+def test_a_state_that_says_nothing_is_unknown_and_no_state_is_absence() -> None:
+    assert judged(None) == ({"STATE_UNSPECIFIED"}, {"STATE_UNSPECIFIED", "UNKNOWN"})
+    for word in QUEUED_STATES:
+        assert slice_state(QueuedSeen(word), [None]) != Absent(), word
 
 
 def test_bad_health_changes_only_the_message() -> None:
