@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 
 class SuspectView(TypedDict):
@@ -35,7 +35,9 @@ class SweptView(TypedDict):
     kept: list[LeakView]  #: so young that a job may just be about to claim it
     failed: list[LeakView]  #: could not be asked to end; `detail` says why
     keys: list[str]  #: names of slices that are gone, whose keys were removed
-    unlisted: dict[str, str]  #: zones (or `keys`) that could not be listed, each with the reason
+    unlisted: NotRequired[
+        dict[str, str]
+    ]  #: zones (or `keys`) that could not be listed, each with the reason
 
 
 class BrokenView(TypedDict):

@@ -93,17 +93,17 @@ def _whole(api: JobsApi, name: str) -> str:
 def leaks(as_json: Json = False) -> int:
     """List slices in the cloud that no job claims, with age and price."""
     swept = connect().leaks()
-    found = [*swept["deleted"], *swept["kept"]]
+    found, unlisted = [*swept["deleted"], *swept["kept"]], swept.get("unlisted", {})
     if as_json:
         say_json(found)
-    elif found or not swept["unlisted"]:
+    elif found or not unlisted:
         from tpujob.cli.render.admin import leaks_table
 
         on = screen()
         say(leaks_table(found, on.columns, color=on.color))
-    for what, why in swept["unlisted"].items():
+    for what, why in unlisted.items():
         note(f"{clean(what)} could not be listed: {clean(why)}")
-    return FOUND if found or swept["unlisted"] else 0
+    return FOUND if found or unlisted else 0
 
 
 def sweep(
@@ -124,7 +124,7 @@ def sweep(
 
         on = screen()
         say(swept_page(swept, on.columns, color=on.color, dry_run=dry_run))
-    return FOUND if swept["failed"] or swept["unlisted"] else 0
+    return FOUND if swept["failed"] or swept.get("unlisted") else 0
 
 
 def fsck(as_json: Json = False) -> int:

@@ -91,7 +91,7 @@ def swept_page(
         out += wrap(
             f"Keys that {would or 'were '}removed, of slices that are gone: {whose}", columns
         )
-    for what, why in swept["unlisted"].items():
+    for what, why in swept.get("unlisted", {}).items():
         out += wrap(
             f"{clean(what)} could not be listed, and was left as it is: {clean(why)}", columns
         )
