@@ -13,7 +13,7 @@ import signal
 from typing import Generator
 
 from tpujob.agent.attempts import (
-    State,
+    AttemptState,
     ask_others,
     has_ended,
     other_attempts,
@@ -45,7 +45,7 @@ def start(path: str) -> Record:
     return {"ok": True, "state": "started", "attempt": attempt, "pid": pid}
 
 
-def _may_start_again(state: State, folder: AttemptFolder) -> bool:
+def _may_start_again(state: AttemptState, folder: AttemptFolder) -> bool:
     """Whether the attempt was stopped, or its daemon died, before the program began. If so, no daemon of it is left
     afterwards."""
     if state["program"] or (state["phase"] == Phase.EXITED and not state["stopped"]):

@@ -11,7 +11,7 @@ import signal
 import threading
 from typing import Any, Callable, List, Optional, cast
 
-from tpujob.agent.attempts import State
+from tpujob.agent.attempts import AttemptState
 from tpujob.agent.base import Stopped, read_json, write_json
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.runtimes import Runtime
@@ -36,7 +36,7 @@ class HostAttempt:
     def __init__(self, plan: Plan, folder: AttemptFolder) -> None:
         """Signals are heard from now on."""
         self.plan, self.folder = plan, folder
-        self.state: State = {
+        self.state: AttemptState = {
             "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
             "exit_code": None, "error": "", "cause": None, "notice": "", "program": False, "stopped": False,
             "physical": "", "saved_in": None, "verdict": None, "versions": {},

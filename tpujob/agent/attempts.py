@@ -19,7 +19,7 @@ from tpujob.agent.processes import KILL_PATIENCE, send
 from tpujob.protocol import AgentCause, Phase, VerdictDocument
 
 
-class State(TypedDict):
+class AttemptState(TypedDict):
     """`state.json`. The first part goes into every report."""
 
     job: str
@@ -39,16 +39,16 @@ class State(TypedDict):
     stopped: bool  #: by `stop`
 
 
-class OtherAttempt(State):
+class OtherAttempt(AttemptState):
     """With what is found out about it."""
 
     folder: str
     live: bool  #: its daemon runs
 
 
-def read_state(folder: AttemptFolder) -> Optional[State]:
+def read_state(folder: AttemptFolder) -> Optional[AttemptState]:
     """None: there is none."""
-    return cast(Optional[State], read_json(folder.state) or None)
+    return cast(Optional[AttemptState], read_json(folder.state) or None)
 
 
 def other_attempts(besides: str = "") -> List[OtherAttempt]:

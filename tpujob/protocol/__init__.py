@@ -10,7 +10,6 @@ from tpujob.protocol import limits, paths
 from tpujob.protocol.phases import MAINTENANCE, NOTICES, PREEMPTED, Phase
 from tpujob.protocol.plan import (
     EnvironmentOrder,
-    MountCache,
     MountOrder,
     Plan,
     PreflightOrder,
@@ -28,6 +27,6 @@ from tpujob.protocol.report import (
 
 __all__ = [
     "MAINTENANCE", "NOTICES", "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder", "EvidenceDocument",
-    "MountCache", "MountOrder", "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule",
-    "VerdictDocument", "WatchPatterns", "check_plan", "limits", "paths",
+    "MountOrder", "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule", "VerdictDocument",
+    "WatchPatterns", "check_plan", "limits", "paths",
 ]  # fmt: skip

@@ -43,7 +43,7 @@ class EnvironmentOrder(TypedDict, total=False):
     python: str | None  #: a version; None: any
 
 
-class MountCache(TypedDict):
+class CacheOrder(TypedDict):
     mib: int
     ttl: float  #: seconds
 
@@ -53,7 +53,7 @@ class MountOrder(TypedDict):
     to: str  #: a folder; may begin with `~`
     read_only: bool
     only_dir: str | None
-    cache: MountCache | None
+    cache: CacheOrder | None
 
 
 class _Needed(TypedDict):
