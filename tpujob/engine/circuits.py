@@ -34,9 +34,8 @@ class CircuitBreaker:
         return self._circuits
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
-        """What an event that is about to be written tells about an offer, for the jobs that want the same. Raises
-        Conflict for a request that comes second: of several that looked at a half-open circuit at the same time, one
-        asks, and the others wait for what comes of it."""
+        """Learn from an event that is about to be written. Raises Conflict for a second request: of several jobs that
+        saw a circuit half open at the same time, one asks, and the others wait for the answer."""
         now, slice = happened.at, after.slice or before.slice
         if slice is None or happened.kind not in _OFFERS:
             return

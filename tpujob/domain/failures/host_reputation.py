@@ -1,6 +1,6 @@
 """How much a physical machine is suspected of wrong numbers: what an accusation weighs, how it fades, when it counts.
 
-Pure. The records are kept by the store; who accuses is decided in `triage.py`.
+Pure. The records are kept by the store; who is accused is decided in `nonfinite.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tpujob.domain.model import Suspect
 HALF_LIFE = 7 * 86400.0
 #: programs are kept off a machine from this score on
 THRESHOLD = 0.4
-#: a machine that a replay has named; one of several of which nobody knows which it was weighs less, but enough
+#: what an accusation weighs: of the machine that a replay has named, and of each one of several that it may have been
 NAMED, ONE_OF_SEVERAL = 2.0, 0.8
 #: reasons that a record keeps, the newest
 REASONS = 5

@@ -46,8 +46,8 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
 
 
 def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
-    """What the record shows against machines, now that its newest attempt, on these machines, has come as far as it
-    says; none given: those that it ended on. Machines that nobody can name are not accused."""
+    """What the record shows against machines. `physical`: those of the newest attempt; none given: those in its record.
+    Machines without a name are not accused."""
     newest = job.attempt
     if newest is None:
         return []
@@ -77,8 +77,8 @@ def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
 
 
 def passed(newest: Attempt, verdict: Verdict | None) -> bool:
-    """Whether it went well past that step. One that broke, too, and does not say from where it went on, may have
-    begun beyond the step, with the wrong numbers of it."""
+    """Whether the newest attempt got past that step. One that broke, too, and does not say where it resumed may have
+    begun after the step, from wrong numbers."""
     if newest.outcome is Outcome.SUCCEEDED:
         return True
     step, progress = verdict.step if verdict else None, newest.progress

@@ -29,7 +29,7 @@ class Policy:
 #: seconds of waiting for which a slice is kept: a longer wait costs more than another slice
 KEEP = 600.0
 
-#: so many attempts in a row, each over within so many seconds, may be what kills the hosts that they run on
+#: so many attempts in a row that lost their hosts within so many seconds: the program may be what kills the hosts
 KILLS, SOON = 4, 900.0
 
 _PREEMPTED = Policy("preemptions", "preemptions", first=1, most=60)
@@ -95,8 +95,8 @@ def after(job: Job, cause: Cause) -> Again | GiveUp:
 
 
 def kills_hosts(job: Job, now: float) -> str:
-    """Why a job whose newest attempt has just lost contact with its hosts is not tried again; empty: nothing speaks
-    against it. Hosts that die one slice after the other, each soon after the program's start, are no accident."""
+    """Why a job that has just lost contact with its hosts is not tried again; empty: it is. Hosts of several slices in
+    a row that die soon after the program's start are no accident."""
     last = [a for a in job.attempts if a.started_at >= job.fresh_at][-KILLS:]
     lost = [a for a in last[:-1] if a.cause is Cause.LOST_CONTACT]
     ages = [(a.ended_at or now) - a.running_at for a in last if a.running_at is not None]

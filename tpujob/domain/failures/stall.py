@@ -17,7 +17,7 @@ from tpujob.domain.observations import Report, Silence
 from tpujob.domain.text import duration, list_hosts
 from tpujob.protocol import Phase, StallRule
 
-#: phases of a host that the others wait for, and rightly so
+#: phases of a host in which the others have to wait for it
 ON_THE_WAY = frozenset({Phase.FETCHING, Phase.SETUP, Phase.CLEARING, Phase.PREFLIGHT})
 #: looks of the agent without progress, at least, before a program is said to hang
 LOOKS = 5
@@ -25,11 +25,10 @@ LOOKS = 5
 FIRST_STEP = 30 * 60.0
 #: seconds for which the rest neither ends nor goes on after a host has ended with success
 LEFT_BEHIND = 40.0
-#: the next three count in the time between two reports, which is 15 s
-#: so many reports that stay away (5 min), from a host that does not answer over SSH for so long (3 min) and so many
-#: times: lost contact
+#: lost contact, in times between two reports (15 s): no report for QUIET (5 min), no answer over SSH for UNREACHABLE
+#: (3 min) and to PROBES tries
 QUIET, UNREACHABLE, PROBES = 20, 12, 3
-#: so many reports that stay away (15 min), from a host that answers over SSH: its agent is gone
+#: in the same unit: no report for so long (15 min) from a host that answers over SSH means that its agent is gone
 SILENCE = 60
 
 
@@ -51,7 +50,7 @@ def _first(stall: float) -> float:
 
 
 def hung(stall: float, reports: Sequence[Report]) -> End | None:
-    """No host goes on. One that does keeps all from being called hung: they wait for each other, not for nothing."""
+    """No host makes progress. While one does, the others are not called hung: they may be waiting for it."""
     running = [r for r in reports if r.phase == Phase.RUNNING]
     if not stall or not running or any(r.idle is None or r.looks < LOOKS for r in running):
         return None

@@ -58,7 +58,7 @@ def _sign(cause: Cause, pattern: str, words: str) -> Sign:
     return Sign(cause, re.compile(pattern), words)
 
 
-#: the first that matches holds: what is held shows as failed initialization too, so the narrow come before the wide
+#: the first that matches counts, narrow ones first: a TPU that is in use shows as a failed initialization, too
 SIGNS: tuple[Sign, ...] = (
     _sign(
         Cause.TPU_BUSY,
@@ -103,7 +103,7 @@ SIGNS: tuple[Sign, ...] = (
     _sign(Cause.CRASH, r"No space left on device", "the disk of the host is full"),
 )
 
-#: what a host says that failed only as another one was gone
+#: what a host prints when it failed only because another one was gone
 ECHO = re.compile(
     r"PollForError|coordination service.*(?:error|unavailable|fatal|shut)|tasks? (?:is|are) unhealthy"
     r"|stopped sending heartbeats|(?i:heartbeat timeout)|(?i:barrier (?:timed out|failed))"
@@ -205,7 +205,7 @@ _JUDGED: Mapping[int, Verdict] = {
 
 
 def _verdict(ordered: Sequence[Report]) -> Verdict | None:
-    """What the program said of its numbers: the word that names most, the likeliest culprit's first."""
+    """The most specific verdict that the program left; of equals, the likeliest culprit's."""
     told = [r.verdict for r in ordered if r.verdict]
     return max(
         told, key=lambda v: (v.blame != "", v.host is not None, v.step is not None), default=None

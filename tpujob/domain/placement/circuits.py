@@ -49,9 +49,9 @@ def key(wanted: Wanted, cause: Cause, scope: Scope = "") -> str:
 
 
 def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
-    """The circuits after the request for `slice` came to nothing (`slice.refused` says why). Of several that were
-    asked for before the first of them was refused, that one counts, and the wait begins anew with each; it never gets
-    shorter, as somebody may be asking meanwhile."""
+    """The circuits after the request for `slice` came to nothing (`slice.refused` says why). Requests that were made
+    before the first refusal count as one. Each refusal starts the wait anew and never shortens it: another job may be
+    asking already."""
     cause = slice.refused
     if cause is None or cause not in FOR_NOW:
         return dict(circuits)

@@ -26,7 +26,7 @@ from tpujob.domain.spec.jobspec import (
 )
 from tpujob.errors import BadSpec
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 MINIMAL = """\
 name: hello

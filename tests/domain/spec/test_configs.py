@@ -14,7 +14,7 @@ import pytest
 from tpujob.domain.placement import offers
 from tpujob.domain.spec.jobspec import WORKLOADS, JobSpec, load
 
-FOLDER = Path(__file__).parents[2] / "configs"
+FOLDER = Path(__file__).parents[3] / "configs"
 CONFIGS = sorted(FOLDER.rglob("*.yaml"))
 TRAIN = FOLDER / "own-script" / "train.py"
 
