@@ -66,9 +66,9 @@ class RemoteJobs:
 
     def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
         path = f"/bundles/{quote(sha256, safe='')}"
-        query = {"bucket": bucket}
-        stored = self._call("PUT", path, query, body=data, repeat=True, timeout=BUNDLE_TIMEOUT)
-        return stored["path"]
+        return self._call(
+            "PUT", path, {"bucket": bucket}, body=data, repeat=True, timeout=BUNDLE_TIMEOUT
+        )["path"]
 
     def create(
         self,
@@ -117,8 +117,7 @@ class RemoteJobs:
         return self._call("POST", _path(job, "delete"), repeat=True)
 
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
-        query = {"checkpoints": checkpoints}
-        return self._call("POST", _path(job, "clean"), query, repeat=True)
+        return self._call("POST", _path(job, "clean"), {"checkpoints": checkpoints}, repeat=True)
 
     def access(self, job: str, *, host: int = 0) -> HostAccess:
         return self._get(_path(job, "access"), host=host)

@@ -41,7 +41,6 @@ T = TypeVar("T")
 AT_ONCE = 12
 #: seconds for the catalog of a zone
 CATALOG_PATIENCE = 15.0
-#: numbers that JSON has as text, with room for what other services write
 ALL_PORTS = (0, 65535)
 
 _MANAGER = "cloudresourcemanager.googleapis.com"
