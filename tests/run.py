@@ -131,7 +131,8 @@ class Run:
         assert process.stdout
         with process.stdout:
             for line in process.stdout:
-                self._say(stage, line.rstrip())
+                if line.strip():
+                    self._say(stage, line.rstrip())
         found = count(report, stage.name, process.wait())
         with self._lock:
             self.total.add(found)

@@ -132,7 +132,9 @@ def test_pip_builds_what_the_file_says_and_set_up_and_program_run_in_it(host: Ho
     assert f"[setup] {prefix}/bin/tiny" in host.bucket.log(2)
 
 
-@pytest.mark.skipif(not (Path(sys.executable).parent / "uv").exists(), reason="uv is not installed")
+@pytest.mark.skipif(
+    not (Path(sys.executable).parent / "uv").exists(), reason="NOT TESTED: uv is not installed"
+)
 def test_uv_builds_what_the_file_says(host: Host) -> None:
     report = run(host, **wanted(host, "uv", hashed()))
     assert report["exit_code"] == 0, host.bucket.log()

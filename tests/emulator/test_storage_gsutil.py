@@ -28,7 +28,8 @@ from tests.emulator.storage_rig import ask, running
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        shutil.which("gsutil") is None, reason="gsutil of the Cloud SDK is not installed"
+        shutil.which("gsutil") is None,
+        reason="NOT TESTED: gsutil of the Cloud SDK is not installed",
     ),
 ]
 
