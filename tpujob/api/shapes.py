@@ -1,13 +1,16 @@
 """What goes into `JobsApi` and comes out of it: the same dictionaries in process, over HTTP and under `--json`.
 
-Shapes alone: `service/views.py` makes them from records, `web/schemas.py` describes them. Times are RFC 3339 in UTC.
+Shapes alone: `service/views.py` makes them from records; the OpenAPI page shows them. Times are RFC 3339 in UTC.
 A field that is NotRequired is always sent, but a deployed backend that is older than the field lacks it: read it with
 `.get` and leave out what it would say.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired
+
+# pydantic reads `typing.TypedDict` from Python 3.12 on only
+from typing_extensions import TypedDict
 
 
 class EventView(TypedDict):

@@ -15,7 +15,19 @@ from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.responses import JSONResponse
 
 from tpujob import __version__
-from tpujob.api import CodeGiven, JobsApi
+from tpujob.api import (
+    BrokenView,
+    CodeGiven,
+    DiffView,
+    EventView,
+    HostAccess,
+    JobsApi,
+    JobView,
+    LogPage,
+    PlanView,
+    SuspectView,
+    SweptView,
+)
 from tpujob.errors import BadRequest
 from tpujob.web import errors, schemas
 from tpujob.web.auth import Guard
@@ -81,12 +93,12 @@ async def _body(request: Request) -> bytes:
 
 
 def _jobs(app: FastAPI, api: JobsApi) -> None:
-    @app.get("/v1/jobs", tags=["jobs"], response_model=list[schemas.Job])
+    @app.get("/v1/jobs", tags=["jobs"], response_model=list[JobView])
     def list_jobs(user: str = "", all: bool = False) -> JSONResponse:
         """Jobs, newest first, final ones only with `all`; without `attempts`, `slices`, `budgets` and `spec`."""
         return JSONResponse(api.list(user=user, all=all))
 
-    @app.post("/v1/jobs", tags=["jobs"], status_code=201, response_model=schemas.Job)
+    @app.post("/v1/jobs", tags=["jobs"], status_code=201, response_model=JobView)
     def create_job(
         new: schemas.NewJob, idempotency_key: Annotated[str, Header(max_length=200)] = ""
     ) -> JSONResponse:
@@ -100,7 +112,7 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         )
         return JSONResponse(job, status_code=201)
 
-    @app.post("/v1/plan", tags=["jobs"], response_model=schemas.Plan)
+    @app.post("/v1/plan", tags=["jobs"], response_model=PlanView)
     def plan(new: schemas.NewPlan) -> JSONResponse:
         """What a job would get and cost; nothing is stored."""
         return JSONResponse(api.plan(new.spec))
@@ -116,17 +128,17 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
 
 
 def _one_job(app: FastAPI, api: JobsApi) -> None:
-    @app.get("/v1/jobs/{job}", tags=["one job"], response_model=schemas.Job)
+    @app.get("/v1/jobs/{job}", tags=["one job"], response_model=JobView)
     def get_job(job: JobRef) -> JSONResponse:
         """Everything about one job."""
         return JSONResponse(api.get(job))
 
-    @app.get("/v1/jobs/{job}/events", tags=["one job"], response_model=list[schemas.Event])
+    @app.get("/v1/jobs/{job}/events", tags=["one job"], response_model=list[EventView])
     def get_events(job: JobRef, after: Annotated[int, Query(ge=0)] = 0) -> JSONResponse:
         """What happened to it, oldest first, with `seq > after`."""
         return JSONResponse(api.events(job, after=after))
 
-    @app.get("/v1/jobs/{job}/logs", tags=["one job"], response_model=schemas.Logs)
+    @app.get("/v1/jobs/{job}/logs", tags=["one job"], response_model=LogPage)
     def get_logs(
         job: JobRef,
         host: Number = None,
@@ -138,32 +150,32 @@ def _one_job(app: FastAPI, api: JobsApi) -> None:
         page = api.logs(job, host=host, attempt=attempt, cursor=cursor, tail=tail)
         return JSONResponse(page)
 
-    @app.get("/v1/diff", tags=["one job"], response_model=schemas.Diff)
+    @app.get("/v1/diff", tags=["one job"], response_model=DiffView)
     def diff(a: JobRef, b: JobRef) -> JSONResponse:
         """What differs between two jobs: spec, outcome, and the files of their bundles."""
         return JSONResponse(api.diff(a, b))
 
-    @app.get("/v1/jobs/{job}/access", tags=["one job"], response_model=schemas.Access)
+    @app.get("/v1/jobs/{job}/access", tags=["one job"], response_model=HostAccess)
     def get_access(job: JobRef, host: Annotated[int, Query(ge=0)] = 0) -> JSONResponse:
         """How one of its hosts is reached."""
         return JSONResponse(api.access(job, host=host))
 
-    @app.post("/v1/jobs/{job}/cancel", tags=["one job"], response_model=schemas.Job)
+    @app.post("/v1/jobs/{job}/cancel", tags=["one job"], response_model=JobView)
     def cancel(job: JobRef, release: bool = False) -> JSONResponse:
         """Stop the program and keep the slice for a while, or give it back with `release`."""
         return JSONResponse(api.cancel(job, release=release))
 
-    @app.post("/v1/jobs/{job}/resume", tags=["one job"], response_model=schemas.Job)
+    @app.post("/v1/jobs/{job}/resume", tags=["one job"], response_model=JobView)
     def resume(job: JobRef) -> JSONResponse:
         """Go on from the last checkpoint."""
         return JSONResponse(api.resume(job))
 
-    @app.post("/v1/jobs/{job}/delete", tags=["one job"], response_model=schemas.Job)
+    @app.post("/v1/jobs/{job}/delete", tags=["one job"], response_model=JobView)
     def delete(job: JobRef) -> JSONResponse:
         """Stop it and give the slice back; record and logs stay."""
         return JSONResponse(api.delete(job))
 
-    @app.post("/v1/jobs/{job}/clean", tags=["one job"], response_model=schemas.Job)
+    @app.post("/v1/jobs/{job}/clean", tags=["one job"], response_model=JobView)
     def clean(job: JobRef, checkpoints: bool = False) -> JSONResponse:
         """As delete; then remove logs, bundle and record, and with `checkpoints` those too."""
         return JSONResponse(api.clean(job, checkpoints=checkpoints))
@@ -172,12 +184,12 @@ def _one_job(app: FastAPI, api: JobsApi) -> None:
 
 
 def _upkeep(app: FastAPI, api: JobsApi) -> None:
-    @app.get("/v1/hosts", tags=["upkeep"], response_model=list[schemas.Suspect])
+    @app.get("/v1/hosts", tags=["upkeep"], response_model=list[SuspectView])
     def hosts() -> JSONResponse:
         """Machines that are suspected of wrong numbers, or pinned, the worst first."""
         return JSONResponse(api.hosts())
 
-    @app.post("/v1/hosts/pin", tags=["upkeep"], response_model=schemas.Suspect)
+    @app.post("/v1/hosts/pin", tags=["upkeep"], response_model=SuspectView)
     def pin_host(pin: schemas.Pin) -> JSONResponse:
         """Call a machine good or bad whatever its score."""
         return JSONResponse(api.pin_host(pin.physical, pin.verdict))
@@ -188,17 +200,17 @@ def _upkeep(app: FastAPI, api: JobsApi) -> None:
         api.clear_host(machine.physical)
         return JSONResponse({"done": True})
 
-    @app.get("/v1/leaks", tags=["upkeep"], response_model=schemas.Swept)
+    @app.get("/v1/leaks", tags=["upkeep"], response_model=SweptView)
     def leaks() -> JSONResponse:
         """What a sweep would do now: the slices with our label that no job claims."""
         return JSONResponse(api.leaks())
 
-    @app.post("/v1/sweep", tags=["upkeep"], response_model=schemas.Swept)
+    @app.post("/v1/sweep", tags=["upkeep"], response_model=SweptView)
     def sweep(dry_run: bool = False) -> JSONResponse:
         """Delete the slices that no job claims, and the keys of slices that are gone."""
         return JSONResponse(api.sweep(dry_run=dry_run))
 
-    @app.get("/v1/fsck", tags=["upkeep"], response_model=list[schemas.Broken])
+    @app.get("/v1/fsck", tags=["upkeep"], response_model=list[BrokenView])
     def fsck() -> JSONResponse:
         """Every rule that does not hold of a record or its history."""
         return JSONResponse(api.fsck())

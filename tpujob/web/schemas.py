@@ -1,27 +1,13 @@
-"""Models of what the HTTP API takes and sends, for its OpenAPI page. No behaviour.
+"""Models of what the HTTP API takes, and of its own answers. No behaviour.
 
-The shapes themselves are the TypedDicts of `api/shapes.py`. pydantic reads those only from Python 3.12 on, so they are
-turned into models of the same fields here.
+What it sends of jobs are the TypedDicts of `api/shapes.py`, which pydantic reads as they are.
 """
 
 from __future__ import annotations
 
-from types import UnionType
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
-
-from tpujob.api import (
-    BrokenView,
-    DiffView,
-    EventView,
-    HostAccess,
-    JobView,
-    LogPage,
-    PlanView,
-    SuspectView,
-    SweptView,
-)
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class NewCode(BaseModel):
@@ -108,36 +94,3 @@ class ErrorDetail(BaseModel):
 
 class ErrorReply(BaseModel):
     error: ErrorDetail
-
-
-_made: dict[type, type[BaseModel]] = {}
-
-
-def model_of(view: type) -> type[BaseModel]:
-    """A pydantic model with the fields of a TypedDict, those within included."""
-    if view not in _made:
-        fields = {name: (_shown(hint), ...) for name, hint in get_type_hints(view).items()}
-        make = cast(Any, create_model)  # its overloads cannot name fields that are computed
-        _made[view] = make(view.__name__, __doc__=view.__doc__ or "", **fields)
-    return _made[view]
-
-
-def _shown(hint: Any) -> Any:
-    if is_typeddict(hint):
-        return model_of(hint)
-    if get_origin(hint) is list and is_typeddict(get_args(hint)[0]):
-        return list[model_of(get_args(hint)[0])]
-    if get_origin(hint) is UnionType:
-        return Union[tuple(_shown(part) for part in get_args(hint))]  # noqa: UP007 made of values
-    return hint
-
-
-Job = model_of(JobView)
-Plan = model_of(PlanView)
-Event = model_of(EventView)
-Logs = model_of(LogPage)
-Diff = model_of(DiffView)
-Access = model_of(HostAccess)
-Suspect = model_of(SuspectView)
-Swept = model_of(SweptView)
-Broken = model_of(BrokenView)
