@@ -12,6 +12,7 @@ import pytest
 
 from tests.contracts.stores.place import Place, go
 from tests.support.stores import a_job, a_slice, an_event, count_up
+from tpujob.domain.events import AboutSlice, EventKind
 from tpujob.domain.model import Job, State, Wish
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import Store
@@ -36,9 +37,14 @@ def test_a_new_job_gets_the_next_id_and_version_1(store: Store) -> None:
     assert (first.id, second.id) == ("000001", "000002")
     assert first.version == 1
     assert store.get("000001") == first
-    assert [(e.seq, e.text, e.data) for e in store.events(first.id)] == [
-        (1, "created", {"why": "created"})
-    ]
+    assert store.events(first.id) == [replace(an_event(), seq=1)]
+
+
+def test_what_an_event_carries_comes_back(store: Store) -> None:
+    job = store.create(a_job(), an_event())
+    gone = replace(an_event(), kind=EventKind.SLICE_GONE, payload=AboutSlice("tj-000001-1"))
+    store.commit(job, gone, expected_version=1, op_id="x", lease=None)
+    assert store.events(job.id)[1] == replace(gone, seq=2)
 
 
 def test_an_unknown_job_is_not_found(store: Store) -> None:
