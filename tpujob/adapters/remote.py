@@ -210,12 +210,7 @@ class RemoteJobs:
             return self._read(status, answer)
 
     def _exchange(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: dict[str, str],
-        timeout: float,
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], timeout: float
     ) -> tuple[int, bytes]:
         connection = getattr(self._mine, "connection", None)
         if connection is None:

@@ -148,12 +148,7 @@ class Storage:
                 raise StorageError("reading %s: %s" % (path, error)) from error
 
     def _open(
-        self,
-        method: str,
-        where: str,
-        body: Any = None,
-        kind: str = "",
-        size: Optional[int] = None,
+        self, method: str, where: str, body: Any = None, kind: str = "", size: Optional[int] = None
     ) -> Any:
         """`size`: of a body that is a file."""
         headers = {"Content-Type": kind} if kind else {}

@@ -117,13 +117,7 @@ def apply(job: Job, happened: Event) -> Job:
 PROVEN = 20
 
 _QUIET = frozenset(
-    {
-        _E.PROGRESSED,
-        _E.CONDEMNED_STOPPED,
-        _E.DELETE_ASKED,
-        _E.SLICE_GONE,
-        _E.CLEAN_REQUESTED,
-    }
+    {_E.PROGRESSED, _E.CONDEMNED_STOPPED, _E.DELETE_ASKED, _E.SLICE_GONE, _E.CLEAN_REQUESTED}
 )
 
 

@@ -86,12 +86,7 @@ class Api:
             return getattr(client, method)(request, retry=None, timeout=deadline.left(doing=doing))
 
     def pages(
-        self,
-        method: Method,
-        request: dict[str, Any],
-        deadline: Deadline,
-        *,
-        doing: str,
+        self, method: Method, request: dict[str, Any], deadline: Deadline, *, doing: str
     ) -> Iterator[Any]:
         """Every page of a list, each within the deadline."""
         token = ""

@@ -24,13 +24,7 @@ _log = logging.getLogger(__name__)
 
 #: the types of host keys that are used; other types are ignored
 KEY_TYPES = frozenset(
-    {
-        "ssh-ed25519",
-        "ecdsa-sha2-nistp256",
-        "ecdsa-sha2-nistp384",
-        "ecdsa-sha2-nistp521",
-        "ssh-rsa",
-    }
+    {"ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"}
 )
 NAME = "hostname"
 

@@ -236,11 +236,7 @@ class CloudTpuSlices:
 
     def _create(self, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
         return self.api.call(
-            "create_queued_resource",
-            request,
-            deadline,
-            doing=doing,
-            version=self._options.version,
+            "create_queued_resource", request, deadline, doing=doing, version=self._options.version
         ).operation  # as it was answered: to ask for its state would be another call
 
     def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:

@@ -108,10 +108,7 @@ class Firestore:
 
         def once(left: float) -> list[Found]:
             parent, _, name = f"{self.root}/{collection}".rpartition("/")
-            request = {
-                "parent": parent,
-                "structured_query": query(name, self.root, **wanted),
-            }
+            request = {"parent": parent, "structured_query": query(name, self.root, **wanted)}
             answers = self.api().run_query(request, **self.options(left))
             return [found(a.document, self.root) for a in answers if a._pb.HasField("document")]
 

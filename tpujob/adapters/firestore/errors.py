@@ -45,8 +45,7 @@ def translated(doing: str) -> Generator[None]:
         raise _meaning(doing, status_of(error), str(error.message)) from error
     except GoogleAuthError as error:
         raise StoreError(
-            f"{doing}: no credentials for Google Cloud: {error}",
-            hint=f"run `{LOGIN}`",
+            f"{doing}: no credentials for Google Cloud: {error}", hint=f"run `{LOGIN}`"
         ) from error
     except ValueError as error:
         if "closed channel" not in str(error):

@@ -76,10 +76,7 @@ def check_ours(bucket: Any) -> None:
 
 def _rule(days: int) -> dict[str, Any]:
     """A rule can match the end of a name but no pattern, so logs have a suffix of their own."""
-    return {
-        "action": {"type": "Delete"},
-        "condition": {"age": days, "matchesSuffix": [LOG_SUFFIX]},
-    }
+    return {"action": {"type": "Delete"}, "condition": {"age": days, "matchesSuffix": [LOG_SUFFIX]}}
 
 
 def _is_ours(rule: Any) -> bool:

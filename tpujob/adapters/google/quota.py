@@ -102,10 +102,7 @@ def reported(google: GoogleRest, project: str, now: float) -> list[Reported]:
             'metric.type="serviceruntime.googleapis.com/quota/allocation/usage" AND '
             f'resource.type="consumer_quota" AND resource.labels.service="{SERVICE}"'
         ),
-        **{
-            "interval.startTime": _rfc3339(now - LOOK_BACK),
-            "interval.endTime": _rfc3339(now),
-        },
+        **{"interval.startTime": _rfc3339(now - LOOK_BACK), "interval.endTime": _rfc3339(now)},
     )
     return [found for one in series if (found := _reported(one))]
 

@@ -208,14 +208,7 @@ def _check_lease(db: Connection, job_id: str, lease: Lease | None) -> None:
 
 def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> None:
     text = to_text(job)
-    values = (
-        job.user,
-        job.name,
-        not job.state.final,
-        records.waking(job),
-        job.version,
-        text,
-    )
+    values = (job.user, job.name, not job.state.final, records.waking(job), job.version, text)
     db.execute(
         "UPDATE jobs SET id = ?, user = ?, name = ?, live = ?, wake = ?, version = ?, document = ? "
         "WHERE number = ?",

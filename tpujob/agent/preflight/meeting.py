@@ -132,11 +132,7 @@ def _allow_files(hosts: int, opened: contextlib.ExitStack) -> None:
 
 
 def _visit(
-    address: Address,
-    message: Record,
-    until: float,
-    check_stop: Check,
-    opened: contextlib.ExitStack,
+    address: Address, message: Record, until: float, check_stop: Check, opened: contextlib.ExitStack
 ) -> Record:
     """What the other hosts do. One that is cut off connects again while there is time."""
     while True:

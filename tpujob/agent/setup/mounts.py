@@ -175,11 +175,7 @@ def _run(argv: List[str], patience: float, note: Note) -> str:
     try:
         with open(MOUNTS_LOG, "wb") as file:
             child = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
+                argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
             )
         try:
             said = "exit code %d" % child.wait(patience)

@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tpujob.domain.actions import Decision, DeleteSlice, soon
-from tpujob.domain.events import (
-    AboutSlice,
-    Event,
-    EventKind,
-    Finished,
-    ReleaseStarted,
-    Requeued,
-)
+from tpujob.domain.events import AboutSlice, Event, EventKind, Finished, ReleaseStarted, Requeued
 from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Job, Slice, State, Wish

@@ -136,9 +136,7 @@ _Bucket = Annotated[
     WithJsonSchema({"type": "string", "pattern": f"^{_BUCKET}$"}),
 ]
 _To = Annotated[
-    str,
-    BeforeValidator(_place),
-    WithJsonSchema({"type": "string", "pattern": f"^{_PLACE}$"}),
+    str, BeforeValidator(_place), WithJsonSchema({"type": "string", "pattern": f"^{_PLACE}$"})
 ]
 _OnlyDir = Annotated[str | None, BeforeValidator(_optional(_folder)), _schema(_FOLDER)]
 

@@ -11,13 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpujob.emulator.farm import processes
-from tpujob.emulator.farm.metadata import (
-    GUEST_ATTRIBUTES,
-    NAME,
-    OS_LOGIN,
-    SSH_KEYS,
-    MetadataServer,
-)
+from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, NAME, OS_LOGIN, SSH_KEYS, MetadataServer
 from tpujob.emulator.farm.session import HostUser
 from tpujob.emulator.farm.sshd import SshServer
 from tpujob.emulator.http import HttpServer

@@ -182,10 +182,7 @@ def content_range(header: str) -> tuple[int | None, int | None]:
     match = re.fullmatch(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(?:(\d{1,18})|\*)", header.strip())
     if not match:
         raise invalid(f"Invalid Content-Range: {header[:60]!r}.")
-    return (
-        int(match[1]) if match[1] else None,
-        int(match[3]) if match[3] else None,
-    )
+    return (int(match[1]) if match[1] else None, int(match[3]) if match[3] else None)
 
 
 async def split_related(
