@@ -9,10 +9,10 @@ import os
 import signal
 import subprocess
 import time
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
-from tpujob.agent.processes import end_all, family
+from tpujob.agent.processes import Find, end_all, family
 from tpujob.agent.runtimes import Runtime
 from tpujob.agent.watch import Supervision
 from tpujob.protocol import Phase, Plan
@@ -20,6 +20,7 @@ from workloads.contract import OUT, PREFIX
 from workloads.contract.faults import VARIABLE
 
 PIPE = 1024 * 1024  #: bytes that wait in a command's output while the agent is busy
+STEP_PATIENCE = 3600.0  #: seconds for one step on the way to an environment
 
 
 def run_program(attempt: HostAttempt) -> int:
@@ -28,10 +29,9 @@ def run_program(attempt: HostAttempt) -> int:
     attempt.state["program"] = True
     attempt.save()
     parts = (attempt.plan, attempt.log, attempt.reporter, attempt.progress, attempt.wake.up)
-    supervision = attempt.supervision = Supervision(*parts)
-    own, runtime = _variables(attempt), attempt.runtime
-    argv, forever = attempt.plan["argv"], float("inf")
-    return _follow(attempt, argv, b"", forever, runtime, attempt.folder.work, own, supervision)
+    attempt.supervision = Supervision(*parts)
+    own, work = _variables(attempt), attempt.folder.work
+    return _follow(attempt, attempt.plan["argv"], b"", float("inf"), attempt.runtime, work, own)
 
 
 def run_before(attempt: HostAttempt, argv: List[str], tag: bytes, patience: float) -> int:
@@ -42,18 +42,11 @@ def run_before(attempt: HostAttempt, argv: List[str], tag: bytes, patience: floa
     return code
 
 
-def run_bare(
-    attempt: HostAttempt,
-    argv: List[str],
-    tag: bytes,
-    patience: float,
-    cwd: str,
-    more: Dict[str, str],
-) -> int:
-    """The same on the host itself, with `more` variables instead of the program's, which must not change what this
-    does. Raises Stopped."""
+def run_bare(attempt: HostAttempt, argv: List[str], cwd: str, more: Dict[str, str]) -> int:
+    """The same for a step on the way to an environment: on the host itself, with `more` variables instead of the
+    program's, which must not change what this does. Raises Stopped."""
     own = dict(_stamp(attempt), **more)
-    code = _follow(attempt, argv, tag, patience, Runtime(), cwd, own)
+    code = _follow(attempt, argv, b"[env] ", STEP_PATIENCE, Runtime(), cwd, own)
     attempt.check_stop()
     return code
 
@@ -100,7 +93,6 @@ def _follow(
     runtime: Runtime,
     cwd: str,
     own: Dict[str, str],
-    supervision: Optional[Supervision] = None,
 ) -> int:
     """Start a command, follow it to its end, end what is left of it. One that cannot be started gets the exit code that
     a shell gives; after `patience` seconds it is killed. `own`: its variables that are not the host's."""
@@ -116,6 +108,7 @@ def _follow(
         attempt.log.note("cannot start %s: %s" % (argv[0], why))
         return 127 if isinstance(error, FileNotFoundError) else 126
     find = functools.partial(family, attempt.folder.path, child.pid)
+    supervision = attempt.supervision  # none before the program
     if supervision is not None:
         supervision.follow(find, environment.get("PATH", os.defpath))
     pump = attempt.log.follow(output, tag, supervision.hear if supervision else None)
@@ -154,7 +147,7 @@ def _start(
 def _attend(
     attempt: HostAttempt,
     child: subprocess.Popen[bytes],
-    find: Callable[[], Set[int]],
+    find: Find,
     runtime: Runtime,
     deadline: float,
 ) -> None:
@@ -169,8 +162,9 @@ def _attend(
             runtime.send(find(), signal.SIGTERM)
         elif attempt.warned and not passed_on and not kill_at:
             passed_on = True
-            said = attempt.notices.said or "told by the host"
-            attempt.log.note("passing SIGTERM on: %s" % said)
+            attempt.log.note(
+                "passing SIGTERM on: %s" % (attempt.notices.said or "told by the host")
+            )
             runtime.send(find(), signal.SIGTERM)
         if time.monotonic() >= min(kill_at or deadline, deadline):
             runtime.send(find(), signal.SIGKILL)

@@ -7,7 +7,6 @@ import functools
 import glob
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +14,8 @@ from typing import Callable, Dict, List, Optional, Set
 
 from tpujob.agent.base import Failure, remove_file
 from workloads.contract import OUT
+
+Find = Callable[[], Set[int]]  #: the processes that there are now
 
 KILL_PATIENCE = 30.0  #: seconds for a process to go after SIGKILL, and for a device to be let go
 
@@ -68,13 +69,9 @@ def send(pids: Set[int], number: int) -> None:
     send_as_root(refused, number)
 
 
-def end_all(
-    find: Callable[[], Set[int]],
-    grace: float,
-    signal_all: Callable[[Set[int], int], None] = send,
-    pause: float = 0.05,
-) -> Set[int]:
+def end_all(find: Find, grace: float, as_root: bool = False) -> Set[int]:
     """SIGTERM, up to `grace` seconds, SIGKILL until none is left; returns those that stay, which is rare."""
+    signal_all, pause = (send_as_root, 0.5) if as_root else (send, 0.05)
     left = find()
     signal_all(left, signal.SIGTERM)
     kill_at = time.monotonic() + grace
@@ -92,7 +89,7 @@ def end_all(
 def free_devices(grace: float) -> None:
     """End what holds the TPU, then remove its lock file. Raises Failure TPU_BUSY."""
     left = end_all(lambda: holders(device_files()), grace)
-    left |= end_all(lambda: hidden_holders(device_files()), grace, send_as_root, pause=0.5)
+    left |= end_all(lambda: hidden_holders(device_files()), grace, as_root=True)
     if left:
         names = ["%d (%s)" % (pid, command_of(pid)) for pid in left]
         raise Failure("the TPU is still held by process %s" % ", ".join(sorted(names)), "TPU_BUSY")
@@ -142,9 +139,7 @@ def sudo(argv: List[str]) -> List[str]:
 
 @functools.lru_cache(maxsize=None)
 def _may_sudo() -> bool:
-    return (
-        bool(shutil.which("sudo")) and output_of(["sudo", "-n", "--", "echo", "yes"], 5) == b"yes\n"
-    )
+    return output_of(["sudo", "-n", "--", "echo", "yes"], 5) == b"yes\n"
 
 
 def output_of(argv: List[str], patience: float) -> Optional[bytes]:

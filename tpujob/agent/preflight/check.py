@@ -11,16 +11,17 @@ import pkgutil
 import secrets
 import shutil
 import time
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
-from tpujob.agent.base import Aside, Check, Failure, Note, Record, read_json, remove_file
-from tpujob.agent.commands import injected_fault
+from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.base import Failure, Record, read_json, remove_file
+from tpujob.agent.commands import injected_fault, run_before
 from tpujob.agent.folders import ROOT
 from tpujob.agent.preflight.cache import is_fresh, key_of, save
 from tpujob.agent.preflight.meeting import meet
 from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
-from tpujob.agent.storage import Storage, StorageError
-from tpujob.protocol import VERSIONS, Plan, PreflightOrder, VerdictDocument, paths
+from tpujob.agent.storage import StorageError
+from tpujob.protocol import VERSIONS, PreflightOrder, VerdictDocument, paths
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import faults
 
@@ -31,30 +32,15 @@ QUICK = 5.0  #: seconds that a part gets, at least, however long those before to
 SETTLE = 15.0  #: seconds for the hosts to tell each other what their devices said
 TRIES = 10.0  #: seconds that the storage may be away
 
-Run = Callable[[List[str], bytes, float], int]
-
 
 class Preflight:
-    def __init__(
-        self,
-        plan: Plan,
-        order: PreflightOrder,
-        folder: str,
-        storage: Storage,
-        note: Note,
-        run: Run,
-        aside: Aside,
-        check_stop: Check,
-    ) -> None:
-        """`run` runs a command as the program would be run, and returns its exit code; `run` and `aside` raise
-        Stopped."""
-        self._plan, self._asked, self._storage, self._folder = plan, order, storage, folder
-        self._run, self._aside, self._check_stop = run, aside, check_stop
+    def __init__(self, attempt: HostAttempt, order: PreflightOrder) -> None:
+        self._attempt, self._asked = attempt, order
+        self._plan, self._storage, self._aside = attempt.plan, attempt.storage, attempt.aside
         self._started = time.monotonic()
         self._said: Dict[str, str] = {}
         self._key: Record = {}
         self._skipped = False
-        self._log = note
         #: of Python and what belongs to JAX, where the program runs
         self.versions: Dict[str, str] = {}
 
@@ -168,7 +154,8 @@ class Preflight:
     def _meet(self, word: Record, patience: float) -> List[Record]:
         plan, address, hosts = self._plan, self._asked["coordinator"], self._plan["hosts"]
         said = dict(word, job=plan["job"], attempt=plan["attempt"], host=plan["host"])
-        return list(self._aside(lambda: meet(address, said, hosts, patience, self._check_stop)))
+        check_stop = self._attempt.check_stop
+        return list(self._aside(lambda: meet(address, said, hosts, patience, check_stop)))
 
     def _may_skip(self, words: List[Record]) -> bool:
         """Whether the devices need not be asked. Decided from the messages of all hosts alone, so that all decide
@@ -205,7 +192,7 @@ class Preflight:
             raise Failure(text, "PREFLIGHT")
         took = time.monotonic() - before
         self._note("devices", "%s of %s, %s in all, gave right answers" % counts)
-        self._log("pre-flight: the devices took %.1f s" % took)
+        self._attempt.log.note("pre-flight: the devices took %.1f s" % took)
 
     def _ask(self, seconds: float) -> Record:
         """What `devices.py` found, with `error` (empty: all is well), `lies` and `device`."""
@@ -236,23 +223,23 @@ class Preflight:
 
     def _script(self, what: str, patience: float, *more: str) -> Tuple[int, Record]:
         """Exit code and result of `devices.py`, run as the program will be."""
-        os.makedirs(self._folder, exist_ok=True)
-        script = os.path.join(self._folder, "devices.py")
-        result = os.path.join(self._folder, what + ".json")
+        folder = self._attempt.folder.preflight
+        os.makedirs(folder, exist_ok=True)
+        script, result = os.path.join(folder, "devices.py"), os.path.join(folder, what + ".json")
         with open(script, "wb") as file:
             file.write(pkgutil.get_data("tpujob.agent.preflight", "devices.py") or b"")
         remove_file(result)
         first = self._plan["argv"][0]
         python = first if os.path.basename(first).startswith("python") else "python3"
-        code = self._run([python, script, what, result, *more], b"[pre-flight] ", patience)
-        return code, read_json(result)
+        argv = [python, script, what, result, *more]
+        return run_before(self._attempt, argv, b"[pre-flight] ", patience), read_json(result)
 
     def _left(self) -> float:
         return self._started + float(self._asked["seconds"]) - time.monotonic()
 
     def _note(self, check: str, text: str) -> None:
         self._said[check] = text
-        self._log("pre-flight: %s: %s" % (check, text))
+        self._attempt.log.note("pre-flight: %s: %s" % (check, text))
 
 
 class BadDevice(Failure):
@@ -271,13 +258,10 @@ def difference(words: List[Record]) -> str:
         (usual, times), *others = collections.Counter(found).most_common()
         if others:
             odd = next(i for i, value in enumerate(found) if value != usual)
-            if (
-                times * 2 == len(found) and odd == 0
-            ):  # no majority: host 0 is what others are held to
+            if times * 2 == len(found) and odd == 0:  # no majority: host 0 is the standard
                 odd, usual = next(i for i, v in enumerate(found) if v != found[0]), found[0]
-            return "host %d has %s %s, and %s is expected" % (
-                words[odd]["host"], name, found[odd], usual,
-            )  # fmt: skip
+            text = "host %d has %s %s, and %s is expected"
+            return text % (words[odd]["host"], name, found[odd], usual)
     return ""
 
 

@@ -11,13 +11,15 @@ import itertools
 import os
 import shutil
 import signal
-from typing import Callable, Dict, List, Set
+from typing import Dict, List, Set
 
-from tpujob.agent.base import Failure, Note, remove_file
-from tpujob.agent.folders import CONTAINER_HOME, CONTAINERS, ROOT, AttemptFolder
+from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.base import Failure, remove_file
+from tpujob.agent.commands import run_bare
+from tpujob.agent.folders import CONTAINER_HOME, CONTAINERS, ROOT
 from tpujob.agent.processes import output_of, send, sudo
 from tpujob.agent.runtimes import Runtime
-from tpujob.protocol import EnvironmentOrder, Plan
+from tpujob.protocol import EnvironmentOrder
 
 ANSWER = 30.0  #: seconds for the daemon of docker to answer
 
@@ -34,35 +36,31 @@ _counter = itertools.count(1)
 class Container(Runtime):
     """Commands run in a container of an image, one container for each."""
 
-    def __init__(
-        self, plan: Plan, asked: EnvironmentOrder, folder: AttemptFolder, visible: List[str]
-    ) -> None:
+    def __init__(self, attempt: HostAttempt, asked: EnvironmentOrder, visible: List[str]) -> None:
         """`visible`: the folders of the host that it sees besides `~/.tpujob`."""
         self.key = self._image = str(asked.get("image"))
         self._args: List[str] = list(asked.get("args") or [])
-        self._folder, self._visible = folder, visible
+        self._attempt, self._visible = attempt, visible
         self._docker: List[str] = []
-        self._prefix = "tpujob-%s-%d-%d" % (plan["job"], plan["attempt"], os.getpid())
+        state = attempt.state
+        self._prefix = "tpujob-%s-%d-%d" % (state["job"], state["attempt"], state["pid"])
         self._name = ""
 
-    def make(self, note: Note, run: Callable[[List[str]], int]) -> None:
+    def make(self) -> None:
         """Pull the image unless this host has it. Raises Failure."""
         self._docker = docker()
-        if (
-            output_of([*self._docker, "image", "inspect", "--format", "-", self._image], ANSWER)
-            != b"-\n"
-        ):
-            code = run([*self._docker, "pull", self._image])
+        if self._inspect("-") != "-":
+            code = run_bare(self._attempt, [*self._docker, "pull", self._image], ROOT, {})
             if code != 0:
-                raise Failure(
-                    "docker cannot pull %s: exit code %d; its log says why" % (self._image, code)
-                )
-        shape = "{{range .RepoDigests}}{{.}} {{end}}{{.Id}}"
-        said = output_of(
-            [*self._docker, "image", "inspect", "--format", shape, self._image], ANSWER
-        )
-        known = (said or b"").decode("utf-8", "replace").split()
-        note("environment: image %s" % (known[0] if known else self._image))
+                text = "docker cannot pull %s: exit code %d; its log says why"
+                raise Failure(text % (self._image, code))
+        known = self._inspect("{{range .RepoDigests}}{{.}} {{end}}{{.Id}}").split()
+        self._attempt.log.note("environment: image %s" % (known[0] if known else self._image))
+
+    def _inspect(self, shape: str) -> str:
+        """What docker says of the image; empty: this host does not have it."""
+        words = [*self._docker, "image", "inspect", "--format", shape, self._image]
+        return (output_of(words, ANSWER) or b"").decode("utf-8", "replace").strip()
 
     def command(self, argv: List[str], own: Dict[str, str], cwd: str) -> List[str]:
         self._name = "%s-%d" % (self._prefix, next(_counter))
@@ -80,7 +78,7 @@ class Container(Runtime):
     def _variables(self, own: Dict[str, str]) -> List[str]:
         """In a file that only this user reads, as other users see a command line. A value with a newline cannot be in
         that file, so it is given on the command line all the same."""
-        path = self._folder.docker_env
+        path = self._attempt.folder.docker_env
         plain = {k: v for k, v in own.items() if "\n" not in v}
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.writelines("%s=%s\n" % pair for pair in plain.items())

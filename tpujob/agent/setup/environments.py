@@ -11,38 +11,26 @@ What it is made from is in `sources.py`, the tools that make it in `installers.p
 from __future__ import annotations
 
 import os
-import threading
 import time
 from typing import List, Optional
 
-from tpujob.agent.base import Aside, Note, take_lock
+from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.base import take_lock
 from tpujob.agent.folders import ENVS, make_empty
 from tpujob.agent.runtimes import BuiltEnvironment
 from tpujob.agent.setup.archives import fetch, keep
-from tpujob.agent.setup.installers import Installer, Run
+from tpujob.agent.setup.installers import Installer
 from tpujob.agent.setup.sources import FORMAT, key_of, read_sources
-from tpujob.agent.storage import Storage
-from tpujob.protocol import EnvironmentOrder, Plan
+from tpujob.protocol import EnvironmentOrder
 
 
 class Builder:
     """Makes the environment that a plan asks for."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        asked: EnvironmentOrder,
-        bundles: List[str],
-        storage: Storage,
-        note: Note,
-        run: Run,
-        aside: Aside,
-    ) -> None:
-        """`run` follows a command to its end, with its output in the log. `run` and `aside` raise Stopped."""
-        self._plan, self._asked, self._bundles = plan, asked, bundles
-        self._storage, self._note, self._aside = storage, note, aside
-        self._installer = Installer(self._asked, bundles, note, run, aside)
-        self.keeping: Optional[threading.Thread] = None  #: puts what was built into the bucket
+    def __init__(self, attempt: HostAttempt, asked: EnvironmentOrder, bundles: List[str]) -> None:
+        self._attempt, self._asked, self._bundles = attempt, asked, bundles
+        self._note = attempt.log.note
+        self._installer = Installer(attempt, asked, bundles)
 
     def make(self) -> BuiltEnvironment:
         """The environment, whole. Raises Failure, Stopped."""
@@ -64,7 +52,7 @@ class Builder:
         os.makedirs(ENVS, mode=0o700, exist_ok=True)
         path, waits = built.folder + ".lock", False
         while True:
-            lock: Optional[int] = self._aside(lambda: take_lock(path, 1))
+            lock: Optional[int] = self._attempt.aside(lambda: take_lock(path, 1))
             if lock is not None:
                 return lock
             if not waits:
@@ -81,16 +69,16 @@ class Builder:
         return True
 
     def _get(self, built: BuiltEnvironment, local: bool, hashed: bool) -> None:
-        began = time.monotonic()
-        where = "%s/env/%s.tar" % (self._plan.get("shared"), built.key)
-        if self._aside(lambda: fetch(self._storage, where, built, self._note)):
+        began, attempt = time.monotonic(), self._attempt
+        where = "%s/env/%s.tar" % (attempt.plan.get("shared"), built.key)
+        if attempt.aside(lambda: fetch(attempt.storage, where, built, self._note)):
             how = "fetched from the bucket"
         else:
             make_empty(built.folder)
             self._installer.install(built, local, hashed)
             built.mark(FORMAT)
             how = "built with %s" % built.kind
-            if self._plan["host"] == 0:
-                self.keeping = keep(self._storage, where, built, self._note, self._aside)
+            if attempt.plan["host"] == 0:
+                attempt.keeping = keep(attempt.storage, where, built, self._note, attempt.aside)
         took = time.monotonic() - began
         self._note("environment: %s was %s in %.1f s" % (built.key, how, took))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Callable, Dict, List, Tuple
+from typing import List
 
-from tpujob.agent.base import Aside, Failure, Note
+from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.base import Failure
+from tpujob.agent.commands import run_bare
 from tpujob.agent.folders import CACHES, ROOT, TOOLS
 from tpujob.agent.processes import output_of
 from tpujob.agent.runtimes import BuiltEnvironment
@@ -14,27 +16,17 @@ from tpujob.agent.setup.bundles import lay_out
 from tpujob.agent.setup.sources import find
 from tpujob.protocol import EnvironmentOrder
 
-#: A command, the folder that it is run in, more variables -> its exit code.
-Run = Callable[[List[str], str, Dict[str, str]], int]
-
 #: The programs that read conda's files, in order of preference, and how each makes an environment.
-CONDA: Tuple[Tuple[str, List[str]], ...] = (
-    ("micromamba", ["create", "-y"]),
-    ("mamba", ["env", "create"]),
-    ("conda", ["env", "create"]),
-)
+CONDA = {"micromamba": ["create", "-y"], "mamba": ["env", "create"], "conda": ["env", "create"]}
 
 
 class Installer:
     """Makes what a plan's `environment` asks for, with the tool that it names."""
 
-    def __init__(
-        self, asked: EnvironmentOrder, bundles: List[str], note: Note, run: Run, aside: Aside
-    ) -> None:
-        """`run` and `aside` raise Stopped."""
+    def __init__(self, attempt: HostAttempt, asked: EnvironmentOrder, bundles: List[str]) -> None:
         self._kind, self._file = asked.get("kind", ""), asked.get("file", "")
         self._version = asked.get("python") or ""  #: empty: any
-        self._bundles, self._note, self._run, self._aside = bundles, note, run, aside
+        self._attempt, self._bundles = attempt, bundles
 
     def python(self) -> str:
         """The Python that it is made with: as asked, or what this host has. Raises Failure."""
@@ -44,10 +36,8 @@ class Installer:
         question = "import platform, sys; print(platform.python_version(), sys.executable)"
         found = (output_of([name, "-c", question], 30) or b"").decode("utf-8", "replace").strip()
         if not found:
-            raise Failure(
-                "%s is not on this host; `env: {uv: %s, python: ...}` gets any version"
-                % (name, self._file)
-            )
+            text = "%s is not on this host; `env: {uv: %s, python: ...}` gets any version"
+            raise Failure(text % (name, self._file))
         return found
 
     def install(self, built: BuiltEnvironment, local: bool, hashed: bool) -> None:
@@ -65,7 +55,7 @@ class Installer:
         if not local:
             return find(self._file, self._bundles)
         folder = os.path.join(built.folder, "src")
-        lay_out(self._bundles, folder, self._aside)
+        lay_out(self._bundles, folder, self._attempt.aside)
         return folder
 
     # With each tool
@@ -105,30 +95,31 @@ class Installer:
         return found or own
 
     def _with_conda(self, built: BuiltEnvironment, source: str) -> None:
-        tool = next((name for name, _ in CONDA if shutil.which(name)), "")
+        tool = next(filter(shutil.which, CONDA), "")
         if not tool:
             raise Failure(
                 "neither micromamba, mamba nor conda is on this host; have a start-up script "
                 "install micromamba, or write `env: {uv: requirements.txt}` instead"
             )
-        words = [*dict(CONDA)[tool], "-p", built.prefix, "-f", self._file]
-        self._step([tool, *words], source, CONDA_ALWAYS_YES="true")
+        words = [tool, *CONDA[tool], "-p", built.prefix, "-f", self._file]
+        self._step(words, source, CONDA_ALWAYS_YES="true")
 
     # Helpers
 
     def _step(self, argv: List[str], cwd: str, **variables: str) -> None:
-        code = self._run(argv, cwd, variables)
+        code = run_bare(self._attempt, argv, cwd, variables)
         if code != 0:
             shown = " ".join(os.path.basename(word) if "/" in word else word for word in argv[:4])
-            raise Failure(
+            text = (
                 "the environment cannot be made: `%s ...` ended with exit code %d; its log says why"
-                % (shown, code)
             )
+            raise Failure(text % (shown, code))
 
     def _hashes(self, hashed: bool) -> List[str]:
         if hashed:
             return ["--require-hashes"]
-        self._note("environment: %s has no hashes: another build may get others" % self._file)
+        text = "environment: %s has no hashes: another build may get others"
+        self._attempt.log.note(text % self._file)
         return []
 
     def _python_here(self) -> str:

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
 import shutil
-from typing import Dict, List
+from typing import List
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.attempts import other_attempts, stop_others
 from tpujob.agent.base import Failure, take_lock, write_json
-from tpujob.agent.commands import run_bare, run_before
-from tpujob.agent.folders import (
-    ATTEMPTS,
-    CACHES,
-    HOST_LOCK,
-    KEPT_WORK,
-    ROOT,
-    AttemptFolder,
-    make_empty,
-)
+from tpujob.agent.commands import run_before
+from tpujob.agent.folders import ATTEMPTS, CACHES, HOST_LOCK, KEPT_WORK, AttemptFolder, make_empty
 from tpujob.agent.preflight import BadDevice, Preflight
 from tpujob.agent.processes import KILL_PATIENCE, end_all, family
 from tpujob.agent.setup.bundles import lay_out
@@ -31,8 +22,6 @@ from tpujob.agent.setup.mounts import folder_of, mount_all, unmount_all
 from tpujob.agent.setup.packages import may_install, wait_for_others
 from tpujob.agent.ship import CompileCache, cache_name
 from tpujob.protocol import Phase
-
-STEP_PATIENCE = 3600.0  #: seconds for one step on the way to an environment
 
 
 def check_machine(attempt: HostAttempt) -> None:
@@ -70,23 +59,15 @@ def prepare_environment(attempt: HostAttempt, bundles: List[str]) -> None:
     if not mounts and not asked:
         return
     attempt.phase(Phase.SETUP)
-    note, in_image = attempt.log.note, bool(asked) and asked.get("kind") == "docker"
+    in_image = bool(asked) and asked.get("kind") == "docker"
     if mounts:
-        attempt.aside(lambda: mount_all(mounts, note, in_image))
-
-    def step(argv: List[str], cwd: str, variables: Dict[str, str]) -> int:
-        return run_bare(attempt, argv, b"[env] ", STEP_PATIENCE, cwd, variables)
-
+        attempt.aside(lambda: mount_all(mounts, attempt.log.note, in_image))
     if asked and in_image:
-        visible = [folder_of(one) for one in mounts]
-        container = Container(attempt.plan, asked, attempt.folder, visible)
-        container.make(note, lambda argv: step(argv, ROOT, {}))
+        container = Container(attempt, asked, [folder_of(one) for one in mounts])
+        container.make()
         attempt.runtime = container
     elif asked:
-        means = (attempt.storage, note, step, attempt.aside)
-        builder = Builder(attempt.plan, asked, bundles, *means)
-        attempt.runtime = builder.make()
-        attempt.keeping = builder.keeping
+        attempt.runtime = Builder(attempt, asked, bundles).make()
 
 
 def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
@@ -136,10 +117,7 @@ def run_preflight(attempt: HostAttempt) -> None:
     if not order:
         return
     attempt.phase(Phase.PREFLIGHT)
-    run = functools.partial(run_before, attempt)
-    means = (attempt.log.note, run, attempt.aside, attempt.check_stop)
-    folder = attempt.folder.preflight
-    preflight = Preflight(attempt.plan, order, folder, attempt.storage, *means)
+    preflight = Preflight(attempt, order)
     try:
         preflight.check()
     except BadDevice as bad:

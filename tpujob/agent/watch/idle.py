@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Callable, Dict, Set, Tuple
+from typing import Dict, Set, Tuple
 
-from tpujob.agent.processes import read_proc
+from tpujob.agent.processes import Find, read_proc
 from tpujob.agent.ship import ProgressReader
 from tpujob.agent.watch.patterns import PatternWatch
 from tpujob.protocol import ReportDocument, StallRule
@@ -20,9 +20,7 @@ class Idle:
     """A sign is a matching line where `watch.progress` is given; else an event of the contract where the program writes
     them; else any output, or CPU time."""
 
-    def __init__(
-        self, watch: PatternWatch, progress: ProgressReader, find: Callable[[], Set[int]]
-    ) -> None:
+    def __init__(self, watch: PatternWatch, progress: ProgressReader, find: Find) -> None:
         """`find`: the program's processes."""
         self._watch, self._progress, self._effort = watch, progress, Effort(find)
         self._since = self._looked = time.monotonic()
@@ -71,7 +69,7 @@ class Idle:
 class Effort:
     """CPU time that processes use."""
 
-    def __init__(self, find: Callable[[], Set[int]]) -> None:
+    def __init__(self, find: Find) -> None:
         self._find = find
         self._pids: Set[int] = set()
         self._used: Dict[int, int] = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import Callable, List, Optional, Set
+from typing import Callable, List, Optional
 
+from tpujob.agent.processes import Find
 from tpujob.agent.ship import Log, ProgressReader, ReportWriter, first_lines
 from tpujob.agent.watch.idle import Idle
 from tpujob.agent.watch.patterns import PatternWatch
@@ -28,7 +29,7 @@ class Supervision:
     ) -> None:
         self._plan, self._log, self._reporter, self._progress = plan, log, reporter, progress
         self._stall: StallRule = plan.get("stall") or {"seconds": 0, "first": 0, "looks": 0}
-        self._pids: Callable[[], Set[int]] = set
+        self._pids: Find = set
         self._watch = PatternWatch(plan.get("watch"), log.note, wake)
         self._idle = Idle(self._watch, progress, lambda: self._pids())
         self._collected = self._attached = False
@@ -37,7 +38,7 @@ class Supervision:
         self.hear = self._watch.hear
         self.vitals = self._idle.vitals
 
-    def follow(self, pids: Callable[[], Set[int]], path: str) -> None:
+    def follow(self, pids: Find, path: str) -> None:
         """The program has started. `pids` finds its processes, `path` says where programs are."""
         self._pids, self._path = pids, path
 
