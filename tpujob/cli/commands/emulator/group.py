@@ -20,9 +20,7 @@ app = typer.Typer(no_args_is_help=True, help=HELP)
 
 
 @app.command()
-def status(
-    as_json: Json = False,
-) -> None:
+def status(as_json: Json = False) -> None:
     """Show slices, hosts, stock and the faults in force."""
     found = given.client().status()
     if as_json:
@@ -106,8 +104,7 @@ def storage_error(
         int, typer.Option(help="503, 429, 403 or 404; 200: it only hangs.", metavar="CODE")
     ] = 503,
     method: Annotated[
-        str,
-        typer.Option(metavar="METHOD", help="GET, LIST, POST, PUT, PATCH or DELETE; *: any."),
+        str, typer.Option(metavar="METHOD", help="GET, LIST, POST, PUT, PATCH or DELETE; *: any.")
     ] = "*",
     hang: Hang = 0.0,
     path: Annotated[
@@ -138,10 +135,7 @@ def _next(count: int, what: str, of: str = "") -> str:
 def settings(
     create: Annotated[float | None, lasting("Time to create a slice.")] = None,
     delete: Annotated[float | None, lasting("Time to delete a slice.")] = None,
-    list_lag: Annotated[
-        float | None,
-        lasting("Time until lists show either."),
-    ] = None,
+    list_lag: Annotated[float | None, lasting("Time until lists show either.")] = None,
 ) -> None:
     """Show or change how long the cloud takes, in seconds."""
     wanted = {"create": create, "delete": delete, "list_lag": list_lag}

@@ -16,8 +16,7 @@ _OFF = Annotated[bool, typer.Option("--off", help="Stop the plan; faults that ar
 
 def chaos(
     seed: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="The same seed brings the same faults."),
+        int | None, typer.Option(min=0, metavar="N", help="The same seed brings the same faults.")
     ] = None,
     rate: Annotated[
         str,
@@ -28,10 +27,7 @@ def chaos(
     lasts: given.Lasts = None,
     only: Annotated[
         str,
-        typer.Option(
-            metavar="KINDS",
-            help=f"With commas between them, of {', '.join(PER_HOUR)}.",
-        ),
+        typer.Option(metavar="KINDS", help=f"With commas between them, of {', '.join(PER_HOUR)}."),
     ] = "",
     off: _OFF = False,
 ) -> None:

@@ -12,13 +12,7 @@ from tpujob.cli.output import say
 from tpujob.emulator.faults import USUAL_HOST_FAULT
 
 
-def preempt(
-    target: Target = "",
-    notice: Annotated[
-        float,
-        lasting("Default: 30s."),
-    ] = 30.0,
-) -> None:
+def preempt(target: Target = "", notice: Annotated[float, lasting("Default: 30s.")] = 30.0) -> None:
     """Preempt a slice.
 
     SIGTERM now, everything gone after the notice."""
@@ -28,16 +22,12 @@ def preempt(
 
 def maintain(
     target: Target = "",
-    window: Annotated[
-        float,
-        lasting("Its duration; default: 1m."),
-    ] = 60.0,
+    window: Annotated[float, lasting("Its duration; default: 1m.")] = 60.0,
     restart: Annotated[
         bool, typer.Option("--restart", help="The hosts are off for the window, then back.")
     ] = False,
     notice: Annotated[
-        float,
-        lasting("Announced this long before a restart; default: not at all."),
+        float, lasting("Announced this long before a restart; default: not at all.")
     ] = 0.0,
 ) -> None:
     """Announce maintenance to a slice, or carry it out."""
@@ -56,10 +46,7 @@ def slow(
     factor: Annotated[
         float, typer.Option(min=1, metavar="TIMES", help="How much slower; 1: full speed.")
     ] = 10.0,
-    lasts: Annotated[
-        float | None,
-        lasting("Default: until --factor 1.", "--for"),
-    ] = None,
+    lasts: Annotated[float | None, lasting("Default: until --factor 1.", "--for")] = None,
 ) -> None:
     """Slow down one host of a slice."""
     slice = given.slice_or_id(target)
