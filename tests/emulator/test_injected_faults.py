@@ -95,7 +95,7 @@ def state_of(pid: int) -> str:
 
 
 def test_a_bad_machine_is_known_by_its_name_and_is_handed_out_again(rig: Rig) -> None:
-    rig.emulator.break_host(f"{ZONE}-h001", "nan:step=3,device=1")
+    rig.emulator.do("break-host", physical=f"{ZONE}-h001", fault="nan:step=3,device=1")
     good, bad = rig.up("one")
     assert rig.farm.run(bad, "echo $TPUJOB_FAULT")[1] == b"nan:step=3,device=1\n"
     assert rig.farm.run(good, "echo $TPUJOB_FAULT")[1] == b"\n", "the other host got it too"
@@ -122,22 +122,22 @@ def test_a_machine_goes_bad_and_good_under_a_slice(rig: Rig) -> None:
         return rig.farm.run(first, "echo $TPUJOB_FAULT")[1].decode().strip()
 
     assert fault() == ""
-    rig.emulator.break_host(f"{ZONE}-h000", "exit:step=9,code=70")
+    rig.emulator.do("break-host", physical=f"{ZONE}-h000", fault="exit:step=9,code=70")
     until(lambda: fault() == "exit:step=9,code=70", "the fault")
-    rig.emulator.break_host(f"{ZONE}-h000", "")
+    rig.emulator.do("break-host", physical=f"{ZONE}-h000", mend=True)
     until(lambda: fault() == "", "mended")
 
 
 def test_a_silent_host_is_dead_and_still_ready(rig: Rig, tmp_path: Path) -> None:
     lives, dies = rig.up("one")
     pid = rig.program(dies, tmp_path, "program", "sleep 1000")
-    rig.emulator.silence(host=1)
+    rig.emulator.do("silence", host=1)
     until(lambda: rig.refuses(dies) and not alive(pid), "silence")
     assert rig.farm.run(lives, "true")[0] == 0, "the other host was hit too"
     assert (node_state(rig.client, "one"), rig.health("one")) == ("READY", "HEALTHY")
     assert queued_state(rig.client, "one") == "ACTIVE"
     assert [h["silent"] for h in rig.emulator.status()["slices"][0]["hosts"]] == [False, True]
-    rig.emulator.silence()
+    rig.emulator.do("silence")
     until(lambda: rig.refuses(lives), "all of it is silent")
     assert node_state(rig.client, "one") == "READY"
 
@@ -146,7 +146,7 @@ def test_a_program_hangs_and_its_agent_does_not(rig: Rig, tmp_path: Path) -> Non
     _, address = rig.up("one")
     program = rig.program(address, tmp_path, "program", "sleep 1000")
     agent = rig.program(address, tmp_path, "agent", "sleep 1000", agent="yes")
-    rig.emulator.hang(host=1)
+    rig.emulator.do("hang", host=1)
     until(lambda: state_of(program) == "T", "the program is stopped")
     assert state_of(agent) == "S"
 
@@ -155,10 +155,10 @@ def test_a_program_hangs_and_its_agent_does_not(rig: Rig, tmp_path: Path) -> Non
 
     until(lambda: hung() == [False, True], "status shows the hung host")
     assert rig.farm.run(address, "true")[0] == 0, "the host itself must answer"
-    rig.emulator.hang(host=1, off=True)
+    rig.emulator.do("hang", host=1, off=True)
     until(lambda: state_of(program) == "S", "it goes on")
     until(lambda: hung() == [False, False], "status shows no hung host")
-    rig.emulator.hang(host=0)
+    rig.emulator.do("hang", host=0)
     until(
         lambda: "no program runs" in str(rig.emulator.status()["recent"]), "it says that none runs"
     )
@@ -173,7 +173,7 @@ def test_out_of_memory_kills_the_biggest_process(rig: Rig, tmp_path: Path) -> No
     agent = rig.program(address, tmp_path, "agent", hog, agent="yes")
     count = "cat $TPUJOB_VMSTAT"  # where the agent there looks for what the kernel has killed
     assert rig.farm.run(address, count)[1] == b"oom_kill 0\n"
-    rig.emulator.oom(host=0)
+    rig.emulator.do("oom", host=0)
     until(lambda: not alive(big), "killed")
     assert alive(small)
     assert alive(agent), "only the program's processes are meant"
@@ -186,7 +186,7 @@ def test_hosts_restart_under_maintenance(rig: Rig, tmp_path: Path) -> None:
     pid = rig.program(address, tmp_path, "program", "sleep 1000")
     rig.farm.run(address, "echo kept > ~/note")
     key = _host_key(rig.farm, address)
-    rig.emulator.maintain(restart=True, window_s=0.3, notice_s=0.1)
+    rig.emulator.do("maintain", restart=True, window_s=0.3, notice_s=0.1)
     assert rig.health("one") == "UNHEALTHY_MAINTENANCE"
     until(lambda: node_state(rig.client, "one") == "REPAIRING", "REPAIRING")
     assert queued_state(rig.client, "one") == "ACTIVE", "nobody took the slice away"
@@ -207,19 +207,19 @@ def _host_key(farm: FarmProcess, address: str) -> bytes:
 
 def test_a_person_can_delete_the_slice(rig: Rig) -> None:
     rig.up("one")
-    rig.emulator.delete("one")
+    rig.emulator.do("delete", target="one")
     until(lambda: not queued_state(rig.client, "one") and not node_state(rig.client, "one"), "gone")
     assert rig.farm.hosts("one") == []
-    rig.emulator.stockout(ZONE)
+    rig.emulator.do("stockout", zone=ZONE)
     rig.client.create_queued_resource(queued("waits"))
     until(lambda: queued_state(rig.client, "waits") == "WAITING_FOR_RESOURCES", "it waits")
-    rig.emulator.delete("waits")
+    rig.emulator.do("delete", target="waits")
     until(lambda: not queued_state(rig.client, "waits"), "one without a node goes too")
 
 
 def test_the_user_suspends_the_slice(rig: Rig) -> None:
     rig.up("one")
-    rig.emulator.suspend("one")
+    rig.emulator.do("suspend", target="one")
     until(lambda: queued_state(rig.client, "one") == "SUSPENDED", "SUSPENDED")
     state = rig.client.get_queued_resource(name=queued_name("one")).state
     assert state.state_initiator.name == "USER"

@@ -17,9 +17,8 @@ from tests.emulator.world_rig import ZONE, Model
 from tests.support.tpu_rig import Cloud, queued, queued_state, until
 from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
-from tpujob.emulator import commands
 from tpujob.emulator.client import EmulatorClient
-from tpujob.emulator.faults import chaos, schedule
+from tpujob.emulator.faults import chaos, commands, schedule
 from tpujob.emulator.tpu.records import ApiError
 from tpujob.errors import BadRequest
 
@@ -90,9 +89,9 @@ def test_a_schedule_is_read_in_the_words_of_the_command_line() -> None:
         (30, "preempt", {"target": "000042", "notice_s": 5}),
         (31, "slow", {"host": 1, "factor": 2.5}),
         (120, "stockout", {"zone": ZONE, "for_s": 600, "fail": True}),
-        (3600, "api-error", {"method": "*", "code": "INTERNAL", "when": "post"}),
-        (7200, "break-host", {"physical": f"{ZONE}-h003", "fault": "nan:step=20,device=0"}),
-        (10800, "break-host", {"physical": f"{ZONE}-h003", "fault": ""}),
+        (3600, "api-error", {"method": "*", "code": "INTERNAL", "after": True}),
+        (7200, "break-host", {"physical": f"{ZONE}-h003"}),
+        (10800, "break-host", {"physical": f"{ZONE}-h003", "mend": True}),
         (14400, "quota", {"zone": ZONE, "type": "v4", "limit": None}),
     ]
 
@@ -194,11 +193,11 @@ def test_the_same_seed_does_the_same_to_the_same_world() -> None:
 
 def test_chaos_can_be_limited_and_ended() -> None:
     model = Model()
-    seen = storm(model, 2, only=["preempt", "slow"], for_s=HOUR)
+    seen = storm(model, 2, only="preempt, slow", for_s=HOUR)
     assert came(seen) == {"preempt", "slow"}
     assert max(at for at, text in seen if "chaos" in text) < 1020 + HOUR + 600
     do(model, "chaos", seed=1, rate=100)
-    do(model, "chaos", off=True)
+    do(model, "end-plan")
     before = len(model.world.history)
     model.go(HOUR)
     assert not [t for t in told(model)[before:] if t.startswith("chaos")]
@@ -223,7 +222,7 @@ def emulator(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator
     client = EmulatorClient(cloud.control().url, cloud.control().token)
     monkeypatch.setattr(options, "client", lambda: client)
     yield client
-    client.end_plan()
+    client.do("end-plan")
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -245,9 +244,9 @@ def test_chaos_reports_its_next_fault(emulator: EmulatorClient) -> None:
     assert "--seed" in run("chaos", code=2)
     assert "calm, normal, storm" in run("chaos", "--seed", "1", "--rate", "much", code=2)
     with pytest.raises(BadRequest, match="'tea' is none of preempt"):
-        emulator.chaos(1, only=["tea"])
+        emulator.do("chaos", seed=1, only="tea")
     with pytest.raises(BadRequest, match="rate"):
-        emulator.chaos(1, rate=0)
+        emulator.do("chaos", seed=1, rate=0)
 
 
 def test_a_file_of_steps_is_run(

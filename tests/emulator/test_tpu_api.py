@@ -152,7 +152,7 @@ def test_names_are_taken_once(client: tpu_v2.TpuClient) -> None:
 
 def test_a_stockout_ends_the_creation_of_a_node(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE, "v4", lasts=None, off=False, fail=False)
+        inject.stockout(cloud.world, ZONE, "v4")
     operation = client.create_node(parent=PARENT, node=node(), node_id="one")
     with pytest.raises(google.ResourceExhausted, match="no more capacity in the zone"):
         result(operation)
@@ -161,11 +161,11 @@ def test_a_stockout_ends_the_creation_of_a_node(cloud: Cloud, client: tpu_v2.Tpu
 
 def test_a_queued_resource_waits_out_a_stockout(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
+        inject.stockout(cloud.world, ZONE)
     client.create_queued_resource(queued("q"))
     until(lambda: queued_state(client, "q") == "WAITING_FOR_RESOURCES", "waiting")
     with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE, "", lasts=None, off=True, fail=False)
+        inject.stockout(cloud.world, ZONE, off=True)
     until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE after the stockout")
 
 
@@ -185,10 +185,10 @@ def test_a_zone_has_only_so_many_hosts(cloud: Cloud) -> None:
 
 def test_suspended_still_counts_against_the_quota(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     with cloud.world.lock:
-        inject.quota(cloud.world, ZONE, "v4-16", 16, ["spot"])
+        inject.quota(cloud.world, ZONE, "v4-16", 16, "spot")
     ready(client, "q")
     with cloud.world.lock:
-        inject.preempt(cloud.world, "q", notice=0)
+        inject.preempt(cloud.world, "q", notice_s=0)
     until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
     limit = "Quota 'TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI' exhausted. Limit 16 in zone"
     with pytest.raises(google.ResourceExhausted, match=limit):
@@ -203,7 +203,7 @@ def test_a_preempted_queued_resource_is_suspended_by_the_service(
 ) -> None:
     ready(client, "q")
     with cloud.world.lock:
-        inject.preempt(cloud.world, "", notice=0.05)
+        inject.preempt(cloud.world, "", notice_s=0.05)
     assert node_state(client, "q") == "READY", "during the notice the API says nothing"
     until(lambda: node_state(client, "q") == "PREEMPTED", "PREEMPTED")
     until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
@@ -217,7 +217,7 @@ def test_a_node_alone_is_preempted(cloud: Cloud, client: tpu_v2.TpuClient) -> No
     spot = node(scheduling_config={"spot": True})
     result(client.create_node(parent=PARENT, node=spot, node_id="one"))
     with cloud.world.lock:
-        inject.preempt(cloud.world, "one", notice=0)
+        inject.preempt(cloud.world, "one", notice_s=0)
     until(lambda: node_state(client, "one") == "PREEMPTED", "PREEMPTED")
     result(client.delete_node(name=node_name("one")))
 
@@ -243,7 +243,7 @@ def test_deleting_the_node_leaves_the_queued_resource_suspended(client: tpu_v2.T
 
 def test_a_request_that_fails_says_why(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=True)
+        inject.stockout(cloud.world, ZONE, fail=True)
     client.create_queued_resource(queued("q"))
     until(lambda: queued_state(client, "q") == "FAILED", "FAILED")
     error = client.get_queued_resource(name=queued_name("q")).state.failed_data.error
@@ -252,7 +252,7 @@ def test_a_request_that_fails_says_why(cloud: Cloud, client: tpu_v2.TpuClient) -
 
 def test_a_request_waits_no_longer_than_asked(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
+        inject.stockout(cloud.world, ZONE)
     request = queued("q")
     request["queued_resource"]["queueing_policy"] = {"valid_until_duration": {"nanos": 80_000_000}}
     client.create_queued_resource(request)

@@ -50,20 +50,20 @@ def control(cloud: Cloud) -> EmulatorClient:
 
 
 def test_preempt_finds_the_slice_of_a_job(cloud: Cloud, control: EmulatorClient) -> None:
-    assert control.preempt("7", notice_s=0)["slice"] == "tj-000007-1"
+    assert control.do("preempt", target="7", notice_s=0)["slice"] == "tj-000007-1"
     until(lambda: control.status()["slices"][0]["queued"] == "SUSPENDED", "SUSPENDED")
     shown = control.status()["slices"][0]
     assert (shown["state"], shown["initiator"], shown["job"]) == ("PREEMPTED", "SERVICE", "000007")
     with pytest.raises(IllegalInState, match="PREEMPTED"):
-        control.maintain("7")
+        control.do("maintain", target="7")
 
 
 def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorClient) -> None:
-    control.stockout(ZONE, "v4", for_s=600)
-    control.quota(ZONE, "v4-16", 32, pricing="spot")
-    control.slow("tj-000007-1", host=1, factor=10)
-    control.break_host(f"{ZONE}-h003", "nan:step=3")
-    control.api_error("get_node", "UNAVAILABLE", count=3)
+    control.do("stockout", zone=ZONE, type="v4", for_s=600)
+    control.do("quota", zone=ZONE, type="v4-16", limit=32, pricing="spot")
+    control.do("slow", target="tj-000007-1", host=1, factor=10)
+    control.do("break-host", physical=f"{ZONE}-h003", fault="nan:step=3")
+    control.do("api-error", method="get_node", code="UNAVAILABLE", count=3)
     found = control.status()
     assert found["faults"]["stockouts"][0]["generation"] == "v4"
     quota = found["faults"]["quotas"]
@@ -72,37 +72,37 @@ def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorCli
     assert found["slices"][0]["hosts"][1]["factor"] == 10
     zone = next(z for z in found["zones"] if z["zone"] == ZONE)
     assert (zone["bad"], zone["stock"]["v4"]["used"]) == ([f"{ZONE}-h003"], 2)
-    control.break_host(f"{ZONE}-h003", "")
-    assert control.settings(create=0.03)["create"] == 0.03
+    control.do("break-host", physical=f"{ZONE}-h003", mend=True)
+    assert control.do("settings", create=0.03)["create"] == 0.03
 
 
 def test_an_invalid_command_is_refused(control: EmulatorClient) -> None:
     with pytest.raises(NotFound, match="no physical host 'nowhere-h001'"):
-        control.break_host("nowhere-h001", "nan:step=3")
+        control.do("break-host", physical="nowhere-h001", fault="nan:step=3")
     with pytest.raises(NotFound, match="hosts 0 to 1, not 9"):
-        control.slow("7", host=9, factor=2)
+        control.do("slow", target="7", host=9, factor=2)
     with pytest.raises(BadRequest, match="from which step on"):
-        control.break_host(f"{ZONE}-h003", "nan")
+        control.do("break-host", physical=f"{ZONE}-h003", fault="nan")
     with pytest.raises(BadRequest, match="418 is none of 200, 403"):
-        control.storage_error(418)
+        control.do("storage-error", status=418)
     with pytest.raises(BadRequest, match="'TEA' is none of GET"):
-        control.storage_error(method="tea")
+        control.do("storage-error", method="tea")
     with pytest.raises(NotFound, match="no slice or job '8'"):
-        control.delete("8")
+        control.do("delete", target="8")
     with pytest.raises(NotFound, match="there is no call 'MakeTea'"):
-        control.api_error("MakeTea", "UNAVAILABLE")
+        control.do("api-error", method="MakeTea", code="UNAVAILABLE")
     with pytest.raises(BadRequest, match="'TEAPOT' is none of"):
-        control.api_error("GetNode", "TEAPOT")
+        control.do("api-error", method="GetNode", code="TEAPOT")
     with pytest.raises(BadRequest, match="no such type"):
-        control.quota(ZONE, "v4-17", 1)
+        control.do("quota", zone=ZONE, type="v4-17", limit=1)
     with pytest.raises(BadRequest, match="mars-1-a"):
-        control.stockout("mars-1-a")
+        control.do("stockout", zone="mars-1-a")
 
 
 def test_nothing_is_done_without_the_token(cloud: Cloud) -> None:
     stranger = EmulatorClient(cloud.control().url, "guessed")
     with pytest.raises(Unauthorized):
-        stranger.preempt()
+        stranger.do("preempt")
     assert cloud.world.nodes[f"{PARENT}/nodes/tj-000007-1"].preempted_at is None
 
 

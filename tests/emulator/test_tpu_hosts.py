@@ -42,7 +42,7 @@ class EmulatorProcess:
         assert self.ready_file.exists(), f"the emulator ended with {self.process.returncode}"
         self.ready: dict[str, Any] = json.loads(self.ready_file.read_text())
         self.client = EmulatorClient.from_ready(self.ready_file)
-        self.client.settings(accept=0.01, create=0.05, delete=0.01, suspend=0.01)
+        self.client.do("settings", accept=0.01, create=0.05, delete=0.01, suspend=0.01)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -74,7 +74,7 @@ def ready_slice(slices: CloudTpuSlices, farm: FarmProcess) -> Present:
 def test_a_slice_lives_on_its_hosts_and_dies_with_them(
     emulator: EmulatorProcess, farm: FarmProcess
 ) -> None:
-    emulator.client.break_host(f"{ZONE}-h001", "nan:step=3")
+    emulator.client.do("break-host", physical=f"{ZONE}-h001", fault="nan:step=3")
     slices = CloudTpuSlices("p", endpoint=emulator.ready["tpu"])
     seen = ready_slice(slices, farm)
     first, second = (endpoint.address for endpoint in seen.endpoints)
@@ -84,12 +84,12 @@ def test_a_slice_lives_on_its_hosts_and_dies_with_them(
     shown = emulator.client.status()["slices"][0]["hosts"]
     assert [h["physical"] for h in shown] == [f"{ZONE}-h000", f"{ZONE}-h001"]
 
-    emulator.client.storage_error(429, method="LIST")
+    emulator.client.do("storage-error", status=429, method="LIST")
     storage = emulator.ready["storage"]
     asked = [ask(storage, "GET", "/storage/v1/b?project=p")[0] for _ in range(2)]
     assert asked == [429, 200], "the control interface and the storage do not share their faults"
 
-    emulator.client.preempt("1", notice_s=0.2)
+    emulator.client.do("preempt", target="1", notice_s=0.2)
     until(lambda: "PREEMPTED" in str(slices.look(SLICE, timeout=20)).upper(), "PREEMPTED")
     until(lambda: {h["state"] for h in farm.hosts(SLICE.name)} == {"down"}, "the hosts are down")
 

@@ -37,9 +37,9 @@ def test_a_host_is_slow_for_a_while() -> None:
     model.ask("q")
     model.go(20)
     with model.world.lock:
-        inject_hosts.slow(model.world, "q", 1, 10, lasts=60)
-        inject_hosts.slow(model.world, "q", 0, 5, lasts=60)
-        inject_hosts.slow(model.world, "q", 0, 20)
+        inject_hosts.slow(model.world, "q", 1, factor=10, for_s=60)
+        inject_hosts.slow(model.world, "q", 0, factor=5, for_s=60)
+        inject_hosts.slow(model.world, "q", 0, factor=20)
     (node,) = model.world.nodes.values()
     model.go(59)
     assert node.slowed == {0: 20, 1: 10}
@@ -56,7 +56,7 @@ def test_preemption_gives_its_notice_and_frees_the_machines() -> None:
     model.go(20)
     assert model.state("next") == ("WAITING_FOR_RESOURCES", "")
     with model.world.lock:
-        assert inject.preempt(model.world, "7", notice=30).id == "q"
+        assert inject.preempt(model.world, "7", notice_s=30).id == "q"
     model.go(29)
     assert model.state("q") == ("ACTIVE", "READY")
     assert Disturb("q", "preempt", {"notice_s": 30}) in model.done, "the hosts knew at once"
@@ -72,7 +72,7 @@ def test_a_slice_deleted_in_its_notice_is_not_preempted() -> None:
     model.ask("q")
     model.go(20)
     with model.world.lock:
-        inject.preempt(model.world, "q", notice=30)
+        inject.preempt(model.world, "q", notice_s=30)
         nodes.delete(model.world, f"projects/p/locations/{ZONE}/nodes/q", api="v2")
     model.go(60)
     assert model.state("q") == ("SUSPENDED", "")
@@ -82,7 +82,7 @@ def test_a_slice_deleted_in_its_notice_is_not_preempted() -> None:
 def test_a_stockout_ends_by_itself() -> None:
     model = Model()
     with model.world.lock:
-        inject.stockout(model.world, ZONE, "v4-8", lasts=600, off=False, fail=False)
+        inject.stockout(model.world, ZONE, "v4-8", for_s=600)
     model.ask("q")
     model.go(599)
     assert model.state("q") == ("WAITING_FOR_RESOURCES", "")
@@ -93,7 +93,7 @@ def test_a_stockout_ends_by_itself() -> None:
 def test_a_stockout_of_one_type_leaves_the_others() -> None:
     model = Model()
     with model.world.lock:
-        inject.stockout(model.world, ZONE, "v6e", lasts=None, off=False, fail=False)
+        inject.stockout(model.world, ZONE, "v6e")
     model.ask("q")
     model.go(20)
     assert model.state("q") == ("ACTIVE", "READY")
@@ -144,7 +144,7 @@ def test_an_answer_for_an_earlier_node_of_the_name_is_ignored() -> None:
 def test_an_injected_fault_needs_a_slice(wanted: str, said: str) -> None:
     model = Model()
     with model.world.lock, pytest.raises(ApiError, match=said):
-        inject.preempt(model.world, wanted, notice=1)
+        inject.preempt(model.world, wanted, notice_s=1)
 
 
 def test_an_injected_fault_without_a_target_needs_exactly_one_slice() -> None:
@@ -153,11 +153,11 @@ def test_an_injected_fault_without_a_target_needs_exactly_one_slice() -> None:
     model.ask("b")
     model.go(20)
     with model.world.lock, pytest.raises(ApiError, match=r"several slices are ready \(a, b\)"):
-        inject.preempt(model.world, "", notice=1)
+        inject.preempt(model.world, "", notice_s=1)
     with model.world.lock:
-        inject.preempt(model.world, "b", notice=1)
+        inject.preempt(model.world, "b", notice_s=1)
         with pytest.raises(ApiError, match="not supported"):
-            inject.preempt(model.world, "b", notice=1)
+            inject.preempt(model.world, "b", notice_s=1)
 
 
 # Multislice ----------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_one_preempted_slice_takes_the_others_with_it() -> None:
     look = several(model)
     model.go(20)
     with model.world.lock:
-        assert inject.preempt(model.world, "many-1", notice=0).id == "many-1"
+        assert inject.preempt(model.world, "many-1", notice_s=0).id == "many-1"
     model.go(1)
     assert look() == ("SUSPENDING", ["DELETING", "PREEMPTED", "DELETING"])
     model.go(20)
@@ -209,7 +209,7 @@ def test_an_injected_fault_may_hit_several_slices_as_one(wanted: str) -> None:
     look = several(model)
     model.go(20)
     with model.world.lock:
-        inject.preempt(model.world, wanted, notice=0)
+        inject.preempt(model.world, wanted, notice_s=0)
     model.go(1)
     assert look()[0] == "SUSPENDING"
 

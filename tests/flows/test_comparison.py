@@ -127,7 +127,7 @@ def test_a_delete_that_answers_503_is_repeated_until_the_slice_is_gone(real: Sta
 @pytest.mark.slow
 def test_a_day_without_capacity_is_waited_out_with_pauses(real: Stage) -> None:
     with real.cloud.rig.world.lock:
-        inject.stockout(real.cloud.rig.world, "us-central2-b", "", lasts=None, off=False, fail=True)
+        inject.stockout(real.cloud.rig.world, "us-central2-b", fail=True)
     job_id = real.create()
     began = real.clock.now()
     real.until(job_id, lambda j: real.clock.now() - began > DAY, limit=20_000)

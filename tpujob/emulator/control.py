@@ -1,21 +1,22 @@
 """The emulator's control interface: JSON over HTTP on loopback with a bearer token.
 
-`client.py` is the other side and documents what each command takes.
+`client.py` is the other side; the commands' signatures say what each takes.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from tpujob.emulator.commands import COMMANDS, Answer, Parameters, bad_request
 from tpujob.emulator.faults import chaos, schedule, script
+from tpujob.emulator.faults.commands import COMMANDS, Answer, arguments, bad_request, perform
 from tpujob.emulator.faults.script import Coming, Script
 from tpujob.emulator.http import HttpThread, Request, Response, json_response
 from tpujob.emulator.status import status
-from tpujob.emulator.tpu.records import ApiError
+from tpujob.emulator.tpu.records import ApiError, Latencies
 from tpujob.emulator.tpu.world import World
 from tpujob.errors import BadSpec
 
@@ -53,13 +54,14 @@ class Control:
     def __init__(self, world: World) -> None:
         self._world = world
         self._script: Script | None = None
-        self._commands: dict[tuple[str, str], Callable[[Parameters], Answer]] = {
+        self._commands: dict[tuple[str, str], Callable[[Mapping[str, Any]], Answer]] = {
             ("GET", "/status"): lambda _: status(self._world, self._plan()),
-            ("POST", "/chaos"): self._chaos,
-            ("POST", "/schedule"): self._schedule,
+            ("POST", "/chaos"): lambda given: self._chaos(**arguments(self._chaos, given)),
+            ("POST", "/schedule"): lambda given: self._schedule(given.get("steps")),
+            ("POST", "/end-plan"): lambda _: self._end_plan(),
+            ("POST", "/settings"): self._settings,
+            **{("POST", f"/{name}"): partial(perform, world, name) for name in COMMANDS},
         }
-        for name, command in COMMANDS.items():
-            self._commands["POST", f"/{name}"] = partial(command, world)
 
     def perform(self, method: str, path: str, values: dict[str, Any]) -> tuple[int, Answer]:
         """One command: an HTTP status and the answer."""
@@ -69,48 +71,47 @@ class Control:
         try:
             with self._world.lock:
                 self._world.advance()
-                return 200, command(Parameters(values))
+                return 200, command(values)
         except ApiError as error:
             return _HTTP_STATUS.get(error.code, 400), {"error": error.message}
         except BadSpec as error:
             return 400, {"error": error.message}
 
-    def _chaos(self, given: Parameters) -> Answer:
-        """Answers with the next faults."""
-        if given.flag("off"):
-            self._end_plan()
-            return {}
-        seed, rate = int(given.number("seed")), given.number("rate", 1)
-        only = given.texts("only")
-        unknown = [kind for kind in only if kind not in chaos.PER_HOUR]
-        if unknown:
-            raise bad_request(f"{unknown[0]!r} is none of {', '.join(chaos.PER_HOUR)}")
+    def _chaos(
+        self, seed: int, rate: float = 1.0, for_s: float | None = None, only: str = ""
+    ) -> Answer:
+        """Faults at random, the same for the same seed, rate and kinds (`only`: with commas between them); `rate` is a
+        multiple of the usual one. Replaces the running plan. Answers with the next faults."""
+        kinds = [kind.strip() for kind in only.split(",") if kind.strip()]
+        for kind in kinds:
+            if kind not in chaos.PER_HOUR:
+                raise bad_request(f"{kind!r} is none of {', '.join(chaos.PER_HOUR)}")
         if not 0 < rate <= _FASTEST:
             raise bad_request(f"the rate must be above 0, and at most {_FASTEST:g}")
-        planned = chaos.until(chaos.plan(seed, rate, only), given.number_or_none("for_s"))
+        planned = chaos.until(chaos.plan(seed, rate, kinds), for_s)
         return self._begin(f"chaos {seed}", script.of_chaos(planned))
 
-    def _schedule(self, given: Parameters) -> Answer:
-        """Answers with the next steps."""
-        steps = [] if given.flag("off") else schedule.parse(given.raw("steps"))
-        if not steps:
-            self._end_plan()
-            return {"next": []}
-        return self._begin("schedule", script.of_schedule(steps))
+    def _schedule(self, steps: Any) -> Answer:
+        """Faults at their times, unless a step is invalid. Replaces the running plan. Answers with the next faults."""
+        return self._begin("schedule", script.of_schedule(schedule.parse(steps)))
+
+    def _settings(self, given: Mapping[str, Any]) -> Answer:
+        """Change latencies; answers with all of them."""
+        world = self._world
+        world.latencies = replace(world.latencies, **arguments(Latencies, given))
+        return asdict(world.latencies)
 
     def _begin(self, name: str, coming: Iterable[Coming]) -> Answer:
         self._end_plan()
-        self._script = Script(self._world, name, coming, _perform)
+        self._script = Script(self._world, name, coming, perform)
         return self._plan() or {"next": []}
 
-    def _end_plan(self) -> None:
+    def _end_plan(self) -> Answer:
+        """Faults that the plan has set remain."""
         if self._script is not None:
             self._script.stop()
         self._script = None
+        return {}
 
     def _plan(self) -> Answer | None:
         return self._script.view() if self._script else None
-
-
-def _perform(world: World, do: str, values: Mapping[str, Any]) -> Answer:
-    return COMMANDS[do](world, Parameters(dict(values)))

@@ -124,7 +124,7 @@ def test_autocheckpoint_is_asked_for_where_the_api_has_it(cloud: Cloud, pricing:
 
 def test_a_request_that_waits_too_long_fails_as_a_stockout(cloud: Cloud) -> None:
     with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE, "", lasts=None, off=False, fail=False)
+        inject.stockout(cloud.world, ZONE)
     options = Options(wait=0.05)
     slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
     ask(slices)

@@ -96,7 +96,7 @@ class Preemption:
         self._done = True
         try:
             emulator = EmulatorClient.from_ready(settings.load().emulator_ready)
-            emulator.preempt(job["id"], notice_s=NOTICE_S)
+            emulator.do("preempt", target=job["id"], notice_s=NOTICE_S)
         except TpujobError as error:
             note(f"tpujob: could not preempt: {error}")
             return ""

@@ -78,14 +78,14 @@ def aim(
             fail = random.random() < 0.5
             return {"zone": random.choice(zones), "for_s": _span(random, 60, 600), "fail": fail}
         case "api-error":
-            when = random.choice(("pre", "post"))
+            after = random.choice((False, True))
             count = random.randint(1, 5)
-            return {"method": "*", "code": random.choice(_CODES), "count": count, "when": when}
+            return {"method": "*", "code": random.choice(_CODES), "count": count, "after": after}
         case "storage-error":
             return {
                 "status": random.choice(_STATUSES),
                 "count": random.randint(1, 5),
-                "when": random.choice(("pre", "post")),
+                "after": random.choice((False, True)),
             }
         case _:
             return _aim_at_slice(fault.kind, random, slices)

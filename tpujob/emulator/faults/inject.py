@@ -3,7 +3,7 @@ are in `inject_hosts.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import get_args
 
 import grpc
 
@@ -21,7 +21,7 @@ JOB_LABEL = "tpujob-job"
 CODES = tuple(code.name for code in grpc.StatusCode)
 
 
-def target(world: World, wanted: str) -> Node:
+def find(world: World, wanted: str) -> Node:
     """The slice of that name, or of the job with that id; with no name the only ready one. For a request with several
     nodes any of them, unless named by its own name. Raises ApiError."""
     ready = [node for node in world.nodes.values() if node.state is NodeState.READY]
@@ -41,34 +41,37 @@ def target(world: World, wanted: str) -> Node:
     return max(found, key=lambda node: (node.state is NodeState.READY, node.number))
 
 
-def preempt(world: World, wanted: str, notice: float) -> Node:
-    node = target(world, wanted)
-    interruptions.preempt(world, node, notice)
+def preempt(world: World, target: str = "", notice_s: float = 30.0) -> Node:
+    """SIGTERM and the metadata flag now; after the notice the hosts are gone."""
+    node = find(world, target)
+    interruptions.preempt(world, node, notice_s)
     return node
 
 
 def maintain(
-    world: World, wanted: str, window: float, *, restart: bool = False, notice: float = 0.0
+    world: World,
+    target: str = "",
+    window_s: float = 60.0,
+    notice_s: float = 0.0,
+    restart: bool = False,
 ) -> Node:
-    """Announce maintenance on every host for `window` seconds; with `restart` the hosts are off for the window, which
-    begins after the notice."""
-    node = target(world, wanted)
+    """Announce maintenance on the hosts' metadata servers; with `restart` the hosts are off for the window, which
+    begins after the notice, and the node is REPAIRING."""
+    node = find(world, target)
     if restart:
-        interruptions.restart(world, node, notice, window)
+        interruptions.restart(world, node, notice_s, window_s)
     else:
-        interruptions.maintain(world, node, window)
+        interruptions.maintain(world, node, window_s)
     return node
 
 
-def delete(world: World, wanted: str) -> Node | Queued:
+def delete(world: World, target: str = "") -> Node | Queued:
     """Delete the node and its queued resource, as a person in the console would."""
     try:
-        found = target(world, wanted)
+        found = find(world, target)
     except ApiError:
-        found = next(
-            (q for q in world.queued.values() if wanted and _is_meant(q.id, q.specs[0][1], wanted)),
-            None,
-        )
+        named = (q for q in world.queued.values() if _is_meant(q.id, q.specs[0][1], target))
+        found = next(named, None) if target else None
         if found is None:
             raise
     queued = found.name if isinstance(found, Queued) else found.queued
@@ -80,9 +83,9 @@ def delete(world: World, wanted: str) -> Node | Queued:
     return found
 
 
-def suspend(world: World, wanted: str) -> Node:
+def suspend(world: World, target: str = "") -> Node:
     """Delete the node alone: its queued resource becomes SUSPENDED, initiated by the user."""
-    node = target(world, wanted)
+    node = find(world, target)
     if node.queued not in world.queued:
         raise ApiError("FAILED_PRECONDITION", f"{node.id} belongs to no queued resource")
     nodes.delete(world, node.name, api="v2")
@@ -90,9 +93,15 @@ def suspend(world: World, wanted: str) -> Node:
 
 
 def stockout(
-    world: World, zone: str, type: str, *, lasts: float | None, off: bool, fail: bool
+    world: World,
+    zone: str,
+    type: str = "",
+    for_s: float | None = None,
+    off: bool = False,
+    fail: bool = False,
 ) -> None:
-    """No more capacity in a zone for one generation or all; `off` ends it."""
+    """No capacity in a zone for new slices of one generation or all; `off` ends it. Requests wait in the queue; with
+    `fail` they fail at once."""
     rules.check_zone(world, zone)
     generation = generation_of(type) if type else ""
     faults = world.faults
@@ -104,27 +113,29 @@ def stockout(
         world.tell(f"{zone}: capacity for {what} again")
         world.room_changed()
         return
-    until = None if lasts is None else world.clock() + lasts
+    until = None if for_s is None else world.clock() + for_s
     faults.stockouts.append(Stockout(zone, generation, until, fail))
     world.tell(f"{zone}: stockout of {what}")
-    if lasts is not None:
-        world.after(lasts, world.room_changed)
+    if for_s is not None:
+        world.after(for_s, world.room_changed)
 
 
-def quota(
-    world: World, zone: str, type: str, limit: int | None, pricings: Sequence[Pricing]
-) -> None:
-    """Limit what a project may hold of a generation in a zone; None removes the limit."""
+def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = "") -> None:
+    """Limit what a project may hold of a generation in a zone; None removes the limit. Empty pricing: each of them."""
+    every: tuple[Pricing, ...] = get_args(Pricing)
+    if pricing not in ("", *every):
+        raise ApiError("INVALID_ARGUMENT", f"pricing must be one of {', '.join(every)}")
+    pricings: list[Pricing] = [each for each in every if pricing in ("", each)]
     rules.check_zone(world, zone)
     generation = generation_of(type)
     if zone not in accelerators.zones(generation):
         raise ApiError("NOT_FOUND", f"there is no {generation} in {zone}")
-    for pricing in pricings:
-        key = (zone, generation, pricing)
+    for each in pricings:
+        key = (zone, generation, each)
         if limit is None:
             world.faults.quotas.pop(key, None)
         else:
-            world.faults.quotas[key] = Quota(zone, generation, pricing, limit)
+            world.faults.quotas[key] = Quota(zone, generation, each, limit)
     shown = "no limit" if limit is None else str(limit)
     world.tell(f"{zone}: quota of {generation} is {shown} ({', '.join(pricings)})")
 

@@ -11,32 +11,32 @@ from workloads.contract.faults import VARIABLE
 
 
 def slow(
-    world: World, wanted: str, host: int, factor: float, *, lasts: float | None = None
+    world: World, target: str = "", host: int = 0, *, factor: float, for_s: float | None = None
 ) -> Node:
-    """Give one host's processes 1/factor of their time, for `lasts` seconds or until a factor of 1 ends it."""
-    node, host = _host_of(world, wanted, host)
+    """Give one host's processes 1/factor of their time, for `for_s` seconds or until a factor of 1 ends it."""
+    node, host = _host_of(world, target, host)
     if factor < 1:
         raise ApiError("INVALID_ARGUMENT", "the factor must be 1 or more")
     node.slowed[host] = factor
     if factor == 1:
         del node.slowed[host]
     world.tell(f"{node.id}: host {host} is {factor:g} times slower")
-    if lasts is not None:
-        world.after(lasts, lambda: _end_slow(world, node, host, factor))
+    if for_s is not None:
+        world.after(for_s, lambda: _end_slow(world, node, host, factor))
     return _disturb(world, node, "slow", host=host, factor=factor)
 
 
-def silence(world: World, wanted: str, host: int | None) -> Node:
+def silence(world: World, target: str = "", host: int | None = None) -> Node:
     """One host or all die without notice: no process, no SSH, no metadata server; the API still says READY."""
-    node, host = _with_host(world, wanted, host)
+    node, host = _with_host(world, target, host)
     node.silent |= set(range(len(node.physical))) if host is None else {host}
     world.tell(f"{node.id}: {_which(host)} fell silent")
     return _disturb(world, node, "off", host=host)
 
 
-def hang(world: World, wanted: str, host: int | None, *, off: bool) -> Node:
+def hang(world: World, target: str = "", host: int | None = None, off: bool = False) -> Node:
     """Stop the processes of the running program, not its agent; `off` lets them continue."""
-    node, host = _with_host(world, wanted, host)
+    node, host = _with_host(world, target, host)
     world.tell(f"{node.id}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
     if host is None:
         node.slowed.clear()
@@ -45,17 +45,19 @@ def hang(world: World, wanted: str, host: int | None, *, off: bool) -> Node:
     return _disturb(world, node, "hang", host=host, off=off)
 
 
-def oom(world: World, wanted: str, host: int) -> Node:
+def oom(world: World, target: str = "", host: int = 0) -> Node:
     """Kill the biggest process of the program there, and count it as the kernel does."""
-    node, host = _host_of(world, wanted, host)
+    node, host = _host_of(world, target, host)
     world.tell(f"{node.id}: host {host} is out of memory")
     return _disturb(world, node, "oom", host=host)
 
 
-def break_host(world: World, physical: str, fault: str) -> None:
-    """Programs that start there from now on get the fault, also on an existing slice; an empty fault mends the host.
-    Raises ApiError for an unknown host or fault."""
-    host = world.stock.find(physical)
+def break_host(
+    world: World, physical: str, fault: str = host_faults.USUAL_HOST_FAULT, mend: bool = False
+) -> None:
+    """Programs that start there from now on get the fault as TPUJOB_FAULT, also on an existing slice. Raises ApiError
+    for an unknown host or fault."""
+    host, fault = world.stock.find(physical), "" if mend else fault
     if host is None:
         raise ApiError("NOT_FOUND", f"there is no physical host {physical!r}")
     if fault:
@@ -94,7 +96,7 @@ def _host_of(world: World, wanted: str, host: int) -> tuple[Node, int]:
 
 
 def _ready(world: World, wanted: str) -> Node:
-    node = inject.target(world, wanted)
+    node = inject.find(world, wanted)
     if node.state is not NodeState.READY:
         raise ApiError("FAILED_PRECONDITION", f"{node.id} is {node.state}, not READY")
     return node

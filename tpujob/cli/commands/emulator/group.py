@@ -49,7 +49,7 @@ def stockout(
     ] = False,
 ) -> None:
     """Let a zone run out of capacity for new slices."""
-    given.client().stockout(zone, type, for_s=lasts, off=off, fail=fail)
+    given.client().do("stockout", zone=zone, type=type, for_s=lasts, off=off, fail=fail)
     what = type or "any type"
     say(f"{zone}: {'capacity' if off else 'no more capacity'} for {what}{' again' if off else ''}")
 
@@ -71,7 +71,8 @@ def quota(
     """Limit how much of a generation may be held in a zone."""
     if not limit.isdecimal() and limit != "none":
         raise typer.BadParameter(f"{limit!r} is neither a number nor none", param_hint="LIMIT")
-    given.client().quota(zone, type, int(limit) if limit != "none" else None, pricing=pricing)
+    most = int(limit) if limit != "none" else None
+    given.client().do("quota", zone=zone, type=type, limit=most, pricing=pricing)
     say(f"{zone}: quota of {type} is {limit}")
 
 
@@ -92,8 +93,8 @@ def api_error(
     hang: Hang = 0.0,
 ) -> None:
     """Let the next calls of the API fail, or hang."""
-    when = "post" if after else "pre"
-    given.client().api_error(method, code, count=count, when=when, delay_s=hang)
+    fault = {"count": count, "after": after, "hang_s": hang}
+    given.client().do("api-error", method=method, code=code, **fault)
     say(f"{method}: {_next(count, 'call')} {code.upper()}")
 
 
@@ -116,10 +117,8 @@ def storage_error(
     off: Annotated[bool, typer.Option("--off", help="Remove all of these faults.")] = False,
 ) -> None:
     """Let the next requests of Cloud Storage fail, or hang."""
-    when = "post" if after else "pre"
-    given.client().storage_error(
-        status, method=method, count=count, when=when, hang_s=hang, path=path, off=off
-    )
+    fault = {"status": status, "method": method, "count": count, "after": after, "hang_s": hang}
+    given.client().do("storage-error", **fault, path=path, off=off)
     of = "" if method == "*" else f" ({method.upper()})"
     answers = f"{_next(count, 'request', of)} {status}"
     say(f"Cloud Storage: {'no request is set to fail' if off else answers}")
@@ -139,7 +138,7 @@ def settings(
 ) -> None:
     """Show or change how long the cloud takes, in seconds."""
     wanted = {"create": create, "delete": delete, "list_lag": list_lag}
-    all_of_it = given.client().settings(**{k: v for k, v in wanted.items() if v is not None})
+    all_of_it = given.client().do("settings", **{k: v for k, v in wanted.items() if v is not None})
     say(json.dumps(all_of_it))
 
 

@@ -57,3 +57,8 @@ def client() -> EmulatorClient:
     from tpujob.emulator.client import EmulatorClient
 
     return EmulatorClient.from_ready(local_stack().emulator_ready)
+
+
+def do(command: str, target: str, **values: Any) -> str:
+    """Carry out a command of the emulator on a slice; the slice's name."""
+    return client().do(command, target=slice_or_id(target), **values)["slice"]

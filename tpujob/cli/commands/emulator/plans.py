@@ -39,8 +39,7 @@ def chaos(
         return
     if seed is None:
         raise typer.BadParameter("give one, such as --seed 7", param_hint="--seed")
-    kinds = [kind.strip() for kind in only.split(",") if kind.strip()]
-    _show(given.client().chaos(seed, rate=_rate(rate), for_s=lasts, only=kinds))
+    _show(given.client().do("chaos", seed=seed, rate=_rate(rate), for_s=lasts, only=only))
 
 
 def schedule(
@@ -61,11 +60,11 @@ def schedule(
         return
     if file is None:
         raise typer.BadParameter("give a file with steps", param_hint="FILE")
-    _show(given.client().schedule(_read(file)))
+    _show(given.client().do("schedule", steps=_read(file)))
 
 
 def _end() -> None:
-    given.client().end_plan()
+    given.client().do("end-plan")
     say("The plan of faults is stopped.")
 
 

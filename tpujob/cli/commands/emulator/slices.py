@@ -16,8 +16,8 @@ def preempt(target: Target = "", notice: Annotated[float, lasting("Default: 30s.
     """Preempt a slice.
 
     SIGTERM now, everything gone after the notice."""
-    done = given.client().preempt(given.slice_or_id(target), notice_s=notice)
-    say(f"{done['slice']} is being preempted: its hosts are gone in {notice:g} s")
+    slice = given.do("preempt", target, notice_s=notice)
+    say(f"{slice} is being preempted: its hosts are gone in {notice:g} s")
 
 
 def maintain(
@@ -31,13 +31,12 @@ def maintain(
     ] = 0.0,
 ) -> None:
     """Announce maintenance to a slice, or carry it out."""
-    slice = given.slice_or_id(target)
-    done = given.client().maintain(slice, window_s=window, restart=restart, notice_s=notice)
+    slice = given.do("maintain", target, window_s=window, restart=restart, notice_s=notice)
     if restart:
         when = f"in {notice:g} s" if notice else "now"
-        say(f"{done['slice']}: its hosts go off {when}, for {window:g} s")
+        say(f"{slice}: its hosts go off {when}, for {window:g} s")
     else:
-        say(f"{done['slice']}: maintenance is announced for {window:g} s")
+        say(f"{slice}: maintenance is announced for {window:g} s")
 
 
 def slow(
@@ -49,19 +48,18 @@ def slow(
     lasts: Annotated[float | None, lasting("Default: until --factor 1.", "--for")] = None,
 ) -> None:
     """Slow down one host of a slice."""
-    slice = given.slice_or_id(target)
-    done = given.client().slow(slice, host=host, factor=factor, for_s=lasts)
+    slice = given.do("slow", target, host=host, factor=factor, for_s=lasts)
     for_ = f" for {lasts:g} s" if lasts is not None else ""
     how = "as fast as before" if factor == 1 else f"{factor:g} times slower{for_}"
-    say(f"{done['slice']}: host {host} is {how}")
+    say(f"{slice}: host {host} is {how}")
 
 
 def silence(target: Target = "", host: AnyHost = None) -> None:
     """Let hosts die silently.
 
     No process, no SSH and no metadata server any more, while the API says READY."""
-    done = given.client().silence(given.slice_or_id(target), host=host)
-    say(f"{done['slice']}: {_which(host)} has fallen silent; the API says READY")
+    slice = given.do("silence", target, host=host)
+    say(f"{slice}: {_which(host)} has fallen silent; the API says READY")
 
 
 def hang(
@@ -72,32 +70,30 @@ def hang(
     """Let a program hang.
 
     Its agent goes on, and its host answers."""
-    done = given.client().hang(given.slice_or_id(target), host=host, off=off)
-    say(f"{done['slice']}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
+    slice = given.do("hang", target, host=host, off=off)
+    say(f"{slice}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
 
 
 def oom(target: Target = "", host: OneHost = 0) -> None:
     """Let a host run out of memory.
 
     The program's biggest process is killed, and counted, as the kernel does."""
-    done = given.client().oom(given.slice_or_id(target), host=host)
-    say(f"{done['slice']}: host {host} is out of memory; its biggest process is killed")
+    slice = given.do("oom", target, host=host)
+    say(f"{slice}: host {host} is out of memory; its biggest process is killed")
 
 
 def delete(target: Target = "") -> None:
     """Delete a slice behind tpujob's back.
 
     The node and the queued resource, as a person may do in the console."""
-    done = given.client().delete(given.slice_or_id(target))
-    say(f"{done['slice']} is being deleted")
+    say(f"{given.do('delete', target)} is being deleted")
 
 
 def suspend(target: Target = "") -> None:
     """Delete the node of a slice alone.
 
     Its queued resource becomes SUSPENDED, by the user, and still counts against the quota."""
-    done = given.client().suspend(given.slice_or_id(target))
-    say(f"{done['slice']} is being suspended by the user")
+    say(f"{given.do('suspend', target)} is being suspended by the user")
 
 
 def break_host(
@@ -117,7 +113,7 @@ def break_host(
     """Make a physical host bad.
 
     For programs that start there from now on, on whatever slice."""
-    given.client().break_host(physical, "" if mend else fault)
+    given.client().do("break-host", physical=physical, fault=fault, mend=mend)
     say(f"{physical} is {'good again' if mend else 'bad'}")
 
 
