@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import google_server
-from tests.support.lab import Lab
+from tests.support.local_stack import Lab
 from tpujob.cli.app import COMMANDS
 from tpujob.domain.spec import jobspec
 

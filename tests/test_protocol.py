@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.launched import a_job
+from tests.support.records import a_job
 from tpujob.domain.host import plan, reports
 from tpujob.protocol import Phase, Plan, check_plan, paths
 

@@ -22,8 +22,7 @@ from typing import Any
 
 import psutil
 
-from tests.support.farm_rig import FarmProcess
-from tests.support.ssh_slices import slice_at
+from tests.support.farm_rig import FarmProcess, slice_at
 from tpujob.adapters.ssh import SshHosts
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice

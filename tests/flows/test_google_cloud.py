@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.http import ACCOUNT, URL, ask, claims, token
-from tests.support.lab import Lab
-from tests.support.local_stack import PATIENCE
+from tests.support.local_stack import PATIENCE, Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.support.launched import a_job
+from tests.support.records import a_job
 from tpujob.api import LogLine, LogPage
 from tpujob.domain.model import Job, State
 from tpujob.errors import BadRequest, NotFound, Transient

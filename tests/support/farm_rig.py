@@ -18,6 +18,7 @@ import paramiko
 
 from tpujob.adapters.ssh import FileKeys
 from tpujob.adapters.ssh.keys import public_line
+from tpujob.domain.model import Endpoint, Slice
 
 T = TypeVar("T")
 
@@ -132,3 +133,18 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def slice_at(name: str, *addresses: str) -> Slice:
+    """Host i is at the i-th address."""
+    return Slice(
+        name=name,
+        k=1,
+        type="v4-16",
+        zone="us-central2-b",
+        pricing="spot",
+        runtime_version="tpu-ubuntu2204-base",
+        usd_per_hour=None,
+        requested_at=0.0,
+        endpoints=tuple(Endpoint(i, address) for i, address in enumerate(addresses)),
+    )

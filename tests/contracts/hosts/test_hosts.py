@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.contracts.hosts.strange_server import StrangeServer
-from tests.support.farm_rig import FarmProcess, alive, until
-from tests.support.ssh_slices import slice_at
+from tests.support.farm_rig import FarmProcess, alive, slice_at, until
 from tpujob.adapters.ssh import FileKeys, SshHosts
 from tpujob.adapters.ssh.agent_calls import plan_name
 from tpujob.adapters.ssh.keys import host_label

@@ -22,8 +22,7 @@ import psutil
 import pytest
 
 from tests.contracts.hosts.strange_server import StrangeServer
-from tests.support.farm_rig import FarmProcess
-from tests.support.ssh_slices import slice_at
+from tests.support.farm_rig import FarmProcess, slice_at
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.ssh import FileKeys, SshHosts, connection, open_session
@@ -321,7 +320,7 @@ CLIENT = """
 import json, sys, threading, time
 from pathlib import Path
 import psutil
-from tests.support.ssh_slices import slice_at
+from tests.support.farm_rig import slice_at
 from tpujob.adapters.ssh import SshHosts
 from tpujob.domain.actions import HostPlan
 

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.hosts.strange_server import StrangeServer
-from tests.support.farm_rig import FarmProcess, alive, until
-from tests.support.ssh_slices import slice_at
+from tests.support.farm_rig import FarmProcess, alive, slice_at, until
 from tpujob.adapters.ssh import SshHosts, open_session
 from tpujob.api import HostAccess
 from tpujob.errors import HostKeyChanged, TpujobError, Transient

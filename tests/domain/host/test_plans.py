@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tests.support.launched import a_job
-from tests.support.records import respec
+from tests.support.records import a_job, respec
 from tpujob.domain.host import plan as launch
 from tpujob.domain.model import Endpoint
 from workloads.contract import Context

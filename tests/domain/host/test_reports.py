@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tests.support.launched import a_job
+from tests.support.records import a_job
 from tpujob.domain.host import reports
 from tpujob.domain.model import Cause, Progress, Verdict
 from tpujob.domain.observations import Report

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.launched import a_job
+from tests.support.records import a_job
 from tpujob.cli.render.answers import plan_page
 from tpujob.domain.host import environment, reports
 from tpujob.domain.host import plan as launch
