@@ -2,7 +2,6 @@
 
 Every call of these adapters goes through `Api`, so that each has a time limit: the library sets none.
 """
-
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -65,6 +64,9 @@ class Api:
         """The prefix of the names of a zone's resources."""
         return f"projects/{self._project}/locations/{zone}"
 
+    def node(self, zone: str, id: str) -> str:
+        return f"{self.parent(zone)}/nodes/{id}"
+
     def project(self) -> str:
         return f"projects/{self._project}"
 
@@ -125,8 +127,8 @@ class Api:
                 self._throttle.pause(_asked_to_wait(error))
             raise ours from error
         except GoogleAuthError as error:
-            text, meaning = errors.no_credentials(error)
-            raise Transient(f"{doing}: {errors.explained(text, meaning)}") from error
+            text = f"no credentials for Google Cloud: {error} ({errors.LOGIN_HINT})"
+            raise Transient(f"{doing}: {text}") from error
         except ValueError as error:
             if "closed channel" not in str(error):
                 raise
@@ -137,9 +139,7 @@ def refusal(doing: str, code: str, message: str) -> TpujobError:
     """Our error for a gRPC status."""
     meaning = errors.of_call(code, message)
     if code == "UNAVAILABLE" and message.startswith("failed to connect to all addresses"):
-        message = (
-            "Cloud TPU does not answer"  # the library's text is about sockets and error numbers
-        )
+        message = "Cloud TPU does not answer"  # the library's text is about sockets
     said = f"{doing}: {errors.explained(message, meaning)}"
     if meaning.cause is None:
         return Transient(said)

@@ -2,7 +2,6 @@
 
 For plans and advice only. A slice is requested without asking here: the answer to the request says more.
 """
-
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -29,9 +28,7 @@ class CatalogEntry:
 
     types: frozenset[str]  #: as the API spells them
     runtime_versions: frozenset[str]
-    listed: (
-        bool  #: by the API just now; if not, the table says so, which knows only the usual runtimes
-    )
+    listed: bool  #: by the API just now; else by the table, which knows only the usual runtimes
 
 
 class Catalog:
@@ -67,13 +64,9 @@ class Catalog:
             return accelerators.all_zones()
 
     def _listed(self, zone: str, deadline: Deadline) -> CatalogEntry:
-        return CatalogEntry(
-            types=self._names("list_accelerator_types", "accelerator_types", zone, deadline),
-            runtime_versions=self._names(
-                "list_runtime_versions", "runtime_versions", zone, deadline
-            ),
-            listed=True,
-        )
+        types = self._names("list_accelerator_types", "accelerator_types", zone, deadline)
+        versions = self._names("list_runtime_versions", "runtime_versions", zone, deadline)
+        return CatalogEntry(types, versions, listed=True)
 
     def _names(self, method: Method, field: str, zone: str, deadline: Deadline) -> frozenset[str]:
         doing = f"asking what {zone} offers"

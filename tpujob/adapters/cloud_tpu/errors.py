@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tpujob.domain.model import Cause
@@ -12,86 +12,67 @@ from tpujob.errors import LOGIN, Scope
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorText:
-    """A text that decides what an error means, whatever its code. No cause: it may succeed later."""
-
-    pattern: str  #: a regular expression, found anywhere in the message, in any case
-    cause: Cause | None
-    hint: str = ""  #: what a person may do about it
-    zone_closed: bool = False  #: the project may not use that zone at all
-
-
-@dataclass(frozen=True, slots=True)
 class Meaning:
     cause: Cause | None  #: None: it may succeed later; of a state: not known
-    hint: str = ""
+    hint: str = ""  #: what a person may do about it
     scope: Scope = ""  #: where it holds; empty: the text does not say
     zone_closed: bool = False  #: the project may not use that zone at all
 
 
-_LOGIN = f"run `{LOGIN}`"
+LOGIN_HINT = f"run `{LOGIN}`"
 
-#: The first that matches counts. RESOURCE_EXHAUSTED alone may be capacity, quota or rate, so those come first.
-ERROR_TEXTS: tuple[ErrorText, ...] = (
-    ErrorText(r"no more capacity", Cause.STOCKOUT),
-    ErrorText(r"ZONE_RESOURCE_POOL_EXHAUSTED", Cause.STOCKOUT),
-    ErrorText(r"insufficientCapacity", Cause.STOCKOUT),
-    ErrorText(
-        r"Insufficient reserved capacity",
-        Cause.STOCKOUT,
-        "the reservation is full, or is not one for this type and zone",
-    ),
-    ErrorText(r"lack of capacity", Cause.STOCKOUT),
-    ErrorText(r"Requested resource is exhausted", Cause.STOCKOUT),
-    ErrorText(r"not supported while in state PREEMPTED", Cause.PREEMPTED),
-    ErrorText(r"requests?'? per |per minute|rate.?limit|RESOURCE_OPERATION_RATE_EXCEEDED", None),
-    ErrorText(
-        r"Limit:? 0(?:\.0+)?(?!\.?\d)",
-        Cause.QUOTA,
-        "no access to this type here: the project's quota is 0; ask for some, or name another place",
-    ),
-    ErrorText(
-        r"IN_USE_ADDRESSES", Cause.QUOTA, "too few external IP addresses: ask for more, or use none"
-    ),
-    ErrorText(r"QuotaFailure", Cause.QUOTA),
-    ErrorText(r"Quota (?:limit )?'[^']*' (?:has been )?(?:exhausted|exceeded)", Cause.QUOTA),
-    ErrorText(r"QUOTA_EXCEEDED|quotaExceeded", Cause.QUOTA),
-    ErrorText(
-        r"SUBNET_NOT_FOUND_FOR_VPC",
-        Cause.QUOTA,
-        "often this means that the project has no quota of this type here",
-    ),
-    ErrorText(
-        r"is not found or access is unauthorized",
-        Cause.PERMISSION,
-        "this zone is not open to the project: name others in tpu.zones",
-        zone_closed=True,
-    ),
-    ErrorText(
-        r"SERVICE_DISABLED|has not been used in project|API .{0,40}(?:disabled|not enabled)",
-        Cause.PERMISSION,
-        "run `gcloud services enable tpu.googleapis.com`",
-    ),
-    ErrorText(
-        r"BILLING_DISABLED|billing .{0,40}(?:disabled|to be enabled)",
-        Cause.PERMISSION,
-        "link a billing account to the project",
-    ),
-    ErrorText(
-        r"CONSUMER_INVALID|Permission denied on resource project|Project .{1,60} (?:not found|deleted)",
-        Cause.PERMISSION,
-        "check the project's id, and that this account may use it",
-    ),
-    ErrorText(
-        r"IAM_PERMISSION_DENIED|Permission '[^']*' denied",
-        Cause.PERMISSION,
-        "the account needs the role roles/tpu.admin",
-    ),
-    ErrorText(r"Policy update access denied", Cause.PERMISSION),
-    ErrorText(r"invalid AcceleratorType", Cause.BAD_SPEC, "this zone does not have that type"),
-    ErrorText(r"Getting metadata from plugin failed|invalid_grant|Reauthentication", None, _LOGIN),
-    ErrorText(r"RESOURCE_NOT_READY", None),
-    ErrorText(r"UNSUPPORTED_OPERATION", None),
+#: Texts that decide what an error means, whatever its code: regular expressions, found anywhere in the message, in any
+#: case. The first that matches counts. RESOURCE_EXHAUSTED alone may be capacity, quota or rate, so those come first.
+ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
+    {
+        r"no more capacity": Meaning(Cause.STOCKOUT),
+        r"ZONE_RESOURCE_POOL_EXHAUSTED": Meaning(Cause.STOCKOUT),
+        r"insufficientCapacity": Meaning(Cause.STOCKOUT),
+        r"Insufficient reserved capacity": Meaning(
+            Cause.STOCKOUT, "the reservation is full, or is not one for this type and zone"
+        ),
+        r"lack of capacity": Meaning(Cause.STOCKOUT),
+        r"Requested resource is exhausted": Meaning(Cause.STOCKOUT),
+        r"not supported while in state PREEMPTED": Meaning(Cause.PREEMPTED),
+        r"requests?'? per |per minute|rate.?limit|RESOURCE_OPERATION_RATE_EXCEEDED": Meaning(None),
+        r"Limit:? 0(?:\.0+)?(?!\.?\d)": Meaning(
+            Cause.QUOTA,
+            "no access to this type here: the project's quota is 0; ask for some, or name another place",
+        ),
+        r"IN_USE_ADDRESSES": Meaning(
+            Cause.QUOTA, "too few external IP addresses: ask for more, or use none"
+        ),
+        r"QuotaFailure": Meaning(Cause.QUOTA),
+        r"Quota (?:limit )?'[^']*' (?:has been )?(?:exhausted|exceeded)": Meaning(Cause.QUOTA),
+        r"QUOTA_EXCEEDED|quotaExceeded": Meaning(Cause.QUOTA),
+        r"SUBNET_NOT_FOUND_FOR_VPC": Meaning(
+            Cause.QUOTA, "often this means that the project has no quota of this type here"
+        ),
+        r"is not found or access is unauthorized": Meaning(
+            Cause.PERMISSION,
+            "this zone is not open to the project: name others in tpu.zones",
+            zone_closed=True,
+        ),
+        r"SERVICE_DISABLED|has not been used in project|API .{0,40}(?:disabled|not enabled)": Meaning(
+            Cause.PERMISSION, "run `gcloud services enable tpu.googleapis.com`"
+        ),
+        r"BILLING_DISABLED|billing .{0,40}(?:disabled|to be enabled)": Meaning(
+            Cause.PERMISSION, "link a billing account to the project"
+        ),
+        r"CONSUMER_INVALID|Permission denied on resource project|Project .{1,60} (?:not found|deleted)": Meaning(
+            Cause.PERMISSION, "check the project's id, and that this account may use it"
+        ),
+        r"IAM_PERMISSION_DENIED|Permission '[^']*' denied": Meaning(
+            Cause.PERMISSION, "the account needs the role roles/tpu.admin"
+        ),
+        r"Policy update access denied": Meaning(Cause.PERMISSION),
+        r"invalid AcceleratorType": Meaning(Cause.BAD_SPEC, "this zone does not have that type"),
+        r"Getting metadata from plugin failed|invalid_grant|Reauthentication": Meaning(
+            None, LOGIN_HINT
+        ),
+        r"RESOURCE_NOT_READY": Meaning(None),
+        r"UNSUPPORTED_OPERATION": Meaning(None),
+    }
 )
 
 #: What a call's gRPC status means when no text decides it. None: it may succeed later.
@@ -117,9 +98,6 @@ CALL_CODES: Mapping[str, Cause | None] = MappingProxyType(
     }
 )
 
-#: What to do about such a status, when no text decides it.
-_CALL_HINTS: Mapping[str, str] = MappingProxyType({"UNAUTHENTICATED": _LOGIN})
-
 #: The same for the error inside a FAILED queued resource, by number. A missing number: no cause is known.
 STATE_CODES: Mapping[int, Cause] = MappingProxyType(
     {
@@ -141,22 +119,14 @@ _SCOPES: tuple[tuple[str, Scope], ...] = (
 
 def of_call(code: str, message: str) -> Meaning:
     """The meaning of a call's error."""
-    row = _settled(message)
-    if row:
-        return Meaning(row.cause, row.hint, scope_of(message), row.zone_closed)
-    return Meaning(CALL_CODES.get(code), _CALL_HINTS.get(code, ""), scope_of(message))
+    of_code = Meaning(CALL_CODES.get(code), LOGIN_HINT if code == "UNAUTHENTICATED" else "")
+    return replace(_of_text(message) or of_code, scope=scope_of(message))
 
 
 def of_state(code: int, message: str) -> Meaning:
     """The meaning of the error inside a queued resource that FAILED."""
-    row = _settled(message)
-    cause = (row.cause if row else None) or STATE_CODES.get(code)
-    return Meaning(cause, row.hint if row else "", scope_of(message))
-
-
-def no_credentials(reason: object) -> tuple[str, Meaning]:
-    """The library has no credentials."""
-    return f"no credentials for Google Cloud: {reason}", Meaning(None, _LOGIN)
+    told = _of_text(message) or Meaning(None)
+    return replace(told, cause=told.cause or STATE_CODES.get(code), scope=scope_of(message))
 
 
 def scope_of(message: str) -> Scope:
@@ -171,8 +141,6 @@ def explained(message: str, meaning: Meaning) -> str:
     return f"{message} ({meaning.hint})" if meaning.hint else message
 
 
-def _settled(message: str) -> ErrorText | None:
-    for row in ERROR_TEXTS:
-        if re.search(row.pattern, message, re.IGNORECASE):
-            return row
-    return None
+def _of_text(message: str) -> Meaning | None:
+    found = (m for text, m in ERROR_TEXTS.items() if re.search(text, message, re.IGNORECASE))
+    return next(found, None)

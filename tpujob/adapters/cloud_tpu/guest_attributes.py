@@ -4,7 +4,6 @@ The guest agent of a host writes its SSH host keys, and its machine's name, into
 `enable-guest-attributes` is TRUE in its metadata. That TPU images do so is how `gcloud compute tpus tpu-vm ssh` finds
 both (read in the Cloud SDK: keys `ssh-ed25519` and `hostname`, a list in the order of the hosts); it is not documented.
 """
-
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -40,7 +39,7 @@ class GuestAttributes:
         the call: then a host's key is pinned at the first contact. Raises Transient."""
         deadline, found = Deadline(timeout), list[Guest]()
         for id in node_ids(slice):
-            request = {"name": self._name(slice, id)}
+            request = {"name": self._api.node(slice.zone, id)}
             doing = f"reading the guest attributes of {id}"
             try:
                 answer = self._api.call("get_guest_attributes", request, deadline, doing=doing)
@@ -54,7 +53,7 @@ class GuestAttributes:
         """What in the metadata of its nodes stops our key from working; empty: nothing found. Raises Transient."""
         deadline = Deadline(timeout)
         for id in node_ids(slice):
-            request = {"name": self._name(slice, id)}
+            request = {"name": self._api.node(slice.zone, id)}
             doing = f"looking why {id} refuses the key"
             try:
                 node = self._api.call("get_node", request, deadline, doing=doing)
@@ -66,9 +65,6 @@ class GuestAttributes:
             if not metadata.get("ssh-keys"):
                 return f"the metadata of {id} has no ssh-keys any more"
         return ""
-
-    def _name(self, slice: Slice, id: str) -> str:
-        return f"{self._api.parent(slice.zone)}/nodes/{id}"
 
 
 def _guest(attributes: Any) -> Guest:

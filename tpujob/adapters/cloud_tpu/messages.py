@@ -1,5 +1,4 @@
 """From the messages of the Cloud TPU API to our records of them."""
-
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 

@@ -5,7 +5,6 @@ with a number behind that name. This module makes the calls; `request.py` builds
 `errors.py` interpret the answers. No call is repeated here, and none waits for a long-running operation: the next look
 shows the result.
 """
-
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -73,14 +72,8 @@ class CloudTpuSlices:
 
     def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
         deadline = Deadline(timeout)
-        request = queued_request(
-            slice,
-            self._options,
-            project=self._project,
-            owner=self._owner,
-            job_id=job_id,
-            public_key=public_key,
-        )
+        of = {"project": self._project, "owner": self._owner, "job_id": job_id}
+        request = queued_request(slice, self._options, **of, public_key=public_key)
         try:
             self._ask(slice, request, deadline)
         except Exists:
@@ -99,7 +92,7 @@ class CloudTpuSlices:
             if node is not None:
                 self._check_ours(slice, node.labels)
                 with contextlib.suppress(Missing):
-                    request = {"name": self._node_name(slice, id)}
+                    request = {"name": self.api.node(slice.zone, id)}
                     self._call("delete_node", request, deadline, doing)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
@@ -152,7 +145,7 @@ class CloudTpuSlices:
         return None
 
     def _node(self, slice: Slice, id: str, deadline: Deadline, doing: str) -> NodeSeen | None:
-        request = {"name": self._node_name(slice, id)}
+        request = {"name": self.api.node(slice.zone, id)}
         with contextlib.suppress(Missing):
             return node_seen(self._call("get_node", request, deadline, doing))
         return None
@@ -231,8 +224,7 @@ class CloudTpuSlices:
         if operation.done and operation.HasField("error"):
             from google.rpc.code_pb2 import Code
 
-            code = Code.Name(operation.error.code)
-            raise refusal(doing, code, operation.error.message)
+            raise refusal(doing, Code.Name(operation.error.code), operation.error.message)
 
     def _create(self, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
         return self.api.call(
@@ -265,6 +257,3 @@ class CloudTpuSlices:
 
     def _queued_name(self, slice: Slice) -> str:
         return f"{self.api.parent(slice.zone)}/queuedResources/{slice.name}"
-
-    def _node_name(self, slice: Slice, id: str) -> str:
-        return f"{self.api.parent(slice.zone)}/nodes/{id}"

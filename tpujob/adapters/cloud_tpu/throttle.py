@@ -30,9 +30,7 @@ class Throttle:
         """`per_minute`: 0: no limit but the pauses that the cloud asks for."""
         at_once = max(1.0, per_minute * AT_ONCE)
         self._gap = 60 / max(per_minute - at_once, 1.0) if per_minute else 0.0
-        self._ahead = (
-            at_once - 1
-        ) * self._gap  # by so many seconds calls may run ahead of the rate
+        self._ahead = (at_once - 1) * self._gap  # seconds that calls may run ahead of the rate
         self._now, self._sleep = now, sleep
         self._lock = threading.Lock()
         self._booked = now()  # the rate is used up until then

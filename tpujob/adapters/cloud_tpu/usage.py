@@ -1,5 +1,4 @@
 """What a project holds of its TPU quota, counted from the nodes and queued resources that the Cloud TPU API lists."""
-
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 

@@ -4,7 +4,6 @@ Knows documents, not jobs. It uses the generated client, not the hand-written on
 limit on the calls of a transaction, repeats a transaction without a pause, does not repeat it when one of its reads
 fails, and ends in a ValueError.
 """
-
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 

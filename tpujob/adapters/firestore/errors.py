@@ -1,5 +1,4 @@
 """What the errors of Firestore and of its library mean in ours."""
-
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -37,16 +36,13 @@ def translated(doing: str) -> Generator[None]:
     try:
         yield
     except Moved as error:
-        raise Transient(
-            f"{doing}: other writers changed the same documents each time",
-            hint="try again in a moment",
-        ) from error
+        text = f"{doing}: other writers changed the same documents each time"
+        raise Transient(text, hint="try again in a moment") from error
     except GoogleAPICallError as error:
         raise _meaning(doing, status_of(error), str(error.message)) from error
     except GoogleAuthError as error:
-        raise StoreError(
-            f"{doing}: no credentials for Google Cloud: {error}", hint=f"run `{LOGIN}`"
-        ) from error
+        text = f"{doing}: no credentials for Google Cloud: {error}"
+        raise StoreError(text, hint=f"run `{LOGIN}`") from error
     except ValueError as error:
         if "closed channel" not in str(error):
             raise
@@ -58,9 +54,7 @@ def _meaning(doing: str, code: str, message: str) -> TpujobError:
     if hint is not None:
         return StoreError(f"{doing}: Firestore refused: {message}", hint=hint)
     if code == "UNAVAILABLE":
-        message = (
-            "Firestore does not answer"  # the library's text is about sockets and error numbers
-        )
+        message = "Firestore does not answer"  # the library's text is about sockets
     return Transient(f"{doing}: {message}", hint="try again in a moment")
 
 

@@ -2,7 +2,6 @@
 
 Listeners learn that something has changed, the mirror learns what. A broken stream resumes where it ended.
 """
-
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 

@@ -26,16 +26,10 @@ class Mirror:
         self._wakes: dict[str, tuple[int, float | None]] = {}
         self._gone: set[str] = set()  #: removed; an id never comes back
         self._damage = store_records.DamageLog()
-        self._current = (
-            False  #: the stream works: what is here is as new as the database, or nearly
-        )
+        self._current = False  #: the stream works: this is as new as the database, or nearly
         self._complete = False  #: and no job that is ever due is missing in `_wakes`
-        self._numbers: dict[
-            str, int
-        ] = {}  #: of each job, its last change, if that came after `_floor`
-        self._heard: dict[
-            str, int
-        ] = {}  #: the same, of changes that may not be all of their moment
+        self._numbers: dict[str, int] = {}  #: of each job, its last change, if after `_floor`
+        self._heard: dict[str, int] = {}  #: the same; other changes of that moment may be missing
         self._floor = 0
 
     # Ask -------------------------------------------------------------------------------------------------------------
@@ -50,10 +44,8 @@ class Mirror:
         with self._lock:
             if not (self._current and self._complete):
                 return None
-            wakes = [
-                (wake, job_id) for job_id, (_, wake) in self._wakes.items() if wake is not None
-            ]
-        return [job_id for wake, job_id in sorted(wakes) if wake <= now]
+            wakes = [(wake, id) for id, (_, wake) in self._wakes.items() if wake is not None]
+        return [id for wake, id in sorted(wakes) if wake <= now]
 
     def changes(self, after: int) -> tuple[int, list[str]] | None:
         """As the port says; None: not known."""

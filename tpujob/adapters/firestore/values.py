@@ -1,5 +1,4 @@
 """Firestore's documents, writes and queries, as plain values and back. Pure; the vendor's messages end here."""
-
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 

@@ -43,12 +43,8 @@ def translate(error: Exception, doing: str) -> TpujobError | None:
     from google.auth import exceptions as auth
     from google.cloud.storage import exceptions as storage
 
-    said = (
-        "Cloud Storage does not answer"
-        if _unreachable(error)
-        else first_line(_without_queries(error))
-    )
-    text = f"cannot {doing}: {said}"
+    silent = "Cloud Storage does not answer" if _unreachable(error) else ""
+    text = f"cannot {doing}: {silent or first_line(_without_queries(error))}"
     if isinstance(error, TpujobError):
         return error
     if isinstance(error, storage.DataCorruption) or (

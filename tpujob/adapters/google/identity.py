@@ -1,5 +1,4 @@
 """Whose credentials this machine has for Google Cloud (Application Default Credentials), and whether they work."""
-
 # google-auth has no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 

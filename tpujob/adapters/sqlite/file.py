@@ -11,9 +11,7 @@ from pathlib import Path
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.errors import StoreError, TpujobError, Transient
 
-APPLICATION = (
-    0x74706A62  #: `tpjb` in the header of the file: another program's database is left alone
-)
+APPLICATION = 0x74706A62  #: `tpjb` in the header; another program's database is left alone
 BUSY = 10.0  #: seconds to wait for another writer; a transaction of ours takes milliseconds
 
 

@@ -33,13 +33,10 @@ class SqliteStore:
         """Creates the file and its folder if needed, readable by their owner alone."""
         self._file = SqliteFile(path, SCRIPTS)
         self.reputation = SqliteReputation(self._file)
-        self._decoded: dict[
-            str, Job
-        ] = {}  #: records never change, so one of the same version is the same
+        self._decoded: dict[str, Job] = {}  #: the newest version of each that was read
         self._damage = DamageLog()
 
     def close(self) -> None:
-        """Close the idle connections; the store still works afterwards."""
         self._file.close()
 
     # Jobs ------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@ Vendor errors become Transient, HostKeyChanged or Refused here.
 
 Fabric's `run()` is not used: it keeps all output, joins it again for every chunk, and its `env=` does not quote.
 """
-
 # fabric and paramiko carry no types
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -28,9 +27,7 @@ from tpujob.errors import Refused, TpujobError, Transient
 if TYPE_CHECKING:
     import paramiko
 
-CONNECT_TIMEOUT = (
-    10.0  #: seconds for each of TCP, banner and login; a dropped SYN would take minutes
-)
+CONNECT_TIMEOUT = 10.0  #: seconds for each of TCP, banner and login; a dropped SYN takes minutes
 TUNNEL_TIMEOUT = 30.0  #: the same through IAP: a program has to start and to get a token
 KEEPALIVE = 15  #: seconds; paramiko sends none unless told to
 THREAD_PATIENCE = 5.0  #: seconds; a thread whose socket is closed ends at once

@@ -57,9 +57,8 @@ def open_session(
             f"no host key is pinned for host {access['host']}",
             hint="The backend pins it when it first reaches the host; `tpujob show JOB` says how far it is.",
         )
-    connection = Connection(
-        _login(access, tunnel, secret), HostKeys(pins, hosts=1, trust_new=False)
-    )
+    host_keys = HostKeys(pins, hosts=1, trust_new=False)
+    connection = Connection(_login(access, tunnel, secret), host_keys)
     deadline = Deadline(CONNECT_SECONDS)
     where = f"host {access['host']} ({access['address']}): "
     try:
@@ -131,9 +130,7 @@ def _wait(channel: paramiko.Channel, resized: int) -> bool:
     """Returns when there may be something to do; True: the window has another size."""
     poll = select.poll()
     poll.register(resized, select.POLLIN)
-    if (
-        channel.eof_received
-    ):  # its descriptor is readable from now on; only the exit code is missing
+    if channel.eof_received:  # its descriptor stays readable; only the exit code is missing
         return bool(poll.poll(100))
     poll.register(channel.fileno(), select.POLLIN)
     return resized in {fd for fd, _ in poll.poll(1000)}
@@ -203,9 +200,8 @@ def _resized(terminal: int | None) -> Generator[int]:
 
 
 def _window(terminal: int) -> tuple[int, int]:
-    rows, columns, _, _ = struct.unpack(
-        "HHHH", fcntl.ioctl(terminal, termios.TIOCGWINSZ, b"\0" * 8)
-    )
+    size = fcntl.ioctl(terminal, termios.TIOCGWINSZ, b"\0" * 8)
+    rows, columns, _, _ = struct.unpack("HHHH", size)
     return columns or 80, rows or 24
 
 
