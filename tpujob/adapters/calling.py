@@ -88,8 +88,8 @@ class ServerClock:
     def __init__(self) -> None:
         self._known = (0.0, 0.0, -math.inf)  #: the interval, and until when it is trusted
 
-    def note(self, response: Any) -> None:
-        """An answer, as the library `requests` has it, arrived just now."""
+    def note(self, response: Any, **_: Any) -> None:
+        """An answer arrived just now. A hook of the library `requests`."""
         date, now = response.headers.get("Date"), time.monotonic()
         try:
             server = parsedate_to_datetime(date or "").timestamp()

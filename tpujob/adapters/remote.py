@@ -62,13 +62,11 @@ class RemoteJobs:
     # JobsApi ---------------------------------------------------------------------------------------------------------
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        return self._call("POST", "/plan", body={"spec": spec}, repeat=True)
+        return self._call("POST", "/plan", body={"spec": spec})
 
     def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
-        path = f"/bundles/{quote(sha256, safe='')}"
-        return self._call(
-            "PUT", path, {"bucket": bucket}, body=data, repeat=True, timeout=BUNDLE_TIMEOUT
-        )["path"]
+        path, query = f"/bundles/{quote(sha256, safe='')}", {"bucket": bucket}
+        return self._call("PUT", path, query, body=data, timeout=BUNDLE_TIMEOUT)["path"]
 
     def create(
         self,
@@ -108,16 +106,16 @@ class RemoteJobs:
         return self._get(_path(job, "logs"), host=host, attempt=attempt, cursor=cursor, tail=tail)
 
     def cancel(self, job: str, *, release: bool = False) -> JobView:
-        return self._call("POST", _path(job, "cancel"), {"release": release}, repeat=True)
+        return self._call("POST", _path(job, "cancel"), {"release": release})
 
     def resume(self, job: str) -> JobView:
-        return self._call("POST", _path(job, "resume"), repeat=True)
+        return self._call("POST", _path(job, "resume"))
 
     def delete(self, job: str) -> JobView:
-        return self._call("POST", _path(job, "delete"), repeat=True)
+        return self._call("POST", _path(job, "delete"))
 
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
-        return self._call("POST", _path(job, "clean"), {"checkpoints": checkpoints}, repeat=True)
+        return self._call("POST", _path(job, "clean"), {"checkpoints": checkpoints})
 
     def access(self, job: str, *, host: int = 0) -> HostAccess:
         return self._get(_path(job, "access"), host=host)
@@ -126,30 +124,31 @@ class RemoteJobs:
         return self._get("/hosts")
 
     def pin_host(self, physical: str, verdict: str) -> SuspectView:
-        body = {"physical": physical, "verdict": verdict}
-        return self._call("POST", "/hosts/pin", body=body, repeat=True)
+        return self._call("POST", "/hosts/pin", body={"physical": physical, "verdict": verdict})
 
     def clear_host(self, physical: str) -> None:
         # never sent twice: the second would fail with NotFound
-        self._call("POST", "/hosts/clear", body={"physical": physical})
+        self._call("POST", "/hosts/clear", body={"physical": physical}, repeat=False)
 
     def leaks(self) -> SweptView:
-        return self._call("GET", "/leaks", repeat=True, timeout=LONG)
+        return self._get("/leaks", within=LONG)
 
     def sweep(self, *, dry_run: bool = False) -> SweptView:
-        return self._call("POST", "/sweep", {"dry_run": dry_run}, repeat=True, timeout=LONG)
+        return self._call("POST", "/sweep", {"dry_run": dry_run}, timeout=LONG)
 
     def fsck(self) -> list[BrokenView]:
         return self._get("/fsck", within=LONG)
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         wait = min(timeout, POLL)
-        cursor = self._poll(job, "", wait)["cursor"]
+        cursor = ""
         while True:
-            yield
-            hint = self._poll(job, cursor, wait)
+            within = wait + self._timeout
+            hint = self._get("/follow", within=within, job=job, cursor=cursor, timeout=wait)
+            if cursor:
+                time.sleep(hint["again_in"])
             cursor = hint["cursor"]
-            time.sleep(hint["again_in"])
+            yield
 
     # Also ------------------------------------------------------------------------------------------------------------
 
@@ -167,11 +166,7 @@ class RemoteJobs:
     # Calls -----------------------------------------------------------------------------------------------------------
 
     def _get(self, path: str, *, within: float = 0.0, **query: Any) -> Any:
-        return self._call("GET", path, query, repeat=True, timeout=within)
-
-    def _poll(self, job: str | None, cursor: str, wait: float) -> Any:
-        within = wait + self._timeout
-        return self._get("/follow", within=within, job=job, cursor=cursor, timeout=wait)
+        return self._call("GET", path, query, timeout=within)
 
     def _call(
         self,
@@ -181,7 +176,7 @@ class RemoteJobs:
         *,
         body: bytes | Mapping[str, Any] | None = None,
         key: str = "",
-        repeat: bool = False,
+        repeat: bool = True,
         timeout: float = 0.0,
     ) -> Any:
         """One request and its answer. `repeat`: doing it twice is the same as once, so it is sent again when a kept
@@ -205,7 +200,8 @@ class RemoteJobs:
                     said = f"the backend at {self.url} did not answer in time"
                     raise Transient(said, hint=self._see_log("try again")) from None
                 if isinstance(error, (OSError, http.client.HTTPException)):
-                    raise self._gone(str(error) or type(error).__name__) from None
+                    said = f"nothing answers at {self.url} ({str(error) or type(error).__name__})"
+                    raise BackendGone(said, hint=self._what_to_do("start it: tpujob up")) from None
                 raise
             return self._read(status, answer)
 
@@ -237,8 +233,7 @@ class RemoteJobs:
             document = json.loads(answer)
             if status < 400:
                 return document
-            told = document["error"]
-            raise _error(told)
+            raise _error(document["error"])
         except (ValueError, KeyError, TypeError):
             if status == 413:  # from a proxy in front of the backend
                 raise BadRequest(
@@ -249,12 +244,6 @@ class RemoteJobs:
                 f"what answers at {self.url} is not a tpujob backend (HTTP {status})",
                 hint=self._what_to_do("restart it: tpujob down, then tpujob up"),
             ) from None
-
-    def _gone(self, detail: str) -> BackendGone:
-        return BackendGone(
-            f"nothing answers at {self.url} ({detail})",
-            hint=self._what_to_do("start it: tpujob up"),
-        )
 
     def _what_to_do(self, here: str) -> str:
         """`here`: what to do with the local stack, which has a log; a deployed service cannot be started here."""

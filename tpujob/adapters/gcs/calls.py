@@ -83,11 +83,8 @@ class Calls:
         client._bucket_metadata_cache = None
         for scheme in ("http://", "https://"):
             client._http.mount(scheme, HTTPAdapter(pool_maxsize=32))
-        client._http.hooks["response"].append(self._note_time)
+        client._http.hooks["response"].append(self.server.note)
         return client
-
-    def _note_time(self, response: Any, *_: object, **__: object) -> None:
-        self.server.note(response)
 
 
 class Until(io.BytesIO):
@@ -98,12 +95,9 @@ class Until(io.BytesIO):
         self._deadline = deadline
 
     def read(self, size: int | None = -1, /) -> bytes:
-        self._check()
+        self._deadline.left()
         return super().read(size)
 
     def write(self, data: Any, /) -> int:
-        self._check()
-        return super().write(data)
-
-    def _check(self) -> None:
         self._deadline.left()
+        return super().write(data)

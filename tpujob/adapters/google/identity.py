@@ -33,6 +33,7 @@ def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
         RefreshError,
         TransportError,
     )
+    from google.auth.transport.requests import Request
 
     logging.getLogger("google.auth").setLevel(logging.ERROR)  # its warnings do not matter here
     try:
@@ -42,11 +43,13 @@ def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
             return None, NoIdentity("this machine has no credentials for Google Cloud")
         return None, NoIdentity(f"the credentials cannot be read: {first_line(error)}")
     try:
-        credentials.refresh(_request())
+        credentials.refresh(functools.partial(Request(), timeout=PATIENCE))
     except RefreshError as error:
         if error.retryable:
             return credentials, NotSeen(f"asking for a token failed: {first_line(error)}")
-        return credentials, NoIdentity(f"the credentials are refused: {_said(error)}")
+        # the library puts the token server's message before the whole answer
+        said = first_line(error.args[0] if error.args else error)
+        return credentials, NoIdentity(f"the credentials are refused: {said}")
     except TransportError:
         return credentials, NotSeen("Google's token server cannot be reached from this machine")
     except GoogleAuthError as error:
@@ -70,14 +73,3 @@ def _principal(credentials: Any) -> str:
         if isinstance(said, str) and "@" in said:
             return said
     return ""
-
-
-def _said(error: Any) -> str:
-    """The token server's message, which the library puts before the whole answer."""
-    return first_line(error.args[0] if error.args else error)
-
-
-def _request() -> Any:
-    from google.auth.transport.requests import Request
-
-    return functools.partial(Request(), timeout=PATIENCE)

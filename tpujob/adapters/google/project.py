@@ -6,7 +6,8 @@ What the answers mean is in `doctor/`. An answer that is refused or fails is a `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.adapters.calling import Missing
@@ -67,23 +68,15 @@ def look(context: Context, *, endpoint: str = "", tpu_endpoint: str = "") -> Pro
         tpu.close()
 
 
+@dataclass(frozen=True, slots=True)
 class _Looks:
     """One look at one project."""
 
-    def __init__(
-        self,
-        context: Context,
-        google: GoogleRest,
-        catalog: Catalog,
-        pool: ThreadPoolExecutor,
-        blind: bool,
-    ) -> None:
-        """`blind`: there are no credentials, so nothing is asked."""
-        self._context = context
-        self._google = google
-        self._catalog = catalog
-        self._pool = pool
-        self._blind = blind
+    _context: Context
+    _google: GoogleRest
+    _catalog: Catalog
+    _pool: ThreadPoolExecutor
+    _blind: bool  #: there are no credentials, so nothing is asked
 
     def seen(self, identity: Identity | NoIdentity | NotSeen) -> ProjectSeen:
         context = self._context
@@ -118,10 +111,10 @@ class _Looks:
             ahead_s=self._ahead(),  # last: by now something has answered
         )
 
-    def _start(self, ask: Callable[[], T]) -> Future[T]:
-        return self._pool.submit(self._refuse if self._blind else ask)
+    def _start(self, ask: Callable[[], T]) -> Callable[[], T]:
+        return self._pool.submit(self._refuse if self._blind else ask).result
 
-    def _each(self, names: Iterable[str], ask: Callable[[str], T]) -> dict[str, Future[T]]:
+    def _each(self, names: Iterable[str], ask: Callable[[str], T]) -> dict[str, Callable[[], T]]:
         return {name: self._start(lambda name=name: ask(name)) for name in names}
 
     def _refuse(self) -> Any:
@@ -180,16 +173,14 @@ class _Looks:
         return offered.types
 
     def _addresses(self, region: str) -> Addresses:
-        found = self._google.get(
-            _COMPUTE, f"compute/v1/projects/{self._context.project}/regions/{region}"
-        )
+        of = f"compute/v1/projects/{self._context.project}/regions/{region}"
+        found = self._google.get(_COMPUTE, of)
         quota = next(q for q in found["quotas"] if q["metric"] == "IN_USE_ADDRESSES")
         return Addresses(int(quota["limit"]), int(quota.get("usage", 0)))
 
     def _bucket(self, url: str) -> BucketFacts:
-        return facts_of(
-            self._google.get(_STORAGE, f"storage/v1/b/{split_path(url, empty=True)[0]}")
-        )
+        of = f"storage/v1/b/{split_path(url, empty=True)[0]}"
+        return facts_of(self._google.get(_STORAGE, of))
 
     def _objects(self, url: str) -> frozenset[str]:
         of = f"storage/v1/b/{split_path(url, empty=True)[0]}/iam/testPermissions"
@@ -219,11 +210,10 @@ class _Looks:
     def _nat(self, of: str, network: str) -> bool | NotSeen:
         def ask() -> bool:
             routers = self._google.pages(_COMPUTE, f"{of}/routers", "items")
-            return any(
-                last_part(text(one, "network")) == network and one.get("nats") for one in routers
-            )
+            here = (one for one in routers if last_part(text(one, "network")) == network)
+            return any(one.get("nats") for one in here)
 
-        return False if self._context.with_external_ips else _unless_unseen(ask)
+        return False if self._context.with_external_ips else _or_unseen(ask)
 
     def _rules(self) -> list[Rule]:
         network = last_part(network_name(self._context))
@@ -246,25 +236,20 @@ class _Looks:
 # Answers to records --------------------------------------------------------------------------------------------------
 
 
-def _or_unseen(future: Future[T]) -> T | NotSeen:
-    return _unless_unseen(future.result)
+def _or_absent(ask: Callable[[], T]) -> T | NotSeen | None:
+    def unless_missing() -> T | None:
+        try:
+            return ask()
+        except Missing:
+            return None
+
+    return _or_unseen(unless_missing)
 
 
-def _or_absent(future: Future[T]) -> T | NotSeen | None:
-    try:
-        return _unless_unseen(future.result, besides=(Missing,))
-    except Missing:
-        return None
-
-
-def _unless_unseen(
-    ask: Callable[[], T], besides: tuple[type[TpujobError], ...] = ()
-) -> T | NotSeen:
+def _or_unseen(ask: Callable[[], T]) -> T | NotSeen:
     try:
         return ask()
     except TpujobError as error:
-        if isinstance(error, besides):
-            raise
         return NotSeen(error.message, error.hint)
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
         return NotSeen(f"Google's answer is not understood: {error!r}"[:200])

@@ -40,11 +40,11 @@ class GoogleRest:
 
     def get(self, host: str, path: str, **params: str | Sequence[str]) -> dict[str, Any]:
         """The answer to `GET https://HOST/PATH`. Raises Missing, Refused or Transient, with a hint what to do."""
-        return self._call("GET", host, path, params=params)
+        return self.call("GET", host, path, params=params)
 
     def post(self, host: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As `get`, for questions that are a POST at Google."""
-        return self._call("POST", host, path, body=body)
+        return self.call("POST", host, path, body=body)
 
     def pages(self, host: str, path: str, field: str, **params: str) -> Iterator[Any]:
         """Every element of a list, over all its pages. Raises as `get` does, also between two elements."""
@@ -61,7 +61,7 @@ class GoogleRest:
     def close(self) -> None:
         self._session.close()
 
-    def _call(
+    def call(
         self,
         verb: str,
         host: str,

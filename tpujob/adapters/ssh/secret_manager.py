@@ -43,7 +43,7 @@ class SecretKeys:
         are no credentials."""
         self._project = project
         self._owner = owner
-        self._rest = _Rest(project, None if endpoint else _credentials(), endpoint=endpoint)
+        self._rest = GoogleRest(project, None if endpoint else _credentials(), endpoint=endpoint)
         self._keys: dict[str, str] = {}
         self._pins: dict[str, dict[str, HostKey]] = {}
         self._renewed: dict[str, float] = {}
@@ -77,7 +77,7 @@ class SecretKeys:
                 self._destroy(name, number)
                 theirs = wanted
             else:  # another writer came between, and the newest version lacks its pins
-                theirs = self._pins_in(name, added - 1)
+                theirs = _pins_of(self._payload(name, str(added - 1)))
             number = added
         raise Transient(f"other processes keep changing the host keys of {slice}", hint="try again")
 
@@ -103,7 +103,7 @@ class SecretKeys:
         self._renewed.pop(slice, None)
         for name in (self.secret(slice), self._pins_secret(slice)):
             with contextlib.suppress(Missing):
-                self._rest.delete(HOST, f"v1/{name}")
+                self._rest.call("DELETE", HOST, f"v1/{name}")
 
     def read(self, secret: str) -> str:
         """The private key in the secret of that name. Raises Refused, Transient."""
@@ -134,9 +134,6 @@ class SecretKeys:
         except Missing:
             return 0, {}
         return _number(answer), _pins_of(_data(answer))
-
-    def _pins_in(self, name: str, version: int) -> dict[str, HostKey]:
-        return _pins_of(self._payload(name, str(version)))
 
     def _payload(self, name: str, version: str) -> bytes:
         return _data(self._rest.get(HOST, f"v1/{name}/versions/{version}:access"))
@@ -175,7 +172,8 @@ class SecretKeys:
             return
         for name in (self.secret(slice), self._pins_secret(slice)):
             with contextlib.suppress(Refused, Transient):  # there is time until the next day
-                self._rest.patch(HOST, f"v1/{name}?updateMask=ttl", {"ttl": f"{LIFETIME}s"})
+                body = {"ttl": f"{LIFETIME}s"}
+                self._rest.call("PATCH", HOST, f"v1/{name}?updateMask=ttl", body=body)
         self._renewed[slice] = now
 
     def _pins_secret(self, slice: str) -> str:
@@ -189,19 +187,8 @@ def _credentials() -> Any:
     try:
         return google.auth.default(scopes=[SCOPE])[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     except DefaultCredentialsError as error:
-        raise Refused(
-            "no credentials for Secret Manager", cause="PERMISSION", hint=LOGIN
-        ) from error
-
-
-class _Rest(GoogleRest):
-    """With the verbs that change something."""
-
-    def patch(self, host: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return self._call("PATCH", host, path, body=body)
-
-    def delete(self, host: str, path: str) -> dict[str, Any]:
-        return self._call("DELETE", host, path)
+        said = "no credentials for Secret Manager"
+        raise Refused(said, cause="PERMISSION", hint=LOGIN) from error
 
 
 def _number(answer: dict[str, Any]) -> int:
