@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tpujob.emulator.http import HttpServer, Request, Response
 from tpujob.emulator.storage import StorageServer
 
 #: connections that come before the server is stopped; more follow while it is
@@ -26,6 +28,30 @@ def test_a_stopped_storage_leaves_no_connection_open(
         _stopped_while_clients_come(tmp_path / f"{turn}")
     gc.collect()
     assert not left, f"{len(left)} were dropped as they were, such as {left[0]}"
+
+
+def test_a_client_that_leaves_before_its_answer_leaves_no_task_behind() -> None:
+    async def leave() -> None:
+        asked, gone = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: Request) -> Response:
+            asked.set()
+            await gone.wait()
+            return Response(204)
+
+        server = HttpServer(slow)
+        _, wire = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1"))
+        wire.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asked.wait()
+        (serving,) = asyncio.all_tasks() - {asyncio.current_task()}
+        wire.transport.abort()
+        while server._connections:
+            await asyncio.sleep(0)
+        gone.set()
+        await asyncio.wait_for(serving, 30)
+        await server.close()
+
+    asyncio.run(leave())
 
 
 def _stopped_while_clients_come(state: Path) -> None:

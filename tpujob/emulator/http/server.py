@@ -117,9 +117,8 @@ class _Connection(asyncio.Protocol):
     def __init__(self, handler: Handler, open_ones: set[_Connection]) -> None:
         self._handler = handler
         self._open = open_ones
-        self._requests: deque[tuple[Request, bool]] = (
-            deque()
-        )  # with: keep the connection afterwards
+        #: with: keep the connection afterwards
+        self._requests: deque[tuple[Request, bool]] = deque()
         self._arrived = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -217,6 +216,7 @@ class _Connection(asyncio.Protocol):
 
     async def _serve(self) -> None:
         while not self._lost:
+            self._arrived.clear()
             while self._requests and not self._lost:
                 request, keep = self._requests.popleft()
                 try:
@@ -229,7 +229,6 @@ class _Connection(asyncio.Protocol):
                 if not keep:
                     self._transport.close()
                     return
-            self._arrived.clear()
             self._pause(False)
             await self._arrived.wait()
 

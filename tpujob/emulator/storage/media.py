@@ -1,4 +1,4 @@
-"""The bytes of an object as an HTTP answer, for both APIs: ranges, headers, "not modified"."""
+"""The bytes of an object as an HTTP answer: ranges, headers, "not modified"."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def media_headers(stored: StoredObject) -> dict[str, str]:
         "X-Goog-Metageneration": str(stored.metageneration),
         "X-Goog-Storage-Class": stored.storage_class,
         "X-Goog-StoredObject-Content-Length": str(stored.size),
-        "X-Goog-StoredObject-Content-Encoding": str(
-            stored.fields.get("contentEncoding") or "identity"
-        ),
+        "X-Goog-StoredObject-Content-Encoding": stored.fields.get("contentEncoding") or "identity",
         "Accept-Ranges": "bytes",
     }
     for field, header in (

@@ -86,6 +86,4 @@ def _handler(api: JsonApi, uploads: Uploads, faults: StorageFaults) -> Handler:
 
 
 def _error(error: StorageApiError) -> Response:
-    if error.status == 304:
-        return Response(304)
     return json_response(error.body(), error.status)

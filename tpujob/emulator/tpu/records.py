@@ -81,15 +81,12 @@ class Node:
     created_at: float
     number: int  #: unique and never reused
     queued: str = ""  #: full name of its queued resource
-    tell: Callable[[NodeChange, ApiError | None], None] | None = (
-        None  #: called with what happens to the node
-    )
+    #: called with what happens to the node
+    tell: Callable[[NodeChange, ApiError | None], None] | None = None
     state: NodeState = NodeState.CREATING
     physical: tuple[str, ...] = ()  #: its physical hosts, by host number
     addresses: tuple[str, ...] = ()
-    guests: tuple[
-        Mapping[str, str], ...
-    ] = ()  #: guest attributes by host, `namespace/key` to value
+    guests: tuple[Mapping[str, str], ...] = ()  #: guest attributes by host, by `namespace/key`
     hosts_exist: bool = False  #: the host farm was asked to make them, and has not removed them
     hosts_coming: bool = False  #: the host farm has not answered yet
     attempts: int = 0  #: how often the host farm failed to bring the hosts up
@@ -98,9 +95,7 @@ class Node:
     preempted_at: float | None = None  #: when the running notice ends
     maintenance_until: float = 0.0
     slowed: dict[int, float] = field(default_factory=dict[int, float])
-    silent: set[int] = field(
-        default_factory=set[int]
-    )  #: hosts that are dead while the API says READY
+    silent: set[int] = field(default_factory=set[int])  #: dead hosts, while the API says READY
     hung: frozenset[int] = frozenset()  #: hosts with a program that a fault has stopped
     unreachable: bool = False  #: the host farm does not answer
     removed_at: float | None = None  #: for lists that lag
