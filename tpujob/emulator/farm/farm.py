@@ -200,7 +200,16 @@ class Farm:
                 address=address,
                 folder=self._folder(request.name) / f"host-{spec.index}",
                 marker=f"{marker}{spec.index}/",
-                facts=_facts(request, spec, addresses),
+                facts=vm_facts(
+                    slice_name=request.name,
+                    zone=request.zone,
+                    accelerator=request.type,
+                    host=spec.index,
+                    addresses=addresses,
+                    physical=spec.physical,
+                    project=request.project,
+                    attributes=request.metadata,
+                ),
                 census=self._census,
             )
             for spec, address in zip(request.hosts, addresses, strict=True)
@@ -267,19 +276,6 @@ def _disarm(victim: _Slice) -> None:
 def _announce(chosen: _Slice, event: str) -> None:
     for host in chosen.hosts:
         host.metadata.set(MAINTENANCE, event)
-
-
-def _facts(request: SliceRequest, spec: HostSpec, addresses: Sequence[str]) -> dict[str, str]:
-    return vm_facts(
-        slice_name=request.name,
-        zone=request.zone,
-        accelerator=request.type,
-        host=spec.index,
-        addresses=list(addresses),
-        physical=spec.physical,
-        project=request.project,
-        attributes=request.metadata,
-    )
 
 
 def _check(request: SliceRequest) -> None:

@@ -136,15 +136,25 @@ class Host:
         for chip in range(self.spec.chips):
             (devices / f"accel{chip}").touch(mode=0o600)
         self._vmstat.write_text("oom_kill 0\n")
-        self._env = host_env(
-            self.spec,
-            home=home,
-            tmp=tmp,
-            devices=devices,
-            vmstat=self._vmstat,
-            metadata=f"{self.address}:{self._metadata_port}",
-            marker=self.marker,
-        )
+        python = Path(sys.executable).parent  # its `python3` has the same packages as this process
+        # The whole environment of a session; of the farm's own environment only the language is kept.
+        self._env = {
+            "HOME": str(home),
+            "USER": USER,
+            "LOGNAME": USER,
+            "SHELL": "/bin/bash",
+            "LANG": os.environ.get("LANG", "C.UTF-8"),
+            "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "TMPDIR": str(tmp),
+            "GCE_METADATA_HOST": f"{self.address}:{self._metadata_port}",
+            "JAX_PLATFORMS": "cpu",
+            "JAX_NUM_CPU_DEVICES": str(self.spec.chips),
+            "TPUJOB_DEVICES": f"{devices}/accel*",
+            "TPUJOB_VMSTAT": str(self._vmstat),  # the kernel's own counts the whole machine
+            "TPUJOB_PACKAGE_LOCKS": str(self._vmstat.with_name("dpkg.lock")),  # so are its packages
+            **self.spec.env,
+            processes.MARKER: self.marker,
+        }
         return HostUser(USER, self._keys, home, self._env)
 
     def _keys(self) -> str:
@@ -154,34 +164,3 @@ class Host:
 
 def _is_true(text: str) -> bool:
     return text.upper() == "TRUE"
-
-
-def host_env(
-    spec: HostSpec,
-    *,
-    home: Path,
-    tmp: Path,
-    devices: Path,
-    vmstat: Path,
-    metadata: str,
-    marker: str,
-) -> dict[str, str]:
-    """The whole environment of a session; of the farm's own environment only the language is kept."""
-    python = Path(sys.executable).parent  # its `python3` has the same packages as this process
-    return {
-        "HOME": str(home),
-        "USER": USER,
-        "LOGNAME": USER,
-        "SHELL": "/bin/bash",
-        "LANG": os.environ.get("LANG", "C.UTF-8"),
-        "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "TMPDIR": str(tmp),
-        "GCE_METADATA_HOST": metadata,
-        "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": str(spec.chips),
-        "TPUJOB_DEVICES": f"{devices}/accel*",
-        "TPUJOB_VMSTAT": str(vmstat),  # the kernel's own counts the whole machine
-        "TPUJOB_PACKAGE_LOCKS": str(vmstat.with_name("dpkg.lock")),  # so are its packages
-        **spec.env,
-        processes.MARKER: marker,
-    }
