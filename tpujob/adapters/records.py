@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from tpujob.domain.codec import to_text
 from tpujob.domain.events import Event
@@ -25,31 +25,32 @@ def event_text(event: Event, seq: int) -> str:
     return to_text(replace(event, seq=seq))
 
 
-def sift(
-    rows: Iterable[R], decode: Callable[[R], Job], id_of: Callable[[R], str]
-) -> tuple[list[Job], list[tuple[str, str]]]:
-    """The jobs of these rows, and the ids of those that cannot be decoded, each with the reason."""
-    jobs: list[Job] = []
-    damaged: list[tuple[str, str]] = []
-    for row in rows:
-        try:
-            jobs.append(decode(row))
-        except StoreError as error:
-            damaged.append((id_of(row), error.message))
-    return jobs, damaged
+class Reader(Generic[R]):
+    """Decodes the rows of a store."""
 
-
-class DamageLog:
-    """Names each damaged record in the log, once."""
-
-    def __init__(self) -> None:
+    def __init__(self, decode: Callable[[R], Job], id_of: Callable[[R], str]) -> None:
+        self._decode, self._id_of = decode, id_of
         self._named: set[tuple[str, str]] = set()
 
-    def note(self, damaged: Iterable[tuple[str, str]]) -> None:
+    def sift(self, rows: Iterable[R]) -> tuple[list[Job], list[tuple[str, str]]]:
+        """The jobs of these rows, and the ids of those that cannot be decoded, each with the reason."""
+        jobs: list[Job] = []
+        damaged: list[tuple[str, str]] = []
+        for row in rows:
+            try:
+                jobs.append(self._decode(row))
+            except StoreError as error:
+                damaged.append((self._id_of(row), error.message))
+        return jobs, damaged
+
+    def readable(self, rows: Iterable[R]) -> list[Job]:
+        """The jobs that can be decoded; the log names each of the others once."""
+        jobs, damaged = self.sift(rows)
         for one in damaged:
             if one not in self._named:
                 self._named.add(one)
                 log.error("%s; it is left out of every list", one[1])
+        return jobs
 
 
 def waking(job: Job) -> float | None:

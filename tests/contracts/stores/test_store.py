@@ -399,7 +399,7 @@ def test_a_kill_in_mid_commit_loses_nothing_that_was_acknowledged(
     assert process.stdout
     said = [int(process.stdout.readline()) for _ in range(after)]
     process.kill()
-    said += [int(line) for line in process.communicate()[0].split()]
+    said += [int(line) for line in process.stdout]
     for opened in (store, place.open()):
         found = opened.get(job.id)
         assert said[-1] <= found.version <= said[-1] + 1, "one more may be stored and not yet said"

@@ -25,7 +25,7 @@ class Mirror:
         #: for each job, a version and when that is due; None: never
         self._wakes: dict[str, tuple[int, float | None]] = {}
         self._gone: set[str] = set()  #: removed; an id never comes back
-        self._damage = store_records.DamageLog()
+        self.reader = store_records.Reader[Found](self.read, lambda doc: doc.id)
         self._current = False  #: the stream works: this is as new as the database, or nearly
         self._complete = False  #: and no job that is ever due is missing in `_wakes`
         self._numbers: dict[str, int] = {}  #: of each job, its last change, if after `_floor`
@@ -78,16 +78,6 @@ class Mirror:
             return known
         return self.keep(records.job(doc))
 
-    def readable(self, docs: Iterable[Found]) -> list[Job]:
-        """The jobs whose records can be read; the log names the others."""
-        jobs, damaged = self.sift(docs)
-        self._damage.note(damaged)
-        return jobs
-
-    def sift(self, docs: Iterable[Found]) -> tuple[list[Job], list[tuple[str, str]]]:
-        """The jobs of these documents, and the ids of damaged ones, each with the reason."""
-        return store_records.sift(docs, self.read, lambda doc: doc.id)
-
     def removed(self, job_id: str) -> None:
         with self._lock:
             self._gone.add(job_id)
@@ -112,7 +102,7 @@ class Mirror:
             self._heard[doc.id] = doc.changed_us
         if records.removed(doc):
             self.removed(doc.id)
-        elif not self.readable([doc]):
+        elif not self.reader.readable([doc]):
             with self._lock:
                 self._drop(doc.id)
 
@@ -131,7 +121,7 @@ class Mirror:
 
     def completed(self, docs: Iterable[Found]) -> None:
         """These are all jobs that will ever be due."""
-        self.readable(docs)
+        self.reader.readable(docs)
         with self._lock:
             self._complete = True
 

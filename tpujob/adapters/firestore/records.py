@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from tpujob.adapters import records
 from tpujob.adapters.firestore.values import Found, Put, Value
@@ -25,6 +25,8 @@ from tpujob.domain.events import Event
 from tpujob.domain.model import Job, Suspect
 from tpujob.errors import StoreError
 from tpujob.ports import Lease
+
+T = TypeVar("T")
 
 COUNTER = "counters/jobs"
 NUMBER, WAKE = "number", "wake"  #: fields that queries are ordered by
@@ -75,7 +77,7 @@ def removed(doc: Found) -> bool:
 
 def ops(doc: Found) -> dict[str, int]:
     """The operations that made the newest versions: by id, the version."""
-    kept = _field(doc, "ops", list)
+    kept = cast("list[str]", field(doc, "ops", list))
     split = (each.partition(" ") for each in kept)
     return {op_id: int(version) for version, _, op_id in split}
 
@@ -108,14 +110,14 @@ def lease_put(path: str, owner: str, token: int, until: float) -> Put:
 
 
 def same_lease(held: Found, lease: Lease) -> bool:
-    return (text(held, "owner"), number(held, "token")) == (lease.owner, lease.token)
+    return (field(held, "owner", str), field(held, "token", int)) == (lease.owner, lease.token)
 
 
 def check_lease(doc: Found, held: Found | None, lease: Lease) -> None:
     """Raises Fenced when there is a newer lease of this job."""
     if held and not same_lease(held, lease):
-        raise records.fenced(lease.job_id, text(held, "owner"))
-    if held is None and number(doc, "token") > lease.token:
+        raise records.fenced(lease.job_id, field(held, "owner", str))
+    if held is None and field(doc, "token", int) > lease.token:
         raise records.fenced(lease.job_id, "another backend")
 
 
@@ -143,23 +145,12 @@ def document(doc: Found) -> str:
             return zlib.decompress(kept).decode()
         except (zlib.error, UnicodeDecodeError) as error:
             raise _damaged(doc, f"`document` cannot be unpacked: {error}") from error
-    return _field(doc, "document", str)
+    return field(doc, "document", str)
 
 
-def text(doc: Found, name: str) -> str:
-    return _field(doc, name, str)
-
-
-def number(doc: Found, name: str) -> int:
-    return _field(doc, name, int)
-
-
-def real(doc: Found, name: str) -> float:
-    return _field(doc, name, float)
-
-
-def _field(doc: Found, name: str, kind: type) -> Any:
-    value = doc.fields.get(name)
+def field(doc: Found, name: str, kind: type[T]) -> T:
+    """Raises StoreError when it is missing or of another type."""
+    value: Any = doc.fields.get(name)
     if type(value) is not kind:
         raise _damaged(doc, f"`{name}` should be of type {kind.__name__} and is {value!r:.40}")
     return value

@@ -46,7 +46,6 @@ class FirestoreStore:
         self._mirrored, self._following = mirrored, False
 
     def close(self) -> None:
-        """End what follows and the connection; the store still works afterwards."""
         self._following = False
         self._follower.close()
         self._db.close()
@@ -59,9 +58,9 @@ class FirestoreStore:
 
         def plan(docs: Docs) -> tuple[Job | str, list[Put | Remove]]:
             if taken := docs[key]:
-                return records.text(taken, "job"), []
+                return records.field(taken, "job", str), []
             counter = docs[records.COUNTER]
-            number = records.number(counter, "newest") + 1 if counter else 1
+            number = records.field(counter, "newest", int) + 1 if counter else 1
             stored = replace(job, id=f"{number:06d}", version=1)
             first = records.job_fields(stored, key=key, ops=[], token=0)
             return stored, [
@@ -89,7 +88,7 @@ class FirestoreStore:
         found = self._db.select(
             "list jobs", "jobs", where=where, order=records.NUMBER, newest_first=True
         )
-        return self._mirror.readable(found)
+        return self._mirror.reader.readable(found)
 
     def commit(
         self,
@@ -105,7 +104,7 @@ class FirestoreStore:
 
         def plan(docs: Docs) -> tuple[Job, list[Put | Remove]]:
             doc = records.existing(docs[path], job.id)
-            version, ops = records.number(doc, "version"), records.ops(doc)
+            version, ops = records.field(doc, "version", int), records.ops(doc)
             if op_id in ops:
                 return replace(job, version=ops[op_id]), []
             if lease:
@@ -115,9 +114,9 @@ class FirestoreStore:
             stored = replace(job, version=version + 1)
             fields = records.job_fields(
                 stored,
-                key=records.text(doc, "key"),
+                key=records.field(doc, "key", str),
                 ops=records.remembered(ops, op_id, stored.version),
-                token=max(records.number(doc, "token"), lease.token if lease else 0),
+                token=max(records.field(doc, "token", int), lease.token if lease else 0),
             )
             puts: list[Put | Remove] = [Put(path, fields, stamped=True)]
             return stored, [*puts, records.event_put(stored, event)] if event else puts
@@ -149,7 +148,7 @@ class FirestoreStore:
                 records.check_lease(doc, docs[leases], lease)
             gone = [Remove(leases)] if docs[leases] else []
             tombstone = Put(path, records.TOMBSTONE, stamped=True)
-            return True, [tombstone, Remove(records.text(doc, "key")), *gone]
+            return True, [tombstone, Remove(records.field(doc, "key", str)), *gone]
 
         doing = f"remove job {job_id}"
         if self._db.change(doing, [path, leases], plan):
@@ -159,7 +158,9 @@ class FirestoreStore:
         self._mirror.removed(job_id)
 
     def damaged(self) -> list[tuple[str, str]]:
-        return self._mirror.sift(self._db.select("check all jobs", "jobs", order=records.NUMBER))[1]
+        return self._mirror.reader.sift(
+            self._db.select("check all jobs", "jobs", order=records.NUMBER)
+        )[1]
 
     def zones(self) -> list[str]:
         return [doc.id for doc in self._db.select("list the zones", "zones")]
@@ -175,13 +176,16 @@ class FirestoreStore:
             if held is None and path not in docs:
                 return True, []
             if held:
-                token, until = records.number(held, "token"), records.real(held, "until")
-                if records.text(held, "owner") != owner and until > now:
+                token, until = (
+                    records.field(held, "token", int),
+                    records.field(held, "until", float),
+                )
+                if records.field(held, "owner", str) != owner and until > now:
                     return False, []
             elif doc is None or records.removed(doc):
                 return False, []
             else:  # the first lease, or its document was lost: tokens must grow in any case
-                token = records.number(doc, "token")
+                token = records.field(doc, "token", int)
             lease = Lease(job_id, owner, token + 1, now + ttl)
             return lease, [records.lease_put(leases, owner, lease.token, lease.until)]
 
@@ -210,7 +214,7 @@ class FirestoreStore:
             return known
         where: list[Where] = [(records.WAKE, "<=", float(now))]
         found = self._db.select("list due jobs", "jobs", where=where, order=records.WAKE)
-        return [job.id for job in self._mirror.readable(found)]
+        return [job.id for job in self._mirror.reader.readable(found)]
 
     def changes(self, after: int) -> tuple[int, list[str]]:
         """As the port says. Costs one read for each job that was changed since shortly before `after`. From the mirror

@@ -117,18 +117,12 @@ def kind_of_metric(metric: str) -> Kind | None:
     generation = _generation(number, letter, name)
     if not generation:
         return None
-    pricing = (
-        "spot"
-        if re.search("preemptible|spot", name)
-        else "reserved"
-        if "reserved" in name
-        else "on-demand"
-    )
-    one_host = (
-        "serving" in name
-        if generation == "v5e"
-        else generation in ("v2", "v3") and "pod" not in name
-    )
+    pricing = "reserved" if "reserved" in name else "on-demand"
+    if re.search("preemptible|spot", name):
+        pricing = "spot"
+    one_host = generation in ("v2", "v3") and "pod" not in name
+    if generation == "v5e":
+        one_host = "serving" in name
     return Kind(generation, pricing, ONE_HOST if one_host else "")
 
 

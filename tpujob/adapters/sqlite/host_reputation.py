@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from sqlite3 import Connection
 from typing import Any
 
@@ -59,15 +59,9 @@ def _find(db: Connection, physical: str) -> Suspect | None:
 
 
 def _put(db: Connection, suspect: Suspect) -> None:
-    values = (
-        suspect.physical,
-        suspect.zone,
-        suspect.score,
-        suspect.updated_at,
-        suspect.pinned,
-        json.dumps(suspect.reasons),
-    )
-    db.execute("INSERT OR REPLACE INTO suspects VALUES (?, ?, ?, ?, ?, ?)", values)
+    *values, reasons = astuple(suspect)  # in the order of _COLUMNS
+    row = (*values, json.dumps(reasons))
+    db.execute("INSERT OR REPLACE INTO suspects VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def _suspect(row: tuple[Any, ...]) -> Suspect:

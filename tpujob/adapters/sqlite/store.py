@@ -7,13 +7,13 @@ lock at its start, so writers queue up instead of failing halfway. Opening, pool
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
 
 from tpujob.adapters import records
-from tpujob.adapters.records import CACHED, REMEMBERED, DamageLog
+from tpujob.adapters.records import CACHED, REMEMBERED, Reader
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.host_reputation import SqliteReputation
 from tpujob.adapters.sqlite.tables import SCRIPTS
@@ -34,7 +34,7 @@ class SqliteStore:
         self._file = SqliteFile(path, SCRIPTS)
         self.reputation = SqliteReputation(self._file)
         self._decoded: dict[str, Job] = {}  #: the newest version of each that was read
-        self._damage = DamageLog()
+        self._reader = Reader[_Row](lambda row: self._decode(*row), lambda row: row[0])
 
     def close(self) -> None:
         self._file.close()
@@ -72,7 +72,7 @@ class SqliteStore:
         query = f"SELECT id, version, document FROM jobs {where} ORDER BY number DESC"  # noqa: S608
         with self._file.reading() as db:
             rows = db.execute(query, tuple(given.values())).fetchall()
-        return self._readable(rows)
+        return self._reader.readable(rows)
 
     def commit(
         self,
@@ -116,7 +116,7 @@ class SqliteStore:
     def damaged(self) -> list[tuple[str, str]]:
         with self._file.reading() as db:
             rows = db.execute("SELECT id, version, document FROM jobs ORDER BY number").fetchall()
-        return self._sift(rows)[1]
+        return self._reader.sift(rows)[1]
 
     def zones(self) -> list[str]:
         with self._file.reading() as db:
@@ -150,7 +150,7 @@ class SqliteStore:
         with self._file.reading() as db:
             query = "SELECT id, version, document FROM jobs WHERE wake <= ? ORDER BY wake"
             rows = db.execute(query, (now,)).fetchall()
-        return [job.id for job in self._readable(rows)]
+        return [job.id for job in self._reader.readable(rows)]
 
     def changes(self, after: int) -> tuple[int, list[str]]:
         with self._file.reading() as db:
@@ -164,14 +164,6 @@ class SqliteStore:
         return None
 
     # Decoding --------------------------------------------------------------------------------------------------------
-
-    def _readable(self, rows: Iterable[_Row]) -> list[Job]:
-        jobs, damaged = self._sift(rows)
-        self._damage.note(damaged)
-        return jobs
-
-    def _sift(self, rows: Iterable[_Row]) -> tuple[list[Job], list[tuple[str, str]]]:
-        return records.sift(rows, lambda row: self._decode(*row), lambda row: row[0])
 
     def _decode(self, job_id: str, version: int, text: str) -> Job:
         """Called outside transactions where possible: decoding takes longer than reading."""

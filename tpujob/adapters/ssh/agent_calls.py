@@ -68,9 +68,8 @@ class AgentCalls:
         words = ["stop", "--grace", f"{grace:g}", *(["--ask"] if ask else [])]
         output = self._call(on, words, deadline)
         if _NEED in output.text:
-            _check_written(
-                on.run(_script('umask 077; cd && mkdir -p "$1"', [HOST_FOLDER]), deadline)
-            )
+            make_folder = _script('umask 077; cd && mkdir -p "$1"', [HOST_FOLDER])
+            _check_written(on.run(make_folder, deadline))
             self._carry_agent(on, deadline)
             output = self._call(on, words, deadline)
         return _parsed(output)
@@ -120,10 +119,8 @@ def _parsed(output: Output) -> Mapping[str, Any]:
     if answer is not None:
         cause = str(answer.get("cause") or "")
         known = cause if cause in Cause.__members__ else Cause.SETUP
-        raise Refused(
-            one_line(str(answer.get("error") or "the agent refused without a reason"), 500),
-            cause=known,
-        )
+        said = str(answer.get("error") or "the agent refused without a reason")
+        raise Refused(one_line(said, 500), cause=known)
     if output.code > 128:
         raise Transient(f"the agent was killed (exit code {output.code})")
     said = one_line(output.text[-300:], 500) or "nothing"

@@ -93,9 +93,8 @@ class SecretKeys:
         ours = f"labels.{LABEL}=1 AND labels.{OWNER_LABEL}={self._owner}"
         listed = self._rest.pages(HOST, where, "secrets", filter=ours)
         ids = (str(one.get("name", "")).rpartition("/")[2] for one in listed)
-        return sorted(
-            {i.removeprefix(_PREFIX).removesuffix(_PINS) for i in ids if i.startswith(_PREFIX)}
-        )
+        names = (id.removeprefix(_PREFIX) for id in ids if id.startswith(_PREFIX))
+        return sorted({id.removesuffix(_PINS) for id in names})
 
     def forget(self, slice: str) -> None:
         self._keys.pop(slice, None)

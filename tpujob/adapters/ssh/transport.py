@@ -48,11 +48,8 @@ class Tunnel:
 
 def address(endpoint: Endpoint, reach: Reach) -> str:
     """The host's address, which also labels its key; empty: it has none."""
-    return (
-        endpoint.external_ip or endpoint.internal_ip
-        if reach == "external"
-        else endpoint.internal_ip
-    )
+    outside = endpoint.external_ip if reach == "external" else ""
+    return outside or endpoint.internal_ip
 
 
 class Transport:
