@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from workloads import compiled
 from workloads.config import ConfigError
-from workloads.contract import Context, Exit, Reporter, faults
+from workloads.contract import Exit, ProgramContext, Reporter, faults
 from workloads.signals import Watcher
 
 #: A host that is silent for so long is dead. JAX's default is 100 s; a busy host misses 10 s now and then.
@@ -31,7 +31,7 @@ _ARRIVAL_S = 180
 #: What an error says when another host has gone.
 _PEER_SIGNS = ("gloo", "coordination service", "coordinationservice", "heartbeat", "barrier")
 
-Program = Callable[[Context, Reporter, Watcher], Exit]
+Program = Callable[[ProgramContext, Reporter, Watcher], Exit]
 
 
 def launch(prepare: Callable[[], Program], arrival_s: int = _ARRIVAL_S) -> NoReturn:
@@ -72,9 +72,9 @@ def code_of(error: BaseException, hosts: int) -> Exit:
     return Exit.ERROR
 
 
-def _context() -> Context:
+def _context() -> ProgramContext:
     try:
-        context = Context.from_env()
+        context = ProgramContext.from_env()
     except ValueError as error:
         raise ConfigError(f"the TPUJOB_ variables are not a context: {error}") from error
     try:
@@ -84,7 +84,7 @@ def _context() -> Context:
     return context
 
 
-def _join(context: Context, arrival_s: int) -> None:
+def _join(context: ProgramContext, arrival_s: int) -> None:
     """Meet the other hosts. A single host does it too: it is what installs JAX's SIGTERM notifier."""
     import jax
 

@@ -23,10 +23,10 @@ from workloads import compiled
 from workloads.blame import StepVerdict
 from workloads.checkpoints import Checkpoints
 from workloads.config import TrainConfig
-from workloads.contract import Context, Exit, Reporter, faults
+from workloads.contract import Exit, ProgramContext, Reporter, faults
 from workloads.data import Feed, Rows
 from workloads.fault_injection import Batch, Injection
-from workloads.program import Outcome, Program, Workload, mesh_of
+from workloads.program import Program, StepOutcome, Workload, mesh_of
 from workloads.progress import ProgressLog
 from workloads.replay import Bench, blame_state, examine
 from workloads.resume import NoneFinite, restore
@@ -36,7 +36,7 @@ from workloads.signals import Watcher
 def train(
     workload: Workload,
     config: TrainConfig,
-    context: Context,
+    context: ProgramContext,
     reporter: Reporter,
     watcher: Watcher,
 ) -> Exit:
@@ -81,7 +81,7 @@ class _Step(NamedTuple):
 
     number: int
     batch: Batch  #: as it was read, without what an injected fault did to it
-    outcome: Outcome
+    outcome: StepOutcome
 
 
 class _Run:
@@ -199,6 +199,6 @@ class _Run:
         return Exit.INTERRUPTED
 
 
-def _devices(context: Context) -> str:
+def _devices(context: ProgramContext) -> str:
     devices = f"{jax.device_count()} {jax.default_backend()} devices"
     return f"{devices} on {context.hosts} host{'s' * (context.hosts > 1)}"

@@ -65,7 +65,7 @@ class Workload(Protocol):
         ...
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """What a step says of itself."""
 
     #: Whether it and all steps before it are finite, as each device of a copy of the model sees its part.
@@ -123,12 +123,12 @@ class Program:
     def compile(
         self, batch: dict[str, jax.Array], *, in_haste: bool = False
     ) -> jax.stages.Compiled:
-        """`(state, good, batch) -> (state, Outcome)` for batches like this one. Consumes its state.
+        """`(state, good, batch) -> (state, StepOutcome)` for batches like this one. Consumes its state.
 
         `good` is that of the step before, or `all_good()`; if it does not hold, the state stays as it is.
         """
         outcome = self._good, self._whole, self._by_row, self._by_device
-        layout = self.shardings, Outcome._make(outcome)
+        layout = self.shardings, StepOutcome._make(outcome)
         step = jax.jit(self._step, donate_argnums=0, out_shardings=layout)
         options = _IN_HASTE if in_haste and jax.default_backend() == "cpu" else None
         return step.lower(self.layout, self.all_good(), batch).compile(options)
@@ -165,13 +165,13 @@ class Program:
         """A changed batch, laid out over this mesh by its rows, wherever it was before."""
         return jax.jit(partial(jax.tree.map, change), out_shardings=self._by_row)(batch)
 
-    def is_good(self, outcome: Outcome) -> bool:
+    def is_good(self, outcome: StepOutcome) -> bool:
         """Whether the step and all before it were finite; waits for it. All hosts get the same answer, as
         each has all parts of a copy of the model."""
         shards = outcome.good.parts.addressable_shards
         return all(bool(np.asarray(shard.data).all()) for shard in shards)
 
-    def bad(self, outcome: Outcome) -> Bad:
+    def bad(self, outcome: StepOutcome) -> Bad:
         """What was bad in a step, by parts of the `data` axis. All hosts learn of all."""
         notes = outcome.rows, outcome.gradients
         rows, gradients = jax.jit(_same, out_shardings=self._whole)(notes)
@@ -222,17 +222,19 @@ class Program:
         model = self._workload.model(nnx.Rngs(self.config.seed))
         return model, nnx.Optimizer(model, _optimizer(self.config), wrt=nnx.Param)
 
-    def _step(self, state: Any, before: Finite, rows: dict[str, jax.Array]) -> tuple[Any, Outcome]:
+    def _step(
+        self, state: Any, before: Finite, rows: dict[str, jax.Array]
+    ) -> tuple[Any, StepOutcome]:
         # without a copy the update would change `state` too, and nothing be left to go back to
         model, optimizer = nnx.merge(self._graph, state, copy=True)
         loss, gradients, good, notes = self._gradients(model, rows)
         good = jax.tree.map(jnp.logical_and, before, good)
         optimizer.update(model, gradients)
         after = keep_unless(good, nnx.state((model, optimizer)), state, self.shardings)
-        return after, Outcome(good, loss, *notes)
+        return after, StepOutcome(good, loss, *notes)
 
     def _gradients(self, model: nnx.Module, rows: dict[str, jax.Array]) -> Any:
-        """The mean loss over all rows, its gradients, whether they are finite, and the notes (see Outcome).
+        """The mean loss over all rows, its gradients, whether they are finite, and the notes (see StepOutcome).
 
         Each part of the `data` axis computes those of its own rows, then they average; JAX sees to the
         `tensor` axis."""

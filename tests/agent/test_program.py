@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.agent_host import JOB, Host, archive, until
 from tpujob.adapters.ssh.agent_archive import packed
-from workloads.contract import Context
+from workloads.contract import ProgramContext
 
 
 def test_the_agent_is_one_archive_for_python_3_8() -> None:
@@ -71,7 +71,7 @@ def test_a_program_reads_its_context_its_env_and_its_code(host: Host) -> None:
     host.run(["python3", "-m", "mine.tell"], bundles=[bundle], env={"COLOUR": "a 'b' $C"})
     environment, folder = host.bucket.log()
     seen = json.loads(environment)
-    context = Context.from_env(seen)
+    context = ProgramContext.from_env(seen)
     assert (context.job, context.attempt, context.workdir) == (JOB, 1, f"gs://shed/jobs/{JOB}")
     assert Path(context.out) == host.out()
     assert Path(context.cache) == host.home / ".tpujob" / "cache"
@@ -83,8 +83,8 @@ def test_a_program_reads_its_context_its_env_and_its_code(host: Host) -> None:
 def test_what_the_program_reports_is_in_the_report_and_its_files_are_kept(host: Host) -> None:
     program = """
 from tpujob.adapters.ssh.agent_archive import packed
-from workloads.contract import Context, Reporter
-report = Reporter(Context.from_env())
+from workloads.contract import ProgramContext, Reporter
+report = Reporter(ProgramContext.from_env())
 report.event("phase", name="train")
 report.event("resume", step=5)
 report.event("step", step=6, steps=9, loss=0.25, ms=3)

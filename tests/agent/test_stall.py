@@ -14,9 +14,9 @@ from tpujob.protocol import paths
 #: keeps to the contract, makes two steps, and waits for ever
 HANGS = """
 import faulthandler, signal, sys, threading
-from workloads.contract import Context, Reporter
+from workloads.contract import ProgramContext, Reporter
 faulthandler.register(signal.SIGUSR1)
-report = Reporter(Context.from_env())
+report = Reporter(ProgramContext.from_env())
 report.event("phase", name="train")
 for step in (1, 2):
     report.event("step", step=step, loss=0.5, ms=3)
@@ -112,8 +112,8 @@ def test_output_is_no_progress_where_a_progress_pattern_is_given(host: Host) -> 
 
 SAVES = """
 import signal, sys, threading
-from workloads.contract import Context, Reporter
-report = Reporter(Context.from_env())
+from workloads.contract import ProgramContext, Reporter
+report = Reporter(ProgramContext.from_env())
 told = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: told.set())
 report.event("step", step=4)

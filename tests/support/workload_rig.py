@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workloads.contract import Context
+from workloads.contract import ProgramContext
 
 #: So long may a condition take on a busy machine before the test gives up on it.
 PATIENCE_S = 120
@@ -99,7 +99,7 @@ class Job:
         self, host: int, hosts: int, devices: int, address: str, flags: tuple[str, ...]
     ) -> Host:
         out = self.folder / f"out-{host}"
-        context = Context(
+        context = ProgramContext(
             attempt=self._attempt,
             host=host,
             hosts=hosts,

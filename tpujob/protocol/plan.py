@@ -69,7 +69,7 @@ class _Needed(TypedDict):
     setup: str | None
     argv: list[str]
     env: dict[str, str]
-    context: dict[str, str | int]  #: fields of `workloads.contract.Context`
+    context: dict[str, str | int]  #: fields of `workloads.contract.ProgramContext`
     grace: float  #: seconds between SIGTERM and SIGKILL
     report_every: float  #: seconds
     log_bytes: int  #: of output that is kept; of more, the middle is dropped

@@ -5,11 +5,20 @@ agent agree on is `tpujob/protocol/`; how a program is written is not said here.
 """
 
 from workloads.contract import faults
-from workloads.contract.context import OUT, PREFIX, Context
+from workloads.contract.context import OUT, PREFIX, ProgramContext
 from workloads.contract.events import EVENTS, VERDICT, Blame, Reporter
 from workloads.contract.exits import Exit
 from workloads.contract.faults import Fault
 
 __all__ = [
-    "EVENTS", "OUT", "PREFIX", "VERDICT", "Blame", "Context", "Exit", "Fault", "Reporter", "faults",
+    "EVENTS",
+    "OUT",
+    "PREFIX",
+    "VERDICT",
+    "Blame",
+    "Exit",
+    "Fault",
+    "ProgramContext",
+    "Reporter",
+    "faults",
 ]  # fmt: skip

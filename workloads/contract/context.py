@@ -13,7 +13,7 @@ OUT = PREFIX + "OUT"  #: the one that marks each process of an attempt
 
 
 @dataclass(frozen=True)
-class Context:
+class ProgramContext:
     """Where this process stands in its job. Outside tpujob it is one host of one, in `./run`."""
 
     job: str = "local"
@@ -32,14 +32,14 @@ class Context:
     slices: int = 1  #: more than one: Multislice
 
     @staticmethod
-    def from_env(env: Mapping[str, str] | None = None) -> Context:
+    def from_env(env: Mapping[str, str] | None = None) -> ProgramContext:
         """The context that the agent put into the environment. Raises ValueError for a bad number."""
         env = os.environ if env is None else env
-        fields = Context.__dataclass_fields__
+        fields = ProgramContext.__dataclass_fields__
         given = {k: env[PREFIX + k.upper()] for k in fields if env.get(PREFIX + k.upper())}
         whole = ("attempt", "host", "hosts", "resume_before", "slice", "slices")
         numbers = {k: int(given[k]) for k in whole if k in given}
-        return Context(**{**given, **numbers})  # pyright: ignore[reportArgumentType]
+        return ProgramContext(**{**given, **numbers})  # pyright: ignore[reportArgumentType]
 
     def to_env(self) -> dict[str, str]:
         """The variables from which `from_env` reads this context back."""

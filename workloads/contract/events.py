@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from workloads.contract.context import Context
+from workloads.contract.context import ProgramContext
 
 EVENTS = "events.jsonl"  #: appended to: phases, steps, checkpoints, metrics
 HEARTBEAT = (
@@ -23,7 +23,7 @@ Blame = Literal["device", "data", "model"]
 class Reporter:
     """Writes the three files. Cheap enough for every step: one line, flushed; the heartbeat at most once a second."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ProgramContext) -> None:
         self.folder = Path(context.out)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._stamp: dict[str, Any] = {"attempt": context.attempt, "host": context.host}

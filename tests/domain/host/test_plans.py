@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.support.records import a_job, respec
 from tpujob.domain.host import plan as launch
 from tpujob.domain.model import Endpoint
-from workloads.contract import Context
+from workloads.contract import ProgramContext
 
 
 def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
@@ -48,7 +48,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
     assert json.loads(json.dumps(second.document)) == second.document
     context = second.document["context"]
     env = {f"TPUJOB_{key.upper()}": str(value) for key, value in context.items()}
-    assert Context.from_env(env) == Context(
+    assert ProgramContext.from_env(env) == ProgramContext(
         job="000042",
         attempt=2,
         host=1,

@@ -12,7 +12,7 @@ from tpujob.domain.host.environment import environment_order, mount_order
 from tpujob.domain.model import Attempt, Endpoint, Job, Json
 from tpujob.domain.spec import JobSpec
 from tpujob.protocol import Plan, PreflightOrder, paths
-from workloads.contract import Context
+from workloads.contract import ProgramContext
 
 #: where host 0 of a slice waits for the others
 COORDINATOR_PORT = 8476
@@ -37,7 +37,7 @@ def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) 
 
 def _for_host(plan: Plan, job: Job, endpoints: Sequence[Endpoint], host: int) -> Plan:
     context = _context(job, host, endpoints)
-    told = {n: getattr(context, n) for n in Context.__dataclass_fields__ if n != "out"}
+    told = {n: getattr(context, n) for n in ProgramContext.__dataclass_fields__ if n != "out"}
     env = {**plan["env"], **_megascale(context)}
     return {**plan, "host": host, "context": told, "env": env}
 
@@ -73,11 +73,11 @@ def _plan(
     }
 
 
-def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> Context:
+def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramContext:
     """What the program is told of its place; the agent adds the rest."""
     assert job.slice is not None
     slices = job.slice.tpu_slices
-    return Context(
+    return ProgramContext(
         job=job.id,
         attempt=_newest(job).number,
         host=host,
@@ -91,7 +91,7 @@ def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> Context:
     )
 
 
-def _megascale(context: Context) -> dict[str, str]:
+def _megascale(context: ProgramContext) -> dict[str, str]:
     """How libtpu joins several slices; JAX reads the same variables. What a slice is within itself (`TPU_WORKER_ID` and
     the like) its hosts learn from their own metadata."""
     if context.slices == 1:
