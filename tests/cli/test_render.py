@@ -20,8 +20,9 @@ from tests.support.scripted import (
 from tpujob.api import JobView, PlanView
 from tpujob.cli.render import answers, job_page, lines, listing, words
 from tpujob.cli.render.summary import shortcomings, steps_lost, summary
-from tpujob.cli.render.text import clean, seconds, width
+from tpujob.cli.render.text import seconds, width
 from tpujob.cli.render.why import why_page
+from tpujob.domain.text import clean
 
 pytestmark = pytest.mark.usefixtures("utc")
 

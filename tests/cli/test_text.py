@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpujob.cli.render import text
-from tpujob.cli.render.text import clean, clip, clip_middle, pad, width
+from tpujob.cli.render.text import clip, clip_middle, pad, width
+from tpujob.domain.text import clean
 
 
 @given(st.text().map(clean), st.integers(1, 40))

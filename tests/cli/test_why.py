@@ -21,9 +21,10 @@ from tpujob.api import AttemptView, JobView
 from tpujob.cli.render import words
 from tpujob.cli.render.job_page import job_page
 from tpujob.cli.render.listing import job_table
-from tpujob.cli.render.text import clean, seconds, width
+from tpujob.cli.render.text import seconds, width
 from tpujob.cli.render.why import why_page
 from tpujob.domain.model import State
+from tpujob.domain.text import clean
 
 pytestmark = pytest.mark.usefixtures("utc")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -30,7 +30,6 @@ from tpujob.service.views import (
     leak_view,
     slice_view,
     suspect_view,
-    verdict_view,
 )
 
 AT = "1970-01-01T02:46:40.000Z"  #: NOW
@@ -229,7 +228,7 @@ HAD = Slice(
                 "gone_at": "1970-01-01T02:46:35.000Z",
             },
         ),
-        (verdict_view(VERDICT), VerdictView, VERDICT, {}),
+        (attempt_view(ENDED)["verdict"], VerdictView, VERDICT, {}),
         (
             job_view(running(), now=NOW),
             JobView,
@@ -255,7 +254,7 @@ def test_a_view_has_every_field_and_says_what_the_record_says(
     assert {name: view[name] for name in copied} == copied
     if isinstance(record, Attempt):
         assert (view["evidence"], view["physical"]) == (["e"], ["p", "q"])
-        assert (view["versions"], view["verdict"]) == ({"jax": "0.10"}, verdict_view(VERDICT))
+        assert (view["versions"], view["verdict"]) == ({"jax": "0.10"}, asdict(VERDICT))
 
 
 # Leaks and machines --------------------------------------------------------------------------------------------------

@@ -6,15 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tpujob.api.admin_shapes import BrokenView, SuspectView, SweptView
-from tpujob.api.shapes import (
-    CodeGiven,
-    DiffView,
-    EventView,
-    HostAccess,
-    JobView,
-    LogPage,
-    PlanView,
-)
+from tpujob.api.shapes import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage, PlanView
 
 
 class JobsApi(Protocol):

@@ -114,8 +114,7 @@ def _version(wanted: bool) -> None:
 
 def _main(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     del version

@@ -7,7 +7,8 @@ from collections.abc import Generator
 
 from tpujob import errors
 from tpujob.cli.output import Screen, note
-from tpujob.cli.render.text import clean, paint
+from tpujob.cli.render.text import paint
+from tpujob.domain.text import clean
 
 INTERRUPTED = 130
 TIMED_OUT = 124  #: as timeout(1) has it

@@ -6,7 +6,7 @@ Writes only a person's verdict on a machine. What the sweep deletes is decided i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Literal
 
 from tpujob.api import BrokenView, LeakView, SuspectView, SweptView
@@ -87,7 +87,7 @@ class Admin:
             found += invariants.of_job(job)
             found += self._history(job)
         found += self._billed()
-        return [BrokenView(rule=b.rule, job=b.job, text=b.text) for b in found]
+        return [BrokenView(**asdict(b)) for b in found]
 
     def _history(self, job: Job) -> list[Broken]:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from tpujob.api import (
     AttemptView,
     CodeView,
@@ -15,7 +17,7 @@ from tpujob.api import (
 from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators, prices
-from tpujob.domain.model import Attempt, Code, Job, Progress, Slice, State, Suspect, Verdict
+from tpujob.domain.model import Attempt, Code, Job, Progress, Slice, State, Suspect
 from tpujob.domain.observations import Report
 from tpujob.domain.placement import circuits
 from tpujob.domain.spec import dump
@@ -102,9 +104,7 @@ def job_view(
 
 
 def code_view(code: Code | None) -> CodeView | None:
-    if code is None:
-        return None
-    return CodeView(commit=code.commit, branch=code.branch, dirty=code.dirty, diff=code.diff)
+    return None if code is None else CodeView(**asdict(code))
 
 
 def slice_view(slice: Slice, *, now: float) -> SliceView:
@@ -139,21 +139,11 @@ def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptVi
         message=attempt.message,
         evidence=list(attempt.evidence),
         physical=list(attempt.physical),
-        verdict=verdict_view(attempt.verdict) if attempt.verdict else None,
+        verdict=VerdictView(**asdict(attempt.verdict)) if attempt.verdict else None,
         step=done.step,
         checkpoint=done.checkpoint,
         resumed_from=done.resumed_from,
         versions=dict(attempt.versions),
-    )
-
-
-def verdict_view(verdict: Verdict) -> VerdictView:
-    return VerdictView(
-        step=verdict.step,
-        host=verdict.host,
-        device=verdict.device,
-        blame=verdict.blame,
-        text=verdict.text,
     )
 
 

@@ -14,7 +14,6 @@ import json
 import logging
 import secrets
 from collections.abc import Iterable
-from typing import TypeAlias
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,8 +33,6 @@ BUNDLE_LIMIT = 100 << 20
 #: see a closed connection instead of the reason
 DRAIN_LIMIT = 8 << 20
 DRAIN_SECONDS = 5.0
-
-_ErrorHeaders: TypeAlias = dict[str, str]
 
 
 class Guard:
@@ -158,7 +155,7 @@ class _Exchange:
         await self.refuse(BadRequest(f"the request is larger than {limit}"), status=413)
 
     async def refuse(
-        self, error: TpujobError, headers: _ErrorHeaders | None = None, *, status: int = 0
+        self, error: TpujobError, headers: dict[str, str] | None = None, *, status: int = 0
     ) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._drain(), DRAIN_SECONDS)

@@ -10,10 +10,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class NewCode(BaseModel):
-    """The checkout whose files are shipped."""
-
+class _Taken(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+class NewCode(_Taken):
+    """The checkout whose files are shipped."""
 
     commit: str = Field(max_length=64)
     branch: str = Field(default="", max_length=300)
@@ -21,10 +23,8 @@ class NewCode(BaseModel):
     diff: str = Field(default="", max_length=200_000, description="from the commit to the files")
 
 
-class NewJob(BaseModel):
+class NewJob(_Taken):
     """What `POST /v1/jobs` takes."""
-
-    model_config = ConfigDict(extra="forbid")
 
     spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
     user: str = Field(min_length=1, max_length=64)
@@ -32,18 +32,14 @@ class NewJob(BaseModel):
     code: NewCode | None = None
 
 
-class NewPlan(BaseModel):
+class NewPlan(_Taken):
     """What `POST /v1/plan` takes."""
-
-    model_config = ConfigDict(extra="forbid")
 
     spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
 
 
-class Machine(BaseModel):
+class Machine(_Taken):
     """What `POST /v1/hosts/clear` takes; in the body, as Google Cloud's names have slashes."""
-
-    model_config = ConfigDict(extra="forbid")
 
     physical: str = Field(description="as `GET /v1/hosts` shows it", max_length=1000)
 

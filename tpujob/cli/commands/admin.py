@@ -10,15 +10,14 @@ from tpujob.cli.backend import connect, say_where
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, complete_host
 from tpujob.cli.output import note, say, say_json, screen
-from tpujob.cli.render.text import clean
+from tpujob.domain.text import clean
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
     from tpujob.api import JobsApi
 
 hosts = typer.Typer(
-    invoke_without_command=True,
-    help="Show machines that are suspected of wrong numbers; pin them.",
+    invoke_without_command=True, help="Show machines that are suspected of wrong numbers; pin them."
 )
 
 Machine = Annotated[

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def use(
     where: Annotated[
-        str,
-        typer.Argument(metavar="[local|NAME|URL]", help="Default: list the contexts."),
+        str, typer.Argument(metavar="[local|NAME|URL]", help="Default: list the contexts.")
     ] = "",
     name: Annotated[
         str,

@@ -39,8 +39,7 @@ def create(
         ),
     ] = False,
     key: Annotated[
-        str,
-        typer.Option(metavar="KEY", help="A repeat with the same key makes no second job."),
+        str, typer.Option(metavar="KEY", help="A repeat with the same key makes no second job.")
     ] = "",
     as_json: Json = False,
 ) -> int:
@@ -82,10 +81,7 @@ def _submit(
 
     again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
     again += " --allow-cross-region" if spec.tpu.cross_region else ""
-    unsure = (
-        "The job may have been submitted. This command makes no second one:",
-        f"  {again}",
-    )
+    unsure = ("The job may have been submitted. This command makes no second one:", f"  {again}")
     with on_interrupt(*unsure):
         bundles: list[str] = []
         code: CodeGiven | None = None

@@ -11,8 +11,8 @@ from tpujob.cli.backend import connect
 from tpujob.cli.options import Json, complete_job
 from tpujob.cli.output import say, say_json, screen
 from tpujob.cli.render import words
-from tpujob.cli.render.text import clean, clip, paint
-from tpujob.domain.text import many
+from tpujob.cli.render.text import clip, paint
+from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
     from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView

@@ -13,11 +13,7 @@ from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt
 from tpujob.cli.options import JobRef, Json, Yes
 from tpujob.cli.output import note, say, say_json, screen
 from tpujob.cli.render import words
-from tpujob.cli.render.answers import (
-    next_commands,
-    steered_text,
-    stop_question,
-)
+from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
 from tpujob.cli.render.listing import job_table
 

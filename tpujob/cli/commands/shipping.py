@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpujob.cli.output import note
-from tpujob.cli.render.text import clean
+from tpujob.domain.text import clean
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, JobsApi
@@ -21,10 +21,5 @@ def ship(api: JobsApi, folder: Path, bucket: str) -> tuple[str, CodeGiven]:
     for warning in bundle.warnings:
         note(f"code: {clean(warning)}")
     at = bundle.standing
-    code: CodeGiven = {
-        "commit": at.commit,
-        "branch": at.branch,
-        "dirty": at.dirty,
-        "diff": at.diff,
-    }
+    code: CodeGiven = {"commit": at.commit, "branch": at.branch, "dirty": at.dirty, "diff": at.diff}
     return api.put_bundle(bundle.sha256, bundle.data, bucket=bucket), code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from tpujob.cli.backend import RetryingClient
@@ -22,7 +22,7 @@ def watch_list(user: str, all_jobs: bool, *, as_json: bool) -> int:
     steady = RetryingClient()
     on = screen()
     shown = ""
-    with _in_place() if on.tty and not as_json else _plainly():
+    with _in_place() if on.tty and not as_json else nullcontext():
         for _ in steady.follow(None, timeout=EVERY):
             jobs = steady.ask(lambda api: api.list(user=user, all=all_jobs))
             if on.tty and not as_json:
@@ -64,8 +64,3 @@ def _in_place() -> Generator[None]:
     finally:
         say("\x1b[?25h\x1b[?1049l", end="")
         flush()
-
-
-@contextmanager
-def _plainly() -> Generator[None]:
-    yield

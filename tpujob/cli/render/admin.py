@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import age, clean, clip_middle, rate, wrap
-from tpujob.domain.text import many
+from tpujob.cli.render.text import age, clip_middle, rate, wrap
+from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
     from tpujob.api import BrokenView, LeakView, SuspectView, SweptView

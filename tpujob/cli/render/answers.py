@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, labelled
-from tpujob.cli.render.text import clean, paint, rate
-from tpujob.domain.text import many
+from tpujob.cli.render.text import paint, rate
+from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
     from tpujob.api import JobView, PlanView

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clean, clip_middle, paint, wrap
+from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.doctor.findings import Finding, Severity
 from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, Overview
+from tpujob.domain.text import clean
 
 #: how a verdict reads, and its colour
 _VERDICTS = {

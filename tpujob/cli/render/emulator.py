@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import age, clean, span
-from tpujob.domain.text import many
+from tpujob.cli.render.text import age, span
+from tpujob.domain.text import clean, many
 
 _SLICES = (
     Column("Slice", (12,)),
@@ -42,7 +42,7 @@ def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) 
     parts = [
         table(_SLICES, [_slice_row(s) for s in slices], columns, color=color)
         if slices
-        else "There are no slices.",
+        else "There are no slices."
     ]
     hosts = [_host_row(s, h) for s in slices for h in s["hosts"]]
     if hosts:

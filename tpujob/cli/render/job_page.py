@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import elapsed, event_line, job_title, labelled, progress_line
-from tpujob.cli.render.text import (
-    clean,
-    clip,
-    clock,
-    dollars,
-    number,
-    paint,
-    rate,
-    seconds,
-    span,
-    wrap,
-)
-from tpujob.domain.text import many
+from tpujob.cli.render.text import clip, clock, dollars, number, paint, rate, seconds, span, wrap
+from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, EventView, JobView, SliceView

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpujob.cli.render.text import clean, clip, clock, number, pad, paint, seconds, wrap
+from tpujob.cli.render.text import clip, clock, number, pad, paint, seconds, wrap
+from tpujob.domain.text import clean
 
 if TYPE_CHECKING:
     from tpujob.api import EventView, JobView, LogLine

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import age, clean, clip_middle, count, rate, wrap
+from tpujob.cli.render.text import age, clip_middle, count, rate, wrap
+from tpujob.domain.text import clean
 
 if TYPE_CHECKING:
     from tpujob.api import JobView

@@ -17,7 +17,8 @@ from rich.text import Text
 from tpujob.cli.output import Screen
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE
-from tpujob.cli.render.text import clean, clock, dollars, number, rate, seconds, span
+from tpujob.cli.render.text import clock, dollars, number, rate, seconds, span
+from tpujob.domain.text import clean
 
 if TYPE_CHECKING:
     from tpujob.api import EventView, JobView, SliceView

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.answers import next_commands
-from tpujob.cli.render.text import clean, clip, clock, dollars, pad, paint, rate, seconds, span
-from tpujob.domain.text import many
+from tpujob.cli.render.text import clip, clock, dollars, pad, paint, rate, seconds, span
+from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, JobView

@@ -6,8 +6,6 @@ import re
 import unicodedata
 from datetime import UTC, datetime
 
-from tpujob.domain.text import clean as clean
-
 STYLES = {
     "bold": "1",
     "dim": "2",
