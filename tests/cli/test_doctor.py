@@ -103,10 +103,10 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
     for line in (
         "FAIL APIs                   not enabled: storage.googleapis.com",
         "     -> gcloud services enable storage.googleapis.com --project my-lab-4711",
-        "?    project                could not be told: The caller does not have permission",
+        "?    project                could not be checked: The caller does not have permission",
         "FAIL SSH                    no firewall rule of default lets TCP 22 in from",
         "warn addresses us-central2  4 of 4 external addresses are free, and the whole",
-        "Context lab: 16 checks, 2 failed, 1 could not be told, 1 to think about.",
+        "Context lab: 16 checks, 2 failed, 1 could not be checked, 1 to think about.",
     ):
         assert line in said.replace("\n                            permission", " permission"), said
 
@@ -118,7 +118,7 @@ def test_a_check_without_a_result_is_no_success(tpujob: Tpujob, google: GoogleSe
     assert one == {
         "name": "APIs",
         "verdict": "unknown",
-        "what": "could not be told: serviceusage.googleapis.com: The service is currently unavailable",
+        "what": "could not be checked: serviceusage.googleapis.com: The service is currently unavailable",
         "cure": "",
     }
 
@@ -135,7 +135,7 @@ def test_quota_of_a_context(tpujob: Tpujob, google: GoogleServer, cloud: Cloud) 
         tpujob("quota").out,
         """
 Type Pricing Zone          In zone In region Limit Used Unit   Granted
-v4   spot    us-central2-b      64      none    64   32 cores 32 chips
+v4   spot    us-central2-b      64  no limit    64   32 cores 32 chips
 v6e  spot    us-central2-b      64        16    16   8* chips        -
 
 Used: counted from the nodes and queued resources that the API lists.
@@ -254,16 +254,17 @@ def test_the_emulator_has_quotas_and_stock(tpujob: Tpujob, cloud: Cloud) -> None
     ready = {"pid": os.getpid(), "control": control.url, "token": control.token}
     (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))
     assert "No TPU quota of the emulator in these zones." in tpujob("quota").out
-    tpujob("emulator", "quota", g.ZONE, "v4", "32", "--pricing", "spot")
-    tpujob("emulator", "quota", g.ZONE, "v6e", "0", "--pricing", "spot")
     spot = node("v4-8", scheduling_config={"spot": True})
     cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
+    assert "no limit  no limit no limit    8 cores" in tpujob("quota").out
+    tpujob("emulator", "quota", g.ZONE, "v4", "32", "--pricing", "spot")
+    tpujob("emulator", "quota", g.ZONE, "v6e", "0", "--pricing", "spot")
     same(
         tpujob("quota").out,
         """
 Type Pricing Zone          In zone In region Limit Used Unit  Granted
-v4   spot    us-central2-b      32      none    32    8 cores       -
-v6e  spot    us-central2-b       0      none     0    0 chips       -
+v4   spot    us-central2-b      32  no limit    32    8 cores       -
+v6e  spot    us-central2-b       0  no limit     0    0 chips       -
 
 Zone          Type Hosts Used
 us-central2-b v4      64    1
@@ -316,4 +317,4 @@ def test_the_widest_row_fits_80_columns() -> None:
     assert max(width(line) for line in page.splitlines()) <= 80, page
     assert "nort" in page
     assert "?" in page.splitlines()[2]
-    assert "Could not be told: europe-west4-a" in page
+    assert "Could not be read: europe-west4-a" in page

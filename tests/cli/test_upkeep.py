@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.commands import Tpujob, same
@@ -104,6 +106,9 @@ slices some minutes after it finds them; `tpujob sweep` does it now.
 """,
     )
     assert tpujob("leaks", "--json", code=6).json == [*api.swept["deleted"], young]
+    of_an_older_backend: Any = [young]
+    api.swept = of_an_older_backend
+    assert tpujob("leaks", "--json", code=6).json == [young]
 
 
 def test_sweep(tpujob: Tpujob, api: ScriptedJobs) -> None:

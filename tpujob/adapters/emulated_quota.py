@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tpujob.doctor.quota import Held, Kind, Limit, Overview, Stock, allowances, unit_of
@@ -35,7 +36,10 @@ def overview(status: Mapping[str, Any], *, everywhere: bool = False) -> Overview
         for generation, hosts in zone["stock"].items()
         if everywhere or hosts["used"] or _limited(limits, zone["zone"], generation)
     ]
-    rows = allowances(limits, zones, held=held, closed_kinds=True)
+    # everything that is not limited may be held, as far as the stock goes
+    rows = [
+        replace(row, known=True) for row in allowances(limits, zones, held=held, closed_kinds=True)
+    ]
     return Overview("the emulator", rows, stock=stock)
 
 

@@ -131,7 +131,10 @@ class RemoteJobs:
         self._call("POST", "/hosts/clear", body={"physical": physical}, repeat=False)
 
     def leaks(self) -> SweptView:
-        return self._get("/leaks", within=LONG)
+        found = self._get("/leaks", within=LONG)
+        # an older backend sends a list, of what a sweep would delete
+        older: SweptView = {"deleted": found, "kept": [], "failed": [], "keys": []}
+        return found if "deleted" in found else older
 
     def sweep(self, *, dry_run: bool = False) -> SweptView:
         return self._call("POST", "/sweep", {"dry_run": dry_run}, timeout=LONG)

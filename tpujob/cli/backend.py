@@ -22,33 +22,36 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 PATIENCE = 30.0
 
 
+def current_settings() -> Settings:
+    """Those of the current context."""
+    from tpujob.config import settings
+
+    return settings.load()
+
+
 def connect() -> JobsApi:
     """The backend of the context; the local one is started when it is down."""
     found = running()
     if found is not None:
         return found
-    from tpujob.config import settings
     from tpujob.wiring import client
 
-    now = settings.load()
+    now = current_settings()
     note(f"tpujob: starting {runs_here(now)}")
     return client.client(now)
 
 
 def running() -> JobsApi | None:
     """The backend when it runs; nothing is started."""
-    from tpujob.config import settings
     from tpujob.wiring import client
 
-    return client.running_client(settings.load())
+    return client.running_client(current_settings())
 
 
 def reconnect() -> JobsApi | None:
     """The backend that replaced the one of a moment ago. One that died is started again; one that somebody stopped is
     not."""
-    from tpujob.config import settings
-
-    died = settings.load().backend_ready.exists()
+    died = current_settings().backend_ready.exists()
     return connect() if died else running()
 
 
@@ -65,25 +68,21 @@ def local_stack() -> Settings:
 
 def runs_here(now: Settings) -> str:
     """What of the context runs on this machine, in words."""
-    from tpujob.config import settings
-
-    return "the local stack" if now.context == settings.LOCAL else f"the backend of {now.context}"
+    return "the local stack" if now.local else f"the backend of {now.context}"
 
 
 def say_where() -> None:
     """A remark on where a command takes effect, unless that is the local stack."""
-    from tpujob.config import settings
-
-    now = settings.load()
-    if now.context != settings.LOCAL:
+    now = current_settings()
+    if not now.local:
         note(f"tpujob: in the context {now.context}")
 
 
 def died() -> str:
     """What to do about processes of this machine that died; empty: none did."""
-    from tpujob.config import settings, stack
+    from tpujob.config import stack
 
-    now = settings.load()
+    now = current_settings()
     names = [
         one.name
         for one in stack.status(now)

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,12 @@ def note(text: str) -> None:
 def say_json(value: Any) -> None:
     """One record as an object, several as a list."""
     say(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def say_page(found: Any, page: Callable[..., str], as_json: bool, **options: Any) -> None:
+    """As JSON, or as the page that `page` makes of it for this screen."""
+    on = screen()
+    say_json(found) if as_json else say(page(found, on.columns, color=on.color, **options))
 
 
 def say_json_line(value: Any) -> None:

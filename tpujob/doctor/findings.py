@@ -11,7 +11,7 @@ class Severity(StrEnum):
     OK = "ok"
     WARN = "warn"  #: jobs run, but something about it will cost time, money or safety
     FAIL = "fail"  #: jobs do not run before this is put right
-    UNKNOWN = "unknown"  #: could not be told: neither good nor bad
+    UNKNOWN = "unknown"  #: could not be checked: neither good nor bad
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def fail(name: str, what: str, cure: str) -> Finding:
 
 
 def unknown(name: str, seen: NotSeen) -> Finding:
-    return Finding(name, Severity.UNKNOWN, f"could not be told: {seen.why}", seen.cure)
+    return Finding(name, Severity.UNKNOWN, f"could not be checked: {seen.why}", seen.cure)
 
 
 def worst(findings: Iterable[Finding]) -> Severity:

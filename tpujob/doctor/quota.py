@@ -75,7 +75,7 @@ class Allowance:
     region_limit: int | None
     known: bool  #: the API has a quota of that kind there
     unit: Unit
-    used: int | None  #: in the unit of the limits; None: could not be told
+    used: int | None  #: in the unit of the limits; None: not known
     used_by: str  #: who says so: `nodes`, or `monitoring`
     granted: int = 0  #: chips
 
@@ -109,7 +109,7 @@ class Overview:
     rows: Sequence[Allowance]
     #: quotas of Cloud TPU that are not of chips or cores, or not understood
     others: Sequence[Limit] = ()
-    notes: Sequence[str] = ()  #: what could not be told, and why
+    notes: Sequence[str] = ()  #: what could not be read, and why
     stock: Sequence[Stock] = ()
 
 

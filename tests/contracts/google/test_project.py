@@ -110,7 +110,7 @@ def test_a_check_that_could_not_look_is_neither_good_nor_bad(
         if answer is NONSENSE and name in MAY_LACK:
             continue
         assert one.verdict is Severity.UNKNOWN, f"{path} answered {answer}: {one}"
-        assert one.what.startswith("could not be told: "), one
+        assert one.what.startswith("could not be checked: "), one
 
 
 def test_missing_is_distinguished_from_unreadable(google: GoogleServer, look: Any) -> None:

@@ -9,7 +9,7 @@ import typer
 from tpujob.cli.backend import connect, say_where
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, complete_host
-from tpujob.cli.output import note, say, say_json, screen
+from tpujob.cli.output import note, say, say_json, say_page
 from tpujob.domain.text import clean
 from tpujob.errors import BadRequest
 
@@ -33,14 +33,9 @@ def show_hosts(context: typer.Context, as_json: Json = False) -> None:
     """Show machines that are suspected of wrong numbers; pin them."""
     if context.invoked_subcommand:
         return
-    found = connect().hosts()
-    if as_json:
-        say_json(found)
-        return
     from tpujob.cli.render.admin import hosts_table
 
-    on = screen()
-    say(hosts_table(found, on.columns, color=on.color))
+    say_page(connect().hosts(), hosts_table, as_json)
 
 
 @hosts.command()
@@ -58,12 +53,9 @@ def pin(
         )
     api = connect()
     found = api.pin_host(_whole(api, name), "good" if good else "bad" if bad else "")
-    if as_json:
-        say_json(found)
-        return
     from tpujob.cli.render.admin import host_text
 
-    say(host_text(found))
+    say_json(found) if as_json else say(host_text(found))
 
 
 @hosts.command()
@@ -93,13 +85,10 @@ def leaks(as_json: Json = False) -> int:
     """List slices in the cloud that no job claims, with age and price."""
     swept = connect().leaks()
     found, unlisted = [*swept["deleted"], *swept["kept"]], swept.get("unlisted", {})
-    if as_json:
-        say_json(found)
-    elif found or not unlisted:
+    if as_json or found or not unlisted:
         from tpujob.cli.render.admin import leaks_table
 
-        on = screen()
-        say(leaks_table(found, on.columns, color=on.color))
+        say_page(found, leaks_table, as_json)
     for what, why in unlisted.items():
         note(f"{clean(what)} could not be listed: {clean(why)}")
     return FOUND if found or unlisted else 0
@@ -114,25 +103,18 @@ def sweep(
     """Delete what no job claims.
 
     Slices and requests in every zone of the context, and keys of slices that are gone."""
+    from tpujob.cli.render.admin import swept_page
+
     say_where()
     swept = connect().sweep(dry_run=dry_run)
-    if as_json:
-        say_json(swept)
-    else:
-        from tpujob.cli.render.admin import swept_page
-
-        on = screen()
-        say(swept_page(swept, on.columns, color=on.color, dry_run=dry_run))
+    say_page(swept, swept_page, as_json, dry_run=dry_run)
     return FOUND if swept["failed"] or swept.get("unlisted") else 0
 
 
 def fsck(as_json: Json = False) -> int:
     """Check every record, its history and the slices in the cloud."""
-    found = connect().fsck()
-    if as_json:
-        say_json(found)
-    else:
-        from tpujob.cli.render.admin import fsck_lines
+    from tpujob.cli.render.admin import fsck_lines
 
-        say(fsck_lines(found))
+    found = connect().fsck()
+    say_json(found) if as_json else say(fsck_lines(found))
     return FOUND if found else 0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tpujob.cli.backend import current_settings
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json
 from tpujob.errors import BadRequest
@@ -84,10 +85,10 @@ def show(as_json: Json = False) -> int:
 
 
 def _here() -> tuple[Settings, Context]:
-    from tpujob.config import context, settings
+    from tpujob.config import context
 
-    now = settings.load()
-    if now.context == settings.LOCAL:
+    now = current_settings()
+    if now.local:
         raise BadRequest(
             "the local stack makes each bucket when it is first used",
             hint="For Google Cloud choose a context: `tpujob use NAME`, or `tpujob init` to make one.",

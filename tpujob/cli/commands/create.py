@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpujob.cli.backend import RetryingClient, connect, say_where
+from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.options import Json
-from tpujob.cli.output import Screen, say, say_json, screen
+from tpujob.cli.output import Screen, say, say_json, say_page, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, JobsApi, JobView, PlanView
-    from tpujob.domain.spec import JobSpec
 
 
 def create(
@@ -44,17 +43,27 @@ def create(
     as_json: Json = False,
 ) -> int:
     """Submit a job."""
+    import secrets
+
     from tpujob.cli.commands import jobfile
+    from tpujob.domain.spec import dump
 
     spec = jobfile.read(file, name, cross_region=allow_cross_region)
+    given = dump(spec)
     on = screen()
     say_where()
     api = connect()
-    plan = _plan(api, spec, file)
+    plan = _plan(api, given, file)
     if dry_run:
-        say_json(plan) if as_json else say(plan_page(plan, on.columns, color=on.color))
+        say_page(plan, plan_page, as_json)
         return 0
-    job = _submit(api, spec, file, plan, key or _new_key(), name)
+    key = key or secrets.token_hex(12)
+    again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
+    again += " --allow-cross-region" if spec.tpu.cross_region else ""
+    unsure = ("The job may have been submitted. This command makes no second one:", f"  {again}")
+    with on_interrupt(*unsure):
+        code_from = None if spec.code is None else file.parent / spec.code
+        job = _submit(api, given, code_from, plan["bucket"], key)
     if not as_json:
         say(created_text(job, on.columns, plan["usd_per_hour"], color=on.color), flush=True)
     if follow:
@@ -64,46 +73,28 @@ def create(
     return 0
 
 
-def _plan(api: JobsApi, spec: JobSpec, file: Path) -> PlanView:
+def _plan(api: JobsApi, spec: dict[str, Any], file: Path) -> PlanView:
     """What the job would get. Raises BadSpec that names the file, which the backend has never seen."""
     from tpujob.errors import BadSpec
 
     try:
-        return api.plan(_dump(spec))
+        return api.plan(spec)
     except BadSpec as error:
         raise BadSpec(f"{file}: {error.message}", hint=error.hint) from error
 
 
 def _submit(
-    api: JobsApi, spec: JobSpec, file: Path, plan: PlanView, key: str, name: str
+    api: JobsApi, spec: dict[str, Any], folder: Path | None, bucket: str, key: str
 ) -> JobView:
-    from tpujob.config import settings
+    bundles: list[str] = []
+    code: CodeGiven | None = None
+    if folder is not None:
+        from tpujob.cli.commands.shipping import ship
 
-    again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
-    again += " --allow-cross-region" if spec.tpu.cross_region else ""
-    unsure = ("The job may have been submitted. This command makes no second one:", f"  {again}")
-    with on_interrupt(*unsure):
-        bundles: list[str] = []
-        code: CodeGiven | None = None
-        if spec.code is not None:
-            from tpujob.cli.commands.shipping import ship
-
-            path, code = ship(api, file.parent / spec.code, plan["bucket"])
-            bundles.append(path)
-        user = settings.load().user
-        return api.create(_dump(spec), user=user, bundles=bundles, code=code, idempotency_key=key)
-
-
-def _dump(spec: JobSpec) -> dict[str, Any]:
-    from tpujob.domain.spec import jobspec as spec_module
-
-    return spec_module.dump(spec)
-
-
-def _new_key() -> str:
-    import secrets
-
-    return secrets.token_hex(12)
+        path, code = ship(api, folder, bucket)
+        bundles.append(path)
+    user = current_settings().user
+    return api.create(spec, user=user, bundles=bundles, code=code, idempotency_key=key)
 
 
 def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import RetryingClient, running
+from tpujob.cli.backend import RetryingClient, current_settings, running
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.output import note, say, screen
 from tpujob.errors import BadRequest, TpujobError
@@ -33,17 +33,15 @@ def demo(
     job, plan = _submit()
     code = _watch(job, plan, preempt)
     if code == 0 and not (keep or was_running):
-        from tpujob.config import settings, stack
+        from tpujob.config import stack
 
-        stack.down(settings.load())
+        stack.down(current_settings())
         say("The local stack is stopped again; any command starts it.")
     return code
 
 
 def _only_local() -> None:
-    from tpujob.config import settings
-
-    if settings.load().context != settings.LOCAL:
+    if not current_settings().local:
         raise BadRequest(
             "the demo preempts a slice, so it runs on the local stack only",
             hint="`tpujob use local`, or only this time `TPUJOB_CONTEXT=local tpujob demo`",
@@ -53,13 +51,13 @@ def _only_local() -> None:
 def _submit() -> tuple[JobView, PlanView]:
     import secrets
 
-    from tpujob.config import files, settings
+    from tpujob.config import files
     from tpujob.domain.spec import jobspec
 
     wanted = jobspec.dump(jobspec.load(files.read(quickstart()), "the demo"))
     api = RetryingClient().api
     key = secrets.token_hex(12)
-    return api.create(wanted, user=settings.load().user, idempotency_key=key), api.plan(wanted)
+    return api.create(wanted, user=current_settings().user, idempotency_key=key), api.plan(wanted)
 
 
 def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
@@ -90,12 +88,11 @@ class Preemption:
     def __call__(self, job: JobView) -> str:
         if self._done or not time_to_preempt(job):
             return ""
-        from tpujob.config import settings
         from tpujob.emulator.client import EmulatorClient
 
         self._done = True
         try:
-            emulator = EmulatorClient.from_ready(settings.load().emulator_ready)
+            emulator = EmulatorClient.from_ready(current_settings().emulator_ready)
             emulator.do("preempt", target=job["id"], notice_s=NOTICE_S)
         except TpujobError as error:
             note(f"tpujob: could not preempt: {error}")

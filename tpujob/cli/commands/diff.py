@@ -9,7 +9,7 @@ import typer
 
 from tpujob.cli.backend import connect
 from tpujob.cli.options import Json, complete_job
-from tpujob.cli.output import say, say_json, screen
+from tpujob.cli.output import say_page
 from tpujob.cli.render import words
 from tpujob.cli.render.text import clip, paint
 from tpujob.domain.text import clean, many
@@ -23,15 +23,9 @@ Side = Annotated[
 ]
 
 
-def diff(a: Side, b: Side, as_json: Json = False) -> int:
+def diff(a: Side, b: Side, as_json: Json = False) -> None:
     """Show what differs between two jobs: spec, code, outcome."""
-    found = connect().diff(a, b)
-    if as_json:
-        say_json(found)
-        return 0
-    on = screen()
-    say(diff_page(found, on.columns, color=on.color))
-    return 0
+    say_page(connect().diff(a, b), diff_page, as_json)
 
 
 def diff_page(found: DiffView, columns: int, *, color: bool = False) -> str:

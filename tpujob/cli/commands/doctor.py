@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tpujob.cli.backend import local_stack
+from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
@@ -16,11 +16,10 @@ from tpujob.errors import Transient
 
 def doctor(as_json: Json = False) -> int:
     """Check that jobs can run, and say what to do where they cannot."""
-    from tpujob.config import settings
     from tpujob.doctor.findings import Severity, worst
     from tpujob.wiring import doctor
 
-    now = settings.load()
+    now = current_settings()
     found = doctor.findings(now)
     if as_json:
         say_json([asdict(one) for one in found])
@@ -39,11 +38,10 @@ def quota(
     as_json: Json = False,
 ) -> None:
     """Show limits, use and grants of each type of TPU, by zone."""
-    from tpujob.config import settings
     from tpujob.wiring import doctor
 
-    now = settings.load()
-    if now.context == settings.LOCAL:
+    now = current_settings()
+    if now.local:
         local_stack()
     found = doctor.quotas(now, everywhere=everywhere)
     if as_json:

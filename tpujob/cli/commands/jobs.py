@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import RetryingClient, connect, say_where
+from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
 from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt
 from tpujob.cli.options import JobRef, Json, Yes
 from tpujob.cli.output import note, say, say_json, screen
@@ -186,7 +186,6 @@ def ssh(
 ) -> int:
     """Open a shell on a host of a job, or run a command there."""
     access = connect().access(job, host=host)
-    from tpujob.config import settings
     from tpujob.wiring import client
 
-    return client.open_session(settings.load(), access, command or None)
+    return client.open_session(current_settings(), access, command or None)

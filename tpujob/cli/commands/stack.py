@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob.cli.backend import runs_here
+from tpujob.cli.backend import current_settings, runs_here
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
 from tpujob.cli.render.listing import stack_page
@@ -15,10 +15,9 @@ def up(as_json: Json = False) -> int:
     """Start the local stack, or the backend of the context.
 
     The local stack is the emulator, its hosts and the backend."""
-    from tpujob.config import settings
     from tpujob.wiring import client
 
-    client.up(settings.load())
+    client.up(current_settings())
     return status(as_json)
 
 
@@ -26,9 +25,9 @@ def down() -> int:
     """Stop the local stack, or the backend of the context.
 
     Jobs in the cloud go on, but nothing looks after them until `tpujob up`."""
-    from tpujob.config import settings, stack
+    from tpujob.config import stack
 
-    now = settings.load()
+    now = current_settings()
     ended = stack.down(now)
     say(f"Stopped: {', '.join(ended)}." if ended else f"Nothing to stop: {runs_here(now)} is down.")
     return 0
@@ -36,10 +35,10 @@ def down() -> int:
 
 def status(as_json: Json = False) -> int:
     """Show the processes of tpujob on this machine."""
-    from tpujob.config import settings, stack
+    from tpujob.config import stack
     from tpujob.wiring import client
 
-    now = settings.load()
+    now = current_settings()
     if url := client.deployed_at(now):
         found = [{"name": "backend", "running": None, "pid": None, "url": url, "log": ""}]
         say_json(found) if as_json else say(f"{now.context}: the backend is deployed at {url}")
@@ -58,7 +57,7 @@ def status(as_json: Json = False) -> int:
         say_json(found)
         return 0
     on = screen()
-    if now.context != settings.LOCAL:
+    if not now.local:
         say(f"Context {now.context}:")
     say(stack_page(found, on.columns, color=on.color))
     if all(process["running"] for process in found):

@@ -84,7 +84,7 @@ def _sum(context: str, found: Sequence[Finding]) -> str:
         f"{count[verdict]} {word}"
         for verdict, word in (
             (Severity.FAIL, "failed"),
-            (Severity.UNKNOWN, "could not be told"),
+            (Severity.UNKNOWN, "could not be checked"),
             (Severity.WARN, "to think about"),
         )
         if count[verdict]
@@ -114,7 +114,7 @@ def _other(one: Limit) -> tuple[str, ...]:
 
 
 def _limit(limit: int | None) -> str:
-    return "none" if limit is None else str(limit)
+    return "no limit" if limit is None else str(limit)
 
 
 def _remarks(found: Overview) -> list[str]:
@@ -133,4 +133,4 @@ def _remarks(found: Overview) -> list[str]:
             f"{' and '.join(doubtful)}: grants are in chips of two cores each; Google does not say whether "
             "the quota counts chips or cores."
         )
-    return [*said, *(f"Could not be told: {note}" for note in found.notes)]
+    return [*said, *(f"Could not be read: {note}" for note in found.notes)]

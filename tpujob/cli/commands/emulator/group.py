@@ -14,7 +14,7 @@ from tpujob.cli.commands.emulator import HELP, plans, slices
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import Hang, Lasts, Type, Zone, lasting
 from tpujob.cli.options import Json
-from tpujob.cli.output import say, say_json, screen
+from tpujob.cli.output import say, say_page
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
 
@@ -22,14 +22,9 @@ app = typer.Typer(no_args_is_help=True, help=HELP)
 @app.command()
 def status(as_json: Json = False) -> None:
     """Show slices, hosts, stock and the faults in force."""
-    found = given.client().status()
-    if as_json:
-        say_json(found)
-        return
     from tpujob.cli.render.emulator import status_page
 
-    on = screen()
-    say(status_page(found, on.columns, color=on.color))
+    say_page(given.client().status(), status_page, as_json)
 
 
 for command in slices.COMMANDS:
