@@ -9,29 +9,24 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 from typing import Generator
 
-from tpujob.agent.attempts import (
-    AttemptState,
-    ask_others,
-    has_ended,
-    other_attempts,
-    read_state,
-    stop_others,
-)
-from tpujob.agent.base import Failure, Record, is_locked, read_json, take_lock
+from tpujob.agent.attempts import ask_others, other_attempts, read_state, restartable, stop_others
+from tpujob.agent.base import Failure, Record, read_json, take_lock
 from tpujob.agent.daemon import spawn
 from tpujob.agent.folders import ATTEMPTS, COMMAND_LOCK, AttemptFolder, folder_of_attempt
-from tpujob.agent.processes import end_all, family, free_devices, send
+from tpujob.agent.processes import end_all, family, free_devices
 from tpujob.agent.setup import remove_containers
-from tpujob.protocol import Phase, Plan, check_plan
+from tpujob.protocol import check_plan
 
 
 def start(path: str) -> Record:
     """Make this host look like the plan's attempt. Answers once its daemon is there; safe to repeat: an attempt whose
     program was once started is never started again."""
-    plan = read_plan(path)
+    try:
+        plan = check_plan(read_json(path))
+    except ValueError as error:
+        raise Failure("%s: %s" % (path, error)) from error
     job, attempt = plan["job"], plan["attempt"]
     folder = folder_of_attempt(job, attempt)
     with _command_lock():
@@ -39,34 +34,16 @@ def start(path: str) -> Record:
         if newest > attempt:
             raise Failure("attempt %d is stale: attempt %d was started here" % (attempt, newest))
         state = read_state(folder)
-        if state and not _may_start_again(state, folder):
+        if state and not restartable(state, folder):
             return {"ok": True, "state": "already", "attempt": attempt, "pid": state["pid"]}
         pid = spawn(plan, folder)
     return {"ok": True, "state": "started", "attempt": attempt, "pid": pid}
 
 
-def _may_start_again(state: AttemptState, folder: AttemptFolder) -> bool:
-    """Whether the attempt was stopped, or its daemon died, before the program began. If so, no daemon of it is left
-    afterwards."""
-    if state["program"] or (state["phase"] == Phase.EXITED and not state["stopped"]):
-        return False
-    if not has_ended(folder):
-        return False
-    send({state["pid"]} if is_locked(folder.lock) else set(), signal.SIGKILL)
-    return True
-
-
-def read_plan(path: str) -> Plan:
-    """The plan in a file. Raises Failure."""
-    try:
-        return check_plan(read_json(path))
-    except ValueError as error:
-        raise Failure("%s: %s" % (path, error)) from error
-
-
 def stop(grace: float) -> Record:
     """Nothing of tpujob runs on this host afterwards, and its devices are free. Safe to repeat."""
-    _await_commands()
+    with _command_lock():
+        pass  # no start is under way
     asked = stop_others(grace)
     if end_all(lambda: family(ATTEMPTS), 0 if asked else grace):
         raise Failure("processes of an attempt do not end", "TPU_BUSY")
@@ -80,13 +57,10 @@ def stop(grace: float) -> Record:
 def ask_to_stop(grace: float) -> Record:
     """Tell every program here to end within `grace` seconds, and wait for none; `stop` waits. For slices of so many
     hosts that they are stopped in turns."""
-    _await_commands()
+    with _command_lock():
+        pass  # no start is under way
     ask_others(grace)
     return {"ok": True, "state": "asked"}
-
-
-def status() -> Record:
-    return {"ok": True, "attempts": other_attempts()}
 
 
 @contextlib.contextmanager
@@ -102,16 +76,6 @@ def _command_lock() -> Generator[None, None, None]:
         os.close(descriptor)
 
 
-def _await_commands() -> None:
-    """No start is under way."""
-    with _command_lock():
-        pass
-
-
-def _stop(given: argparse.Namespace) -> Record:
-    return ask_to_stop(given.grace) if given.ask else stop(given.grace)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Runs one program as its plan says.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -124,8 +88,10 @@ def main() -> int:
     try:
         if given.command == "start":
             answer = start(given.plan)
+        elif given.command == "stop":
+            answer = (ask_to_stop if given.ask else stop)(given.grace)
         else:
-            answer = _stop(given) if given.command == "stop" else status()
+            answer = {"ok": True, "attempts": other_attempts()}
     except Failure as failure:
         answer = {"ok": False, "error": str(failure), "cause": failure.cause}
     except OSError as error:

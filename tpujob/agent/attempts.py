@@ -89,3 +89,13 @@ def ask_others(grace: float, besides: str = "") -> List[OtherAttempt]:
 def has_ended(folder: AttemptFolder) -> bool:
     ended = read_json(folder.state).get("phase") == Phase.EXITED
     return ended or not is_locked(folder.lock)
+
+
+def restartable(state: AttemptState, folder: AttemptFolder) -> bool:
+    """Whether the attempt was stopped, or its daemon died, before the program began. If so, no daemon of it is left
+    afterwards."""
+    ended_itself = state["phase"] == Phase.EXITED and not state["stopped"]
+    if state["program"] or ended_itself or not has_ended(folder):
+        return False
+    send({state["pid"]} if is_locked(folder.lock) else set(), signal.SIGKILL)
+    return True

@@ -15,15 +15,7 @@ from tpujob.agent.commands import run_program
 from tpujob.agent.ending import blame_memory, finish
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.processes import end_all, family, free_devices, kernel_kills
-from tpujob.agent.setup import (
-    check_machine,
-    fetch_bundle,
-    fetch_compile_cache,
-    prepare_environment,
-    prepare_folder,
-    run_preflight,
-    take_over_host,
-)
+from tpujob.agent.setup import fetch_bundle, steps
 from tpujob.protocol import Phase, Plan
 
 # How it is started ---------------------------------------------------------------------------------------------------
@@ -80,10 +72,8 @@ def _be_daemon(plan: Plan, folder: AttemptFolder, answer: int) -> None:
 def _detach(log: str, keep: int) -> None:
     """Leave nothing open of the session that started it."""
     os.chdir("/")
-    null, file = (
-        os.open(os.devnull, os.O_RDONLY),
-        os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-    )
+    null = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for descriptor, number in ((null, 0), (file, 1), (file, 2)):
         os.dup2(descriptor, number)
     for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:
@@ -123,13 +113,13 @@ def _run_steps(attempt: HostAttempt) -> int:
     """Every step up to the program's end; returns its exit code. Raises Failure, Stopped."""
     plan = attempt.plan
     os.makedirs(attempt.folder.out, exist_ok=True)
-    attempt.aside(lambda: check_machine(attempt))
-    attempt.aside(lambda: take_over_host(attempt), whole=True)
+    attempt.aside(lambda: steps.check_machine(attempt))
+    attempt.aside(lambda: steps.take_over_host(attempt), whole=True)
     bundles = attempt.aside(lambda: [fetch_bundle(attempt.storage, b) for b in plan["bundles"]])
-    prepare_environment(attempt, bundles)
-    prepare_folder(attempt, bundles)
+    steps.prepare_environment(attempt, bundles)
+    steps.prepare_folder(attempt, bundles)
     attempt.phase(Phase.CLEARING)
     attempt.aside(lambda: free_devices(plan["grace"]), whole=True)
-    run_preflight(attempt)
-    fetch_compile_cache(attempt)
+    steps.run_preflight(attempt)
+    steps.fetch_compile_cache(attempt)
     return run_program(attempt)

@@ -1,8 +1,7 @@
 """How much each side writes, and how much the other reads."""
 
-MAX_METADATA = (
-    7 * 1024
-)  #: bytes of a report that are written; Cloud Storage takes 8 KiB of metadata
+#: bytes of a report that are written; Cloud Storage takes 8 KiB of metadata
+MAX_METADATA = 7 * 1024
 MAX_REPORT = 64 * 1024  #: characters of a report that are read; more is not ours
 MAX_TEXT = 500  #: characters of an error, and of any other text of a report
 MAX_VERDICT_TEXT = 300  #: characters of each text of a verdict that are written

@@ -63,9 +63,8 @@ class _Needed(TypedDict):
     host: int
     hosts: int
     workdir: str  #: a `gs://` URL
-    bundles: list[
-        str
-    ]  #: `gs://` URLs that end in a hash and `.tar.gz`; of two files with one name the later wins
+    #: `gs://` URLs that end in a hash and `.tar.gz`; of two files with one name the later wins
+    bundles: list[str]
     setup: str | None
     argv: list[str]
     env: dict[str, str]

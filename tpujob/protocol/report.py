@@ -35,9 +35,8 @@ class ReportDocument(TypedDict, total=False):
     host: int
     at: float  #: by the host's clock, which is not trusted
     phase: str  #: a Phase
-    exit_code: (
-        int | None
-    )  #: once it has exited; negative: killed by that signal; None: it was not started
+    #: once it has exited; negative: killed by that signal; None: it was not started
+    exit_code: int | None
     error: str  #: what the agent could not do
     cause: AgentCause | None  #: of that error
     notice: str  #: one of NOTICES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Dict
@@ -10,21 +11,18 @@ from tpujob.agent.base import Record, read_json, remove_file, write_json
 from tpujob.agent.folders import PREFLIGHT
 from tpujob.protocol import Plan, PreflightOrder
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 FRESH = 3600.0  #: seconds for which a check of the devices holds
 
 
 def key_of(plan: Plan, order: PreflightOrder, facts: Record) -> Record:
     """What must be the same for an earlier check to hold. `facts`: what is installed where the program runs."""
     boot = ""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
-    except OSError:
-        pass
+    with contextlib.suppress(OSError), open(BOOT_ID, encoding="ascii") as file:
+        boot = file.read().strip()
     asked = {"slice": order["slice"], "chips": order["chips"], "hosts": order["hosts"]}
     bundles = [os.path.basename(path) for path in plan["bundles"]]
-    versions: Record = facts.get("versions") or {}
-    return {**asked, "versions": versions, "bundles": bundles, "boot": boot}
+    return {**asked, "versions": facts.get("versions") or {}, "bundles": bundles, "boot": boot}
 
 
 def is_fresh(key: Record) -> bool:

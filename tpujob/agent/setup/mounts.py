@@ -69,8 +69,8 @@ def unmount_all(note: Note, besides: Optional[Dict[str, MountOrder]] = None) -> 
     """Unmount what an agent mounted on this host, except what is wanted exactly as it is."""
     noted = read_json(MOUNTS)
     for where, made in list(noted.items()):
-        if (besides or {}).get(where) == made and _answers(where):
-            continue
+        if (besides or {}).get(where) == made and os.path.exists(where):
+            continue  # a path whose gcsfuse has died does not exist
         if where in mounted():
             _unmount(where)
         if where in mounted():
@@ -93,15 +93,6 @@ def mounted() -> Dict[str, List[str]]:
             device, where, kind = [*line.split(), "", "", ""][:3]
             found[where.replace("\\040", " ")] = [device, kind]
     return found
-
-
-def _answers(where: str) -> bool:
-    """False when its gcsfuse has died."""
-    try:
-        os.stat(where)
-    except OSError:
-        return False
-    return True
 
 
 def _mount(where: str, mount: MountOrder, note: Note, shared: bool) -> None:
