@@ -28,7 +28,7 @@ def run_program(attempt: HostAttempt) -> int:
     attempt.phase(Phase.RUNNING)
     attempt.state["program"] = True
     attempt.save()
-    parts = (attempt.plan, attempt.log, attempt.reporter, attempt.progress, attempt.wake.up)
+    parts = (attempt.plan, attempt.log, attempt.reporter, attempt.progress, attempt.wake)
     attempt.supervision = Supervision(*parts)
     own, work = _variables(attempt), attempt.folder.work
     return _follow(attempt, attempt.plan["argv"], b"", float("inf"), attempt.runtime, work, own)
@@ -145,11 +145,7 @@ def _start(
 
 
 def _attend(
-    attempt: HostAttempt,
-    child: subprocess.Popen[bytes],
-    find: Find,
-    runtime: Runtime,
-    deadline: float,
+    attempt: HostAttempt, child: subprocess.Popen[bytes], find: Find, runtime: Runtime, until: float
 ) -> None:
     """Wait for the child, and pass signals on to its processes."""
     passed_on, kill_at = False, 0.0
@@ -166,9 +162,9 @@ def _attend(
                 "passing SIGTERM on: %s" % (attempt.notices.said or "told by the host")
             )
             runtime.send(find(), signal.SIGTERM)
-        if time.monotonic() >= min(kill_at or deadline, deadline):
+        if time.monotonic() >= min(kill_at or until, until):
             runtime.send(find(), signal.SIGKILL)
-        pause = 0.1 if kill_at or passed_on else min(1.0, max(0, deadline - time.monotonic()))
+        pause = 0.1 if kill_at or passed_on else min(1.0, max(0, until - time.monotonic()))
         attempt.wake.wait(pause)
     attempt.listen()
 

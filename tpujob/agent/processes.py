@@ -147,13 +147,9 @@ def output_of(argv: List[str], patience: float) -> Optional[bytes]:
     if not argv:
         return None
     try:
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # without a terminal nobody can be asked for a password
-        )
+        null, pipe = subprocess.DEVNULL, subprocess.PIPE
+        # in a session without a terminal nobody can be asked for a password
+        child = subprocess.Popen(argv, stdin=null, stdout=pipe, stderr=null, start_new_session=True)
     except OSError:
         return None
     try:

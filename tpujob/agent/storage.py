@@ -157,9 +157,8 @@ class Storage:
         token = self._bearer()
         if token:
             headers["Authorization"] = "Bearer " + token
-        request = urllib.request.Request(  # noqa: S310
-            self._base + where, body, headers, method=method
-        )
+        url = self._base + where
+        request = urllib.request.Request(url, body, headers, method=method)  # noqa: S310
         try:
             response = self._opener.open(request, timeout=15)
             self._compare_clocks(response.headers.get("Date"))
@@ -169,9 +168,8 @@ class Storage:
             with contextlib.suppress(OSError, http.client.HTTPException), error:
                 said = error.read(300).decode("utf-8", "replace")
             hope = error.code == 401 and self._drop(token)
-            raise StorageError(
-                "HTTP %d: %s" % (error.code, said), 0 if hope else error.code
-            ) from error
+            status = 0 if hope else error.code
+            raise StorageError("HTTP %d: %s" % (error.code, said), status) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise StorageError("no answer from the storage: %s" % error) from error
 

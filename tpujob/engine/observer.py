@@ -25,7 +25,7 @@ from tpujob.domain.observations import (
 )
 from tpujob.errors import NotFound, Refused, Transient
 from tpujob.ports import Blobs, Clock, Hosts, Slices
-from tpujob.protocol import limits, paths
+from tpujob.protocol import Phase, limits, paths
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Observer:
         if isinstance(reports, Unknown) or job.slice is None:
             return {}
         now, every = self.clock.now(), self.report_every
-        quiet = {r.host for r in reports if r.age > PROBE_AFTER * every and r.phase != "exited"}
+        quiet = {r.host for r in reports if r.age > PROBE_AFTER * every and r.phase != Phase.EXITED}
         if quiet and now - live.probed_at >= PROBE_EVERY * every:
             answered = self.hosts.alive(job.slice, timeout=PROBE_TIME)
             live.probed_at = now

@@ -17,16 +17,10 @@ from tpujob.protocol.plan import (
     WatchPatterns,
     check_plan,
 )
-from tpujob.protocol.report import (
-    VERSIONS,
-    AgentCause,
-    EvidenceDocument,
-    ReportDocument,
-    VerdictDocument,
-)
+from tpujob.protocol.report import VERSIONS, AgentCause, ReportDocument, VerdictDocument
 
 __all__ = [
-    "MAINTENANCE", "NOTICES", "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder", "EvidenceDocument",
-    "MountOrder", "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule", "VerdictDocument",
-    "WatchPatterns", "check_plan", "limits", "paths",
+    "MAINTENANCE", "NOTICES", "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder", "MountOrder",
+    "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule", "VerdictDocument", "WatchPatterns",
+    "check_plan", "limits", "paths",
 ]  # fmt: skip

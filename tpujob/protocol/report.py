@@ -1,6 +1,7 @@
 """What one host says of its attempt, as JSON. The agent writes it; `domain/host/reports.py` decides what to believe.
 
-It is in the metadata of the object `paths.report_path`, so that a list call reads it; the evidence is the body.
+It is in the metadata of the object `paths.report_path`, so that a list call reads it; the evidence is the body:
+`{"v": 1, "lines": [...]}`.
 """
 
 from __future__ import annotations
@@ -54,8 +55,3 @@ class ReportDocument(TypedDict, total=False):
     checkpoint: Number | None
     resumed_from: Number | None
     metrics: dict[str, Number | None]
-
-
-class EvidenceDocument(TypedDict):
-    v: int  #: 1
-    lines: list[str]

@@ -68,16 +68,13 @@ def check(order: Dict[str, Any], tell: Tell) -> None:
     local: List[Any] = jax.local_devices()
     everywhere: List[Any] = jax.devices()
     kind = str(local[0].device_kind)
-    tell(devices=len(local), total=len(everywhere), kind=kind)
-    spoilt = order.get("spoilt")
+    count, total, spoilt = len(local), len(everywhere), order.get("spoilt")
+    tell(devices=count, total=total, kind=kind)
     wrong: List[Wrong] = []  # with one, go on all the same: other hosts wait in the sum
     for stage, ask in (
         ("the count of the chips", lambda: _count(order, local, jax.default_backend())),
-        (
-            "the product of matrices on %d devices" % len(local),
-            lambda: _multiply(jax, local, spoilt),
-        ),
-        ("the sum over %d devices of all hosts" % len(everywhere), lambda: _add(jax, everywhere)),
+        ("the product of matrices on %d devices" % count, lambda: _multiply(jax, local, spoilt)),
+        ("the sum over %d devices of all hosts" % total, lambda: _add(jax, everywhere)),
     ):
         tell(stage=stage)
         try:
@@ -116,14 +113,10 @@ def _stay_on_loopback() -> None:
 
         client: Any = distributed.global_state.client
         ours = _jax.make_gloo_tcp_collectives(distributed_client=client, hostname="127.0.0.1")
-        make = xla_bridge.make_cpu_client
+        make: Any = xla_bridge.make_cpu_client
     except (ImportError, AttributeError, TypeError):
         return
-
-    def backend() -> Any:
-        return make(ours)
-
-    xla_bridge.register_backend_factory("cpu", backend, priority=0, fail_quietly=False)
+    xla_bridge.register_backend_factory("cpu", lambda: make(ours), priority=0, fail_quietly=False)
 
 
 def _count(order: Dict[str, Any], local: List[Any], backend: str) -> None:
@@ -153,10 +146,8 @@ def _multiply(jax: Any, local: List[Any], spoilt: Optional[int]) -> None:
         a, b = a.astype("bfloat16"), b.astype("bfloat16")
         return jax.numpy.einsum("dtij,dtjk->dtik", a, b, preferred_element_type="float32")
 
-    given = [
-        jax.device_put(np.broadcast_to(x, (len(local), *x.shape)), spread) for x in (left, right)
-    ]
-    found = jax.jit(product, out_shardings=spread)(*given)
+    copies = [np.broadcast_to(x, (len(local), *x.shape)) for x in (left, right)]
+    found = jax.jit(product, out_shardings=spread)(*jax.device_put(copies, spread))
     for shard in found.addressable_shards:
         answer = np.array(shard.data)[0]
         if spoilt == local.index(shard.device):
@@ -176,15 +167,11 @@ def _add(jax: Any, everywhere: List[Any]) -> None:
     same = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     whole = np.repeat(np.arange(1, count + 1, dtype=np.float32)[:, None], 1024, axis=1)
 
-    def part(index: Any) -> Any:
-        return whole[index]
-
     def add(x: Any) -> Any:
         return x.sum(0)
 
-    given = jax.make_array_from_callback(whole.shape, spread, part)
-    total = jax.jit(add, out_shardings=same)(given)
-    shards = total.addressable_shards
+    given = jax.make_array_from_callback(whole.shape, spread, whole.__getitem__)
+    shards = jax.jit(add, out_shardings=same)(given).addressable_shards
     wrong = [s for s in shards if (np.array(s.data) != count * (count + 1) / 2).any()]
     if wrong:
         one = len(wrong) < len(shards)  # else whoever spoilt it may be anywhere

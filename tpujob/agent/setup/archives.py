@@ -27,9 +27,8 @@ def fetch(storage: Storage, where: str, built: BuiltEnvironment, note: Note) -> 
         with open(archive, "wb") as file:
             storage.read(where, file.write)
         with tarfile.open(archive) as tar:
-            trusting: Record = (
-                {"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}
-            )
+            known = hasattr(tarfile, "data_filter")
+            trusting: Record = {"filter": "fully_trusted"} if known else {}
             tar.extractall(built.folder, **trusting)  # noqa: S202
     except StorageError as error:
         if error.status != 404:
@@ -78,11 +77,8 @@ def keep(
 
 
 def _size_of(folder: str) -> int:
-    return sum(
-        os.lstat(os.path.join(root, name)).st_size
-        for root, _, files in os.walk(folder)
-        for name in files
-    )
+    paths = (os.path.join(root, name) for root, _, files in os.walk(folder) for name in files)
+    return sum(os.lstat(path).st_size for path in paths)
 
 
 def _pack(folder: str, archive: str) -> None:

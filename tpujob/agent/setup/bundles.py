@@ -54,6 +54,7 @@ def _download(storage: Storage, path: str, archive: str, wanted: str) -> None:
     until, delay, wrong = time.monotonic() + FETCH_PATIENCE, 0.5, 0
     while True:
         digest = hashlib.sha256()
+        cause: AgentCause = "SETUP"
         try:
             with open(archive, "wb") as file:
                 storage.read(path, lambda data: (digest.update(data), file.write(data)))  # noqa: B023
@@ -63,11 +64,9 @@ def _download(storage: Storage, path: str, archive: str, wanted: str) -> None:
             problem, final = "its content has another hash", wrong == 3
         except StorageError as error:
             problem, final = str(error), error.lasts
-            if final:
-                cause: AgentCause = "PERMISSION" if error.status in NO_PERMISSION else "SETUP"
-                raise Failure("cannot fetch %s: %s" % (path, problem), cause) from error
+            cause = "PERMISSION" if error.status in NO_PERMISSION else "SETUP"
         if final or time.monotonic() > until:
-            raise Failure("cannot fetch %s: %s" % (path, problem))
+            raise Failure("cannot fetch %s: %s" % (path, problem), cause)
         time.sleep(delay)
         delay = min(delay * 2, 10)
 

@@ -139,12 +139,13 @@ def _gcsfuse(note: Note) -> str:
     if found:
         return found
     as_root = ["bash", "-c", INSTALL] if os.geteuid() == 0 else sudo(["bash", "-c", INSTALL])
-    said = "this user may not install it by sudo"
-    if as_root and shutil.which("apt-get"):
+    if not as_root:
+        said = "this user may not install it by sudo"
+    elif not shutil.which("apt-get"):
+        said = "there is no apt to install it with"
+    else:
         note("mount: installing gcsfuse")
         said = _run(as_root, INSTALLING, note)
-    elif as_root:
-        said = "there is no apt to install it with"
     found = shutil.which("gcsfuse")
     if not found:
         raise Failure("gcsfuse is not on this host: %s; install it in a start-up script" % said)

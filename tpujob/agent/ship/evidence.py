@@ -6,7 +6,6 @@ import json
 import re
 from typing import Dict, List
 
-from tpujob.protocol import EvidenceDocument
 from tpujob.protocol.limits import MAX_EVIDENCE, MAX_EVIDENCE_LINES
 
 TAIL, TAIL_WIDTH = 2000, 400  #: lines of output that are kept for evidence, and bytes of each
@@ -59,5 +58,4 @@ def first_lines(lines: List[str]) -> bytes:
 
 
 def _body(lines: List[str]) -> bytes:
-    document: EvidenceDocument = {"v": 1, "lines": lines}
-    return json.dumps(document, separators=(",", ":")).encode()
+    return json.dumps({"v": 1, "lines": lines}, separators=(",", ":")).encode()

@@ -13,6 +13,8 @@ from tpujob.agent.storage import Storage, StorageError
 from tpujob.protocol import ReportDocument
 from tpujob.protocol.limits import MAX_METADATA, MAX_METRICS
 
+Vitals = Callable[[], ReportDocument]
+
 LONGEST_EVENT = 64 * 1024  #: bytes
 
 
@@ -72,12 +74,7 @@ class ReportWriter:
     """Keeps the host's report in the bucket up to date: periodically, and soon after each change."""
 
     def __init__(
-        self,
-        storage: Storage,
-        path: str,
-        every: float,
-        said: ReportDocument,
-        vitals: Callable[[], ReportDocument],
+        self, storage: Storage, path: str, every: float, said: ReportDocument, vitals: Vitals
     ) -> None:
         """`said`: the first report. `vitals`: facts that change all the time; asked for when a report is written."""
         self._vitals = vitals
@@ -92,11 +89,9 @@ class ReportWriter:
 
     def update(self, facts: ReportDocument, urgent: bool = False) -> None:
         with self._change:
-            urgent = urgent or any(
-                facts.get(k) != self._said.get(k) for k in ("phase", "notice") if k in facts
-            )
+            before = (self._said.get("phase"), self._said.get("notice"))
             self._said.update(facts)
-            if urgent:
+            if urgent or before != (self._said.get("phase"), self._said.get("notice")):
                 self._urgent = True
                 self._change.notify_all()
 
@@ -117,8 +112,7 @@ class ReportWriter:
         """The last report; whether it was written in time."""
         with self._change:
             self._said.update(facts)
-            self._body = body
-            self._last = True
+            self._body, self._last = body, True
             self._change.notify_all()
         return self._written.wait(patience)
 

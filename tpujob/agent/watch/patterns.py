@@ -10,6 +10,7 @@ import signal
 import threading
 from typing import Any, Callable, Deque, Dict, List, Optional, Pattern, Tuple
 
+from tpujob.agent.base import Note
 from tpujob.protocol import WatchPatterns
 
 WIDTH = 1000  #: bytes of a line that are searched
@@ -28,12 +29,9 @@ class PatternWatch:
     """`lines` counts the lines of output, `signs` those that the progress pattern matched."""
 
     def __init__(
-        self,
-        patterns: Optional[WatchPatterns],
-        note: Callable[[str], None],
-        wake: Callable[[], None],
+        self, patterns: Optional[WatchPatterns], note: Note, wake: Callable[[], None]
     ) -> None:
-        """From the main thread. `note` takes a line for the log, `wake` makes `look` be called soon."""
+        """From the main thread. `wake` makes `look` be called soon."""
         self.lines = self.signs = 0
         self.step: Optional[int] = None  #: the newest that the progress pattern named
         self.nonfinite: Optional[Tuple[str, Optional[int]]] = None  #: the first such line, its step

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import Callable, List, Optional
+from typing import List, Optional
 
 from tpujob.agent.processes import Find
 from tpujob.agent.ship import Log, ProgressReader, ReportWriter, first_lines
+from tpujob.agent.wake import Wake
 from tpujob.agent.watch.idle import Idle
 from tpujob.agent.watch.patterns import PatternWatch
 from tpujob.agent.watch.stacks import collect
@@ -20,17 +21,12 @@ class Supervision:
     """From the start of the program to its end. Made, and asked to look, by the main thread."""
 
     def __init__(
-        self,
-        plan: Plan,
-        log: Log,
-        reporter: ReportWriter,
-        progress: ProgressReader,
-        wake: Callable[[], None],
+        self, plan: Plan, log: Log, reporter: ReportWriter, progress: ProgressReader, wake: Wake
     ) -> None:
         self._plan, self._log, self._reporter, self._progress = plan, log, reporter, progress
         self._stall: StallRule = plan.get("stall") or {"seconds": 0, "first": 0, "looks": 0}
         self._pids: Find = set
-        self._watch = PatternWatch(plan.get("watch"), log.note, wake)
+        self._watch = PatternWatch(plan.get("watch"), log.note, wake.up)
         self._idle = Idle(self._watch, progress, lambda: self._pids())
         self._collected = self._attached = False
         self.has_stalled = False  #: at any time

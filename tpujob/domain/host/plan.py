@@ -31,34 +31,28 @@ def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) 
     `avoid`: physical machines on which the program must not run."""
     assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
     endpoints = sorted(job.slice.endpoints, key=lambda e: e.host)
-    plan = _plan(job, endpoints, report_every, avoid)
-    return [HostPlan(e.host, _for_host(plan, job, endpoints, e.host)) for e in endpoints]
-
-
-def _for_host(plan: Plan, job: Job, endpoints: Sequence[Endpoint], host: int) -> Plan:
-    context = _context(job, host, endpoints)
-    told = {n: getattr(context, n) for n in ProgramContext.__dataclass_fields__ if n != "out"}
-    env = {**plan["env"], **_megascale(context)}
-    return {**plan, "host": host, "context": told, "env": env}
+    hosts = [endpoint.host for endpoint in endpoints]
+    return [HostPlan(n, _plan(job, endpoints, n, report_every, avoid)) for n in hosts]
 
 
 def _plan(
-    job: Job, endpoints: Sequence[Endpoint], report_every: float, avoid: Collection[str]
+    job: Job, endpoints: Sequence[Endpoint], host: int, report_every: float, avoid: Collection[str]
 ) -> Plan:
-    """What all hosts are told alike."""
-    spec = job.spec
+    spec, context = job.spec, _context(job, host, endpoints)
     return {
         "v": 1,
         "job": job.id,
         "attempt": _newest(job).number,
-        "host": 0,
+        "host": host,
         "hosts": len(endpoints),
         "workdir": job.workdir,
         "bundles": [b if b.startswith("gs://") else f"{job.bucket}/{b}" for b in job.bundles],
         "setup": spec.setup,
         "argv": _argv(spec),
-        "env": dict(spec.run.env),
-        "context": {},
+        "env": {**spec.run.env, **_megascale(context)},
+        "context": {
+            n: getattr(context, n) for n in ProgramContext.__dataclass_fields__ if n != "out"
+        },
         "grace": spec.stop_grace,
         "report_every": report_every,
         "log_bytes": LOG_BYTES,

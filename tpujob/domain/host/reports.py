@@ -11,16 +11,7 @@ from typing import Protocol, cast, get_args
 from tpujob.domain.model import Cause, Job, Progress, Verdict
 from tpujob.domain.observations import Report
 from tpujob.domain.text import clean, one_line
-from tpujob.protocol import (
-    NOTICES,
-    VERSIONS,
-    EvidenceDocument,
-    Phase,
-    ReportDocument,
-    VerdictDocument,
-    limits,
-    paths,
-)
+from tpujob.protocol import NOTICES, VERSIONS, Phase, ReportDocument, VerdictDocument, limits, paths
 from workloads.contract import Blame
 
 _PHASES = {phase.value: phase for phase in Phase}
@@ -46,7 +37,7 @@ def reports_prefix(job: Job) -> str:
 def read_reports(job: Job, blobs: Iterable[ReportObject], *, now: float) -> tuple[Report, ...]:
     """The reports among these objects that are about the newest attempt of `job`, by host. `now` is the storage's
     own time. What is not a report, or speaks of another job, attempt or host, is passed over."""
-    prefix = reports_prefix(job)
+    prefix, newest = reports_prefix(job), job.attempt.number if job.attempt else None
     found: dict[int, Report] = {}
     for blob in blobs:
         number = blob.path.removeprefix(prefix)
@@ -54,12 +45,7 @@ def read_reports(job: Job, blobs: Iterable[ReportObject], *, now: float) -> tupl
             continue
         said = _report_document(blob.metadata.get("report", ""))
         report = _report(int(number), said, age=max(0.0, now - blob.updated))
-        if (
-            report
-            and job.attempt
-            and report.attempt == job.attempt.number
-            and said.get("job") == job.id
-        ):
+        if report and report.attempt == newest and said.get("job") == job.id:
             found[report.host] = report
     return tuple(found[host] for host in sorted(found))
 
@@ -117,8 +103,7 @@ def _verdict(value: object) -> Verdict | None:
 def read_evidence(body: bytes) -> tuple[str, ...]:
     """The lines that an agent kept of a bad end, from the body of its report; empty when it kept none."""
     text = body[: limits.MAX_EVIDENCE_READ].decode("utf-8", "replace")
-    said = cast(EvidenceDocument, _loads(text))
-    given = cast(object, said.get("lines"))
+    given = _loads(text).get("lines")
     lines = cast(list[object], given) if isinstance(given, list) else []
     found = [clean(line[: limits.MAX_TEXT]).rstrip() for line in lines if isinstance(line, str)]
     return tuple(line for line in found if line)[-limits.MAX_EVIDENCE_LINES_READ :]
