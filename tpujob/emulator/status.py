@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from tpujob.emulator.faults.inject import JOB_LABEL
 from tpujob.emulator.tpu import rules
 from tpujob.emulator.tpu.records import Node, Queued
 from tpujob.emulator.tpu.world import World
+from tpujob.protocol import JOB_LABEL
 
 
 def status(world: World, plan: dict[str, Any] | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ each side passes over what it does not know.
 """
 
 from tpujob.protocol import limits, paths
+from tpujob.protocol.labels import JOB_LABEL
 from tpujob.protocol.phases import MAINTENANCE, NOTICES, PREEMPTED, Phase
 from tpujob.protocol.plan import (
     EnvironmentOrder,
@@ -20,7 +21,7 @@ from tpujob.protocol.plan import (
 from tpujob.protocol.report import VERSIONS, AgentCause, ReportDocument, VerdictDocument
 
 __all__ = [
-    "MAINTENANCE", "NOTICES", "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder", "MountOrder",
+    "JOB_LABEL", "MAINTENANCE", "NOTICES", "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder", "MountOrder",
     "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule", "VerdictDocument", "WatchPatterns",
     "check_plan", "limits", "paths",
 ]  # fmt: skip

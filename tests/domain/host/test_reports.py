@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from tests.support.records import a_job
 from tpujob.domain.host import reports
 from tpujob.domain.model import Cause, Progress, Verdict
 from tpujob.domain.observations import Report
-from tpujob.protocol import Phase
+from tpujob.protocol import AgentCause, Phase
 
 #: As an agent of 0.1.0 writes it. It may outlive its backend, so it is understood for ever.
 OF_0_1 = (
@@ -172,3 +172,7 @@ def test_a_report_of_an_agent_of_0_1_is_understood() -> None:
         physical="us-central2-b-h003",
         versions={"python": "3.10.12", "jax": "0.6.0", "jaxlib": "0.6.0"},
     )
+
+
+def test_every_cause_that_an_agent_gives_is_one_of_the_domain() -> None:
+    assert set(get_args(AgentCause)) < set(Cause.__members__)

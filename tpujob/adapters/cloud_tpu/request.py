@@ -12,9 +12,9 @@ from typing import Any
 
 from tpujob.adapters.cloud_tpu.calls import Version
 from tpujob.domain.model import Slice
+from tpujob.protocol import JOB_LABEL
 
 LABEL = "tpujob"
-JOB_LABEL = "tpujob-job"
 OWNER_LABEL = "tpujob-owner"
 
 SSH_USER = "tpujob"

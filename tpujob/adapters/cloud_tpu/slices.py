@@ -22,7 +22,6 @@ from tpujob.adapters.cloud_tpu.calls import Api, Exists, Method, ZoneClosed, ref
 from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
 from tpujob.adapters.cloud_tpu.messages import id_of, node_seen, queued_seen
 from tpujob.adapters.cloud_tpu.request import (
-    JOB_LABEL,
     LABEL,
     OWNER_LABEL,
     Options,
@@ -37,6 +36,7 @@ from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Owned
+from tpujob.protocol import JOB_LABEL
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, NodeState, Pricing, Queued
 from tpujob.emulator.tpu.refusals import CallFault, Quota, Stockout, generation_of
 from tpujob.emulator.tpu.world import World
-
-JOB_LABEL = "tpujob-job"
+from tpujob.protocol import JOB_LABEL
 
 #: The gRPC statuses that a fault can inject.
 CODES = tuple(code.name for code in grpc.StatusCode)
