@@ -1,7 +1,7 @@
-"""`python -m tests.run`: every test, the quick ones first, and as its very last line how many passed and failed.
+"""`python -m tests.run`: every test, and as its very last line how many passed and failed.
 
-The simulation only computes, while most of the slow tests wait for processes. So the two run beside each other, the
-simulation with a lower priority. Each line that is printed begins with its stage.
+Most tests wait for processes, while the simulation only computes. So all stages run beside each other, the simulation
+with a lower priority; the quick tests report first. Each line that is printed begins with its stage.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ class Stage:
     command: Sequence[str]
 
 
-#: one after the other; both lists at once
-FIRST = (
-    Stage("quick", (*PYTEST, "-m", "not slow", "-n", "3")),
-    Stage(
-        "slow",
-        (*PYTEST, "-m", "slow", "--ignore=tests/simulation", "-n", "5", "--dist", "loadfile"),
+#: the lists run beside each other, the stages of a list one after the other
+LISTS = (
+    (Stage("quick", (*PYTEST, "-m", "not slow", "-n", "3")),),
+    (
+        Stage(
+            "slow",
+            (*PYTEST, "-m", "slow", "--ignore=tests/simulation", "-n", "4", "--dist", "loadfile"),
+        ),
     ),
-)
-BESIDE = (
-    Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "100", "--points", "4")),
-    Stage("bugs", (*YIELDING, *PYTEST, "tests/simulation", "-n", "2")),
+    (
+        Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "100", "--points", "4")),
+        Stage("bugs", (*YIELDING, *PYTEST, "tests/simulation", "-n", "2")),
+    ),
 )
 
 
@@ -156,4 +158,4 @@ def main(*lists: Sequence[Stage]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(FIRST, BESIDE))
+    sys.exit(main(*LISTS))
