@@ -1,7 +1,7 @@
 """`python -m tests.run`: every test, and as its very last line how many passed and failed.
 
-Most tests wait for processes, while the simulation only computes. So all stages run beside each other, the simulation
-with a lower priority; the quick tests report first. Each line that is printed begins with its stage.
+Most tests wait for processes, while the simulation only computes. So it runs beside them, with a lower priority; the
+quick tests come before the slow ones. Each line that is printed begins with its stage.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Stage:
 
 #: the lists run beside each other, the stages of a list one after the other
 LISTS = (
-    (Stage("quick", (*PYTEST, "-m", "not slow", "-n", "3")),),
     (
+        Stage("quick", (*PYTEST, "-m", "not slow", "-n", "3")),
         Stage(
             "slow",
             (*PYTEST, "-m", "slow", "--ignore=tests/simulation", "-n", "4", "--dist", "loadfile"),

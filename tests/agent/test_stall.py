@@ -58,7 +58,7 @@ def test_the_report_of_a_hang_has_its_stacks(host: Host) -> None:
     report = idle(host, 5)
     assert (report["phase"], report["step"]) == ("running", 2)
     assert report["looks"] >= 5
-    said = evidence(host)
+    said = until(lambda: evidence(host), "the stacks, which take a moment on a busy machine")
     assert said[0].startswith("Current thread"), said
     assert any("all_reduce" in line for line in said[:6]), said
     assert any(line.startswith("process ") and "python3" in line for line in said), said
@@ -74,7 +74,7 @@ def test_the_report_of_a_hang_has_its_stacks(host: Host) -> None:
 def test_a_program_that_only_sleeps_is_idle_until_it_speaks(host: Host) -> None:
     host.start(["python3", "-c", SLEEPS], stall=SHORT, report_every=600)
     assert idle(host, 5)["phase"] == "running"
-    assert any("python3" in line for line in evidence(host)), evidence(host)
+    until(lambda: any("python3" in line for line in evidence(host)), "the stacks")
     (host.home / "go").touch()
     until(lambda: evidence(host) == (), "a report without the stacks of a stall that is over")
     until(lambda: "[tpujob] it goes on" in host.bucket.log(), "the word that it goes on")
