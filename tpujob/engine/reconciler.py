@@ -27,7 +27,7 @@ from tpujob.domain.failures.retry import POLICIES
 from tpujob.domain.host import plan
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Job, Slice
-from tpujob.domain.observations import Seen, Unknown
+from tpujob.domain.observations import Seen
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.observer import LOOK, Live, Observer
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
@@ -171,8 +171,7 @@ class Reconciler:
     def _accuse(self, job: Job, seen: Seen) -> None:
         """Store what the new record shows against machines, before the record is written: nothing is lost, and as each
         accusation has an operation id, nothing counts twice."""
-        reports = () if isinstance(seen.reports, Unknown) else seen.reports
-        physical = [r.physical for r in reports]
+        physical = [r.physical for r in seen.heard]
         for found in nonfinite.accusations(job, physical):
             if found.op_id not in self._accused:
                 self.reputation.accuse(
