@@ -6,23 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.records import job_in
+from tests.support.records import a_job, job_in
 from tpujob.domain.hardware import accelerators, prices
 from tpujob.domain.hardware.prices import usd_per_hour
 from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import BadSpec
 
 HOUR = 3600.0
-SLICE = Slice(
-    name="tj-000042-1",
-    k=1,
-    type="v4-16",
-    zone="us-central2-b",
-    pricing="spot",
-    runtime_version="tpu-ubuntu2204-base",
-    usd_per_hour=8.0,
-    requested_at=1000.0,
-)
+SLICE = replace(a_job().slices[0], usd_per_hour=8.0, requested_at=1000.0, endpoints=())
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tpujob.domain.text import rfc3339
 from tpujob.emulator.storage import listing
 from tpujob.emulator.storage.files import Incoming, file_name
 from tpujob.emulator.storage.listing import Listing, Page
@@ -256,7 +256,7 @@ class ObjectStore:
 
 def timestamp() -> str:
     """RFC 3339, as the API spells it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return rfc3339(time.time())
 
 
 def _key(stored: StoredObject) -> tuple[str, str, int]:
