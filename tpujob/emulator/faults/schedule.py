@@ -16,8 +16,7 @@ from types import NoneType
 from typing import Any, cast
 
 from tpujob.emulator.faults import host_faults
-from tpujob.emulator.faults.commands import COMMANDS, kinds_of, parameters
-from tpujob.emulator.tpu.records import ApiError
+from tpujob.emulator.faults.commands import COMMANDS, bad_request, kinds_of, parameters
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MOST_STEPS = 1000
@@ -34,34 +33,34 @@ class Step:
 def parse(items: Any) -> list[Step]:
     """The steps in the order of time. Raises ApiError, naming the step."""
     if not isinstance(items, list) or not items:
-        raise _wrong("a schedule is a list of steps such as {at: 30s, do: preempt}")
+        raise bad_request("a schedule is a list of steps such as {at: 30s, do: preempt}")
     steps = cast(list[Any], items)
     if len(steps) > _MOST_STEPS:
-        raise _wrong(f"a schedule has at most {_MOST_STEPS} steps")
+        raise bad_request(f"a schedule has at most {_MOST_STEPS} steps")
     return sorted((_step(n, item) for n, item in enumerate(steps, 1)), key=lambda step: step.at)
 
 
 def _step(number: int, item: Any) -> Step:
     if not isinstance(item, Mapping):
-        raise _wrong(f"step {number} is no mapping such as {{at: 30s, do: preempt}}")
+        raise bad_request(f"step {number} is no mapping such as {{at: 30s, do: preempt}}")
     given = dict(cast(Mapping[str, Any], item))
     do = str(given.pop("do", ""))
     if do not in COMMANDS:
-        raise _wrong(f"step {number}: do must be one of {', '.join(COMMANDS)}, not {do!r}")
+        raise bad_request(f"step {number}: do must be one of {', '.join(COMMANDS)}, not {do!r}")
     takes = {
         each.name.removesuffix("_s"): each for each in (_AT, *parameters(COMMANDS[do]).values())
     }
     needed = [word for word, each in takes.items() if each.default is Parameter.empty]
     if missing := [word for word in needed if word not in given]:
-        raise _wrong(f"step {number}: {do} needs {', '.join(missing)}")
+        raise bad_request(f"step {number}: {do} needs {', '.join(missing)}")
     how: dict[str, Any] = {}
     for word, value in given.items():
         if word not in takes:
-            raise _wrong(f"step {number}: {do} takes {', '.join(takes)}, not {word!r}")
+            raise bad_request(f"step {number}: {do} takes {', '.join(takes)}, not {word!r}")
         try:
             how[takes[word].name] = _read(takes[word], value)
         except ValueError as error:
-            raise _wrong(f"step {number}: {word} {error}") from error
+            raise bad_request(f"step {number}: {word} {error}") from error
     if how.get("fault"):
         host_faults.check(how["fault"])
     return Step(how.pop("at_s"), do, how)
@@ -90,7 +89,3 @@ def _seconds(text: str) -> float:
     if match is None:
         raise ValueError("must be a duration such as 30s, 10m or 2h")
     return float(match[1]) * _UNITS[match[2]]
-
-
-def _wrong(said: str) -> ApiError:
-    return ApiError("INVALID_ARGUMENT", said)
