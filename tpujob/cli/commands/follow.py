@@ -30,7 +30,7 @@ class Sink(AbstractContextManager["Sink"], Protocol):
 
 
 def follow(
-    steady: RetryingClient,
+    retrying: RetryingClient,
     job_id: str,
     sink: Sink,
     *,
@@ -39,10 +39,10 @@ def follow(
     """The job when it has ended. `each` is called at every look; what it returns, if anything, is shown as a remark."""
     seen = 0
     with sink:
-        for _ in steady.follow(job_id, timeout=LOOK_EVERY):
-            job = steady.ask(lambda api: api.get(job_id))
+        for _ in retrying.follow(job_id, timeout=LOOK_EVERY):
+            job = retrying.ask(lambda api: api.get(job_id))
             after = seen
-            fresh = steady.ask(lambda api: api.events(job_id, after=after))  # noqa: B023 asked at once
+            fresh = retrying.ask(lambda api: api.events(job_id, after=after))  # noqa: B023 asked at once
             seen = max([seen, *(event["seq"] for event in fresh)])
             sink.show(job, fresh, time.time())
             if job["state"] in words.FINAL:

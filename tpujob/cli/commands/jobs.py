@@ -78,26 +78,26 @@ def wait(
 ) -> int:
     """Wait until a job has ended; the exit code says how."""
     deadline = time.monotonic() + timeout if timeout else None
-    steady = RetryingClient()
-    found = steady.ask(lambda api: api.get(job))
+    retrying = RetryingClient()
+    found = retrying.ask(lambda api: api.get(job))
     job_id = found["id"]
     with on_interrupt(*goes_on(job_id)):
         while found["state"] not in words.FINAL:
             if deadline is not None and time.monotonic() >= deadline:
                 break
-            found = _next_look(steady, job_id, deadline)
+            found = _next_look(retrying, job_id, deadline)
     _say_job(found, as_json)
     return words.EXIT_OF_STATE.get(found["state"], TIMED_OUT)
 
 
-def _next_look(steady: RetryingClient, job_id: str, deadline: float | None) -> JobView:
+def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) -> JobView:
     left = 30.0 if deadline is None else min(30.0, max(0.05, deadline - time.monotonic()))
-    hints = steady.follow(job_id, timeout=left)
+    hints = retrying.follow(job_id, timeout=left)
     next(hints)
-    found = steady.ask(lambda api: api.get(job_id))
+    found = retrying.ask(lambda api: api.get(job_id))
     if found["state"] not in words.FINAL:
         next(hints)
-        found = steady.ask(lambda api: api.get(job_id))
+        found = retrying.ask(lambda api: api.get(job_id))
     return found
 
 

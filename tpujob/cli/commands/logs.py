@@ -39,26 +39,26 @@ def logs(
     as_json: Json = False,
 ) -> int:
     """Print a job's output, all hosts merged."""
-    steady = RetryingClient()
-    job_id = steady.ask(lambda api: api.get(job))["id"]
+    retrying = RetryingClient()
+    job_id = retrying.ask(lambda api: api.get(job))["id"]
 
     def read(cursor: str) -> Callable[[JobsApi], LogPage]:
         first = tail if not cursor else None
         return lambda api: api.logs(job_id, host=host, attempt=attempt, cursor=cursor, tail=first)
 
-    lines = (line for page in _pages(steady, read, follow) for line in page)
+    lines = (line for page in _pages(retrying, read, follow) for line in page)
     with on_interrupt(*goes_on(job_id)):
         _print(lines, follow=follow, prefix=host is None, as_json=as_json)
     return 0
 
 
 def _pages(
-    steady: RetryingClient, read: Callable[[str], Callable[[JobsApi], LogPage]], follow: bool
+    retrying: RetryingClient, read: Callable[[str], Callable[[JobsApi], LogPage]], follow: bool
 ) -> Iterator[list[LogLine]]:
     """Page after page, to the end of the output so far; when following, until the job has ended."""
     cursor = ""
     while True:
-        page = steady.ask(read(cursor))
+        page = retrying.ask(read(cursor))
         cursor = page["cursor"]
         yield page["lines"]
         if page["done"] or not (page["lines"] or follow):
@@ -83,17 +83,17 @@ def _print(lines: Iterator[LogLine], *, follow: bool, prefix: bool, as_json: boo
 
 def events(job: JobRef, follow: Follow = False, as_json: Json = False) -> int:
     """Print what happened to a job, oldest first."""
-    steady = RetryingClient()
-    job_id = steady.ask(lambda api: api.get(job))["id"]
+    retrying = RetryingClient()
+    job_id = retrying.ask(lambda api: api.get(job))["id"]
     if not follow:
-        found = steady.ask(lambda api: api.events(job_id))
+        found = retrying.ask(lambda api: api.events(job_id))
         if as_json:
             say_json_list(found)
         else:
             _say_events(found)
         return 0
     with on_interrupt(*goes_on(job_id)):
-        for fresh in _events(steady, job_id):
+        for fresh in _events(retrying, job_id):
             if as_json:
                 for event in fresh:
                     say_json_line(event)
@@ -112,12 +112,12 @@ def _say_events(found: list[EventView]) -> None:
     flush()
 
 
-def _events(steady: RetryingClient, job_id: str) -> Iterator[list[EventView]]:
+def _events(retrying: RetryingClient, job_id: str) -> Iterator[list[EventView]]:
     after = 0
-    for _ in steady.follow(job_id, timeout=10):
-        job = steady.ask(lambda api: api.get(job_id))
+    for _ in retrying.follow(job_id, timeout=10):
+        job = retrying.ask(lambda api: api.get(job_id))
         seen = after
-        fresh = steady.ask(lambda api: api.events(job_id, after=seen))  # noqa: B023 asked at once
+        fresh = retrying.ask(lambda api: api.events(job_id, after=seen))  # noqa: B023 asked at once
         after = max([after, *(event["seq"] for event in fresh)])
         yield fresh
         if job["state"] in words.FINAL:

@@ -19,12 +19,12 @@ EVERY = 2.0  #: seconds, at the latest: ages and steps change without a hint
 
 def watch_list(user: str, all_jobs: bool, *, as_json: bool) -> int:
     """Until Ctrl-C. On a terminal in place; elsewhere the table, or a line of JSON, at each change."""
-    steady = RetryingClient()
+    retrying = RetryingClient()
     on = screen()
     shown = ""
     with _in_place() if on.tty and not as_json else nullcontext():
-        for _ in steady.follow(None, timeout=EVERY):
-            jobs = steady.ask(lambda api: api.list(user=user, all=all_jobs))
+        for _ in retrying.follow(None, timeout=EVERY):
+            jobs = retrying.ask(lambda api: api.list(user=user, all=all_jobs))
             if on.tty and not as_json:
                 _redraw(jobs, screen(), all_jobs, user)
             elif as_json:
