@@ -30,6 +30,7 @@ from tests.emulator.storage_rig import (
     send_part,
     wait_until,
 )
+from tpujob.agent.storage import MetadataClient, Storage
 from tpujob.emulator.storage import StorageServer
 
 UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o"
@@ -192,6 +193,21 @@ def test_line_ends_of_a_multipart_body_may_be_either(server: StorageServer) -> N
             status, _, body = ask(server.url, "POST", path, newline.join(lines), Content_Type=kind)
             assert (status, json.loads(body)["contentType"]) == (200, "text/plain")
             assert client.bucket(BUCKET).blob(f"n{n}").download_as_bytes() == content
+
+
+def test_a_boundary_longer_than_the_standard_allows_is_refused(
+    server: StorageServer, bucket: storage.Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=multipart&name=long"
+    body = b"--%b\r\n\r\n{}\r\n--%b\r\n\r\nx\r\n--%b--"
+    for length, status in ((70, 200), (71, 400)):
+        kind = f"multipart/related; boundary={'b' * length}"
+        line = b"b" * length
+        said, _, _ = ask(server.url, "POST", path, body % (line, line, line), Content_Type=kind)
+        assert said == status, length
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+    Storage(MetadataClient()).put(f"gs://{BUCKET}/agents", b"report", {"n": "1"})
+    assert bucket.blob("agents").download_as_bytes() == b"report", "what a host writes"
 
 
 def test_large_objects_come_down_in_parallel_ranges(

@@ -47,6 +47,12 @@ def ready(client: tpu_v2.TpuClient, id: str, type: str = "v4-16", *, spot: bool 
     until(lambda: queued_state(client, id) == "ACTIVE", f"{id} ACTIVE")
 
 
+def reserved(name: str) -> dict[str, Any]:
+    request = queued("q", spot=False)
+    request["queued_resource"]["reservation_name"] = name
+    return request
+
+
 def test_a_node_is_made_and_deleted(client: tpu_v2.TpuClient) -> None:
     operation = client.create_node(parent=PARENT, node=node("v4-32"), node_id="one")
     assert operation.metadata.verb == "create"
@@ -121,12 +127,35 @@ def test_the_same_request_id_starts_nothing_twice(client: tpu_v2.TpuClient) -> N
             "scheduling_config must not be set",
         ),
         (
+            queued("q", spot=False, scheduling_config={"reserved": True}),
+            google.InvalidArgument,
+            "scheduling_config must not be set",
+        ),
+        (reserved("ours"), google.InvalidArgument, "reservation name"),
+        (
+            reserved(f"projects/{PROJECT}/locations/us-east5-a/reservations/-"),
+            google.InvalidArgument,
+            "reservation name",
+        ),
+        (queued("q", runtime_version="tpu-vm"), google.InvalidArgument, "runtime version"),
+        (
             {**queued("q"), "parent": f"projects/{PROJECT}/locations/mars-1-a"},
             google.InvalidArgument,
             "must name the zone",
         ),
     ],
-    ids=["size", "zone-lacks-type", "name", "no-spec", "two-tiers", "other-zone"],
+    ids=[
+        "size",
+        "zone-lacks-type",
+        "name",
+        "no-spec",
+        "two-tiers",
+        "reserved-in-the-node",
+        "reservation",
+        "reservation-elsewhere",
+        "runtime",
+        "other-zone",
+    ],
 )
 def test_bad_requests_are_refused(
     client: tpu_v2.TpuClient, request_: dict[str, object], error: type[Exception], text: str
@@ -256,6 +285,9 @@ def test_a_request_waits_no_longer_than_asked(cloud: Cloud, client: tpu_v2.TpuCl
     request = queued("q")
     request["queued_resource"]["queueing_policy"] = {"valid_until_duration": {"nanos": 80_000_000}}
     client.create_queued_resource(request)
+    policy = client.get_queued_resource(name=queued_name("q")).queueing_policy
+    assert not policy.valid_until_duration, "the API answers with a time, whatever it was sent"
+    assert policy.valid_until_time
     until(lambda: queued_state(client, "q") == "FAILED", "FAILED when its time is over")
 
 
@@ -303,6 +335,26 @@ def test_a_zone_lists_its_types_and_runtimes(client: tpu_v2.TpuClient) -> None:
     assert "tpu-ubuntu2204-base" in versions
     zones = client.list_locations(locations_pb2.ListLocationsRequest(name=f"projects/{PROJECT}"))
     assert ZONE in {zone.location_id for zone in zones.locations}
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "tpu-vm-base",
+        "tpu-ubuntu2204-base",
+        "tpu-vm-tf-2.17.0-pjrt",
+        "tpu-vm-tf-2.16.1-pod-pjrt",
+        "tpu-vm-pt-2.0",
+        "tpu-vm-v4-pt-1.13",
+        "v2-alpha",
+        "v2-alpha-tpuv5-lite",
+        "v2-alpha-tpuv6e",
+        "tpu-vm-cos-109",
+    ],
+)
+def test_runtime_versions_of_every_family_are_known(client: tpu_v2.TpuClient, version: str) -> None:
+    client.create_queued_resource(queued("q", runtime_version=version))
+    assert queued_state(client, "q")
 
 
 def several(**how: Any) -> dict[str, Any]:

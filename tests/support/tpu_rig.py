@@ -84,7 +84,7 @@ def result(operation: Any) -> Any:
 
 
 def node(type: str = "v4-16", **more: Any) -> dict[str, Any]:
-    return {"accelerator_type": type, "runtime_version": "tpu-ubuntu2204-base", **more}
+    return {"accelerator_type": type, "runtime_version": "tpu-ubuntu2204-base"} | more
 
 
 def queued(id: str, type: str = "v4-16", *, spot: bool = True, **more: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from google.cloud.tpu_v2alpha1 import TpuClient as AlphaClient
 from tests.contracts.slices.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
-from tpujob.adapters.cloud_tpu.request import DataDisk
+from tpujob.adapters.cloud_tpu.request import DataDisk, queued_request
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Present, SliceState
 from tpujob.emulator.faults import inject
@@ -27,7 +27,7 @@ FULL = Options(
     tags=("tpu", "inside"),
     service_account="train@p.iam.gserviceaccount.com",
     labels={"team": "vision", "tpujob-owner": "me"},
-    metadata={"color": "blue", "ssh-keys": "someone:else"},
+    metadata={"color": "blue", "ssh-keys": "someone:else", "tpujob-owner": "me"},
     startup_script="#!/bin/sh\ntrue",
     reservation="ours",
     disks=(DataDisk("data"), DataDisk("projects/q/zones/z/disks/d", read_only=False)),
@@ -70,10 +70,11 @@ def test_every_option_reaches_the_node(cloud: Cloud) -> None:
     ]
     assert node.metadata["startup-script"] == "#!/bin/sh\ntrue"
     assert node.metadata["color"] == "blue"
-    assert queued.queueing_policy.valid_until_duration.total_seconds() == 3600
+    waits = queued.queueing_policy.valid_until_time - queued.create_time
+    assert waits.total_seconds() == pytest.approx(3600, abs=1)
 
 
-def test_options_cannot_override_the_labels_that_mark_a_slice_as_ours(cloud: Cloud) -> None:
+def test_options_cannot_override_what_marks_a_slice_as_ours(cloud: Cloud) -> None:
     asked_with(cloud, FULL)
     node = cloud.client().get_node(name=node_name(SLICE.name))
     assert dict(node.labels) == {
@@ -83,6 +84,11 @@ def test_options_cannot_override_the_labels_that_mark_a_slice_as_ours(cloud: Clo
         "tpujob-owner": "local",
     }
     assert node.metadata["ssh-keys"] == f"tpujob:{KEY}"
+    assert {key: node.metadata[key] for key in ("tpujob", "tpujob-job", "tpujob-owner")} == {
+        "tpujob": "1",
+        "tpujob-job": "000007",
+        "tpujob-owner": "local",
+    }, "in the metadata, too: answers may drop labels"
 
 
 def test_without_options_the_project_decides(cloud: Cloud) -> None:
@@ -95,21 +101,66 @@ def test_without_options_the_project_decides(cloud: Cloud) -> None:
     assert not raw.tpu.node_spec[0].node.HasField("service_account")
 
 
-@pytest.mark.parametrize(
-    ("pricing", "tier", "scheduling", "reservation"),
-    [
-        ("spot", "spot", False, ""),  # with a tier of its own, the node must have none
-        ("on-demand", None, False, ""),
-        ("reserved", "guaranteed", True, f"projects/p/locations/{ZONE}/reservations/ours"),
-    ],
+HERE = f"projects/{PROJECT}/locations/{ZONE}"
+
+#: pricing, reservation of the site, and the fields that gcloud 528 sends for it, as recorded: `queued-resources create`
+#: with --spot, nothing, --reserved, --reservation-host-project; and `gcloud alpha` with --reserved, --reservation
+GA: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("spot", "ours", {"spot": {}}),
+    ("on-demand", "ours", {}),
+    ("reserved", "", {"reservation_name": f"{HERE}/reservations/-"}),
+    ("reserved", "ours", {"reservation_name": f"{HERE}/reservations/ours"}),
+    (
+        "reserved",
+        f"projects/other/locations/{ZONE}/reservations/-",
+        {"reservation_name": f"projects/other/locations/{ZONE}/reservations/-"},
+    ),
+    (
+        "reserved",
+        "projects/other/reservations/theirs",
+        {"reservation_name": f"projects/other/locations/{ZONE}/reservations/theirs"},
+    ),
 )
-def test_the_price_is_asked_for_as_the_api_wants_it(
-    cloud: Cloud, pricing: str, tier: str | None, scheduling: bool, reservation: str
+ALPHA: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("spot", "", {"spot": {}}),
+    ("on-demand", "", {}),
+    ("reserved", "", {"guaranteed": {"reserved": True}}),
+    (
+        "reserved",
+        "ours",
+        {"guaranteed": {"reserved": True}, "reservation_name": f"{HERE}/reservations/ours"},
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("pricing", "reservation", "autocheckpoint", "fields"),
+    [(*one[:2], False, one[2]) for one in GA] + [(*one[:2], True, one[2]) for one in ALPHA],
+)
+def test_the_price_is_asked_for_as_gcloud_asks(
+    pricing: str, reservation: str, autocheckpoint: bool, fields: dict[str, Any]
 ) -> None:
-    raw: Any = tpu_v2.QueuedResource.pb(asked_with(cloud, FULL, pricing))
-    assert raw.WhichOneof("tier") == tier
-    assert raw.tpu.node_spec[0].node.HasField("scheduling_config") is scheduling
-    assert raw.reservation_name == reservation
+    slice = replace(SLICE, pricing=pricing)
+    options = Options(reservation=reservation, autocheckpoint=autocheckpoint)
+    asked = queued_request(
+        slice, options, project=PROJECT, owner="local", job_id="000007", public_key=KEY
+    )["queued_resource"]
+    (spec,) = asked.pop("tpu")["node_spec"]
+    assert asked == fields
+    assert "scheduling_config" not in spec["node"]
+
+
+@pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
+@pytest.mark.parametrize("autocheckpoint", [False, True], ids=["v2", "v2alpha1"])
+def test_the_cloud_gives_what_was_asked_for(
+    cloud: Cloud, pricing: str, autocheckpoint: bool
+) -> None:
+    asked_with(cloud, Options(autocheckpoint=autocheckpoint), pricing)
+    node = cloud.client().get_node(name=node_name(SLICE.name))
+    assert (node.scheduling_config.spot, node.scheduling_config.reserved) == (
+        pricing == "spot",
+        pricing == "reserved",
+    )
 
 
 @pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])

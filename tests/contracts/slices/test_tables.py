@@ -231,6 +231,13 @@ ERRORS: tuple[tuple[str, str, Cause | None, Scope, str], ...] = (
         "region",
         "external IP",
     ),
+    (
+        "INVALID_ARGUMENT",
+        "... reservation for request queue ...",  # as much of it as is public
+        QUOTA,
+        "",
+        "quota for queued resources",
+    ),
     ("INVALID_ARGUMENT", "SUBNET_NOT_FOUND_FOR_VPC", QUOTA, "", "no quota of this type"),
     ("RESOURCE_EXHAUSTED", "something else", QUOTA, "", ""),
     # Rate: the same code, and it passes by itself
@@ -291,4 +298,5 @@ def test_a_limit_above_zero_is_not_missing_access(limit: str) -> None:
 def test_inside_a_failed_request_the_bare_code_8_is_a_stockout() -> None:
     assert of_state(8, "something else").cause is STOCKOUT
     assert of_state(8, "Quota 'X' exhausted. Limit 8").cause is QUOTA
+    assert of_state(3, "There is no reservation for request queue x").cause is QUOTA
     assert of_state(13, "something else").cause is None

@@ -45,6 +45,11 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
         r"QuotaFailure": Meaning(Cause.QUOTA),
         r"Quota (?:limit )?'[^']*' (?:has been )?(?:exhausted|exceeded)": Meaning(Cause.QUOTA),
         r"QUOTA_EXCEEDED|quotaExceeded": Meaning(Cause.QUOTA),
+        # of a queued resource, with code 3 (axlearn, `tpu.py`, on the word of Google)
+        r"reservation for request queue": Meaning(
+            Cause.QUOTA,
+            "the project has no quota for queued resources of this type and pricing here",
+        ),
         r"SUBNET_NOT_FOUND_FOR_VPC": Meaning(
             Cause.QUOTA, "often this means that the project has no quota of this type here"
         ),

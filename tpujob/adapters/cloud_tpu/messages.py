@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpujob.adapters.cloud_tpu.request import MARKS
 from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen
 from tpujob.domain.model import Endpoint
 
@@ -24,7 +25,7 @@ def queued_seen(queued: Any) -> QueuedSeen:
         initiator=_word(raw.state, "state_initiator"),
         error_code=error.code,
         error=error.message,
-        labels=dict(specs[0].node.labels) if specs else {},
+        marks=_marks(specs[0].node) if specs else {},
         created_at=_seconds(raw.create_time),
         type=specs[0].node.accelerator_type if specs else "",
         nodes=max(1, specs[0].multislice_params.node_count) if specs else 1,
@@ -46,7 +47,7 @@ def node_seen(node: Any) -> NodeSeen:
         ),
         health=_word(raw, "health"),
         described=", ".join(s for s in (raw.health_description, _symptom(raw)) if s),
-        labels=dict(raw.labels),
+        marks=_marks(raw),
         created_at=_seconds(raw.create_time),
         type=raw.accelerator_type,
         pricing=_pricing(
@@ -54,6 +55,13 @@ def node_seen(node: Any) -> NodeSeen:
             reserved=raw.scheduling_config.reserved,
         ),
     )
+
+
+def _marks(node: Any) -> dict[str, str]:
+    """Whose it is, by its labels; where the answer has none, by its metadata."""
+    return {
+        mark: value for mark in MARKS if (value := node.labels.get(mark) or node.metadata.get(mark))
+    }
 
 
 def _symptom(raw: Any) -> str:

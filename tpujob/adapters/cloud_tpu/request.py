@@ -14,8 +14,11 @@ from tpujob.adapters.cloud_tpu.calls import Version
 from tpujob.domain.model import Slice
 from tpujob.protocol import JOB_LABEL
 
+#: What marks a slice as ours stands in the labels of its nodes and in their metadata: that answers repeat the metadata
+#: of a queued resource's node is seen in public code (axlearn reads it there); that they repeat the labels is inferred.
 LABEL = "tpujob"
 OWNER_LABEL = "tpujob-owner"
+MARKS = (LABEL, JOB_LABEL, OWNER_LABEL)
 
 SSH_USER = "tpujob"
 
@@ -42,7 +45,8 @@ class Options:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours take precedence
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours takes precedence
     startup_script: str = ""  #: run by root on every boot of every host
-    reservation: str = ""  #: its name, for slices at the price `reserved`
+    #: for slices at the price `reserved`: its name, or a full name for one that another project shares; empty: any
+    reservation: str = ""
     disks: tuple[DataDisk, ...] = ()
     autocheckpoint: bool = False  #: programs are told to save before maintenance
     wait: float | None = None  #: seconds that a request may wait in the queue; None: no bound
@@ -59,10 +63,12 @@ def queued_request(
     """The same for every try, so that the cloud recognises a repeat by its `request_id`."""
     parent = f"projects/{project}/locations/{slice.zone}"
     node = _node(slice, options, project, public_key)
-    node["labels"] = {**options.labels, LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: owner}
-    asked = _tier(slice, options, parent, node)
+    marks = {LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: owner}
+    node["labels"] = {**options.labels, **marks}
+    node["metadata"] |= marks
     named = _named(slice, options.version)
-    asked["tpu"] = {"node_spec": [{"parent": parent, **named, "node": node}]}
+    spec = {"parent": parent, **named, "node": node}
+    asked = {**_tier(slice, options, project), "tpu": {"node_spec": [spec]}}
     if options.wait is not None:
         asked["queueing_policy"] = {"valid_until_duration": timedelta(seconds=options.wait)}
     return {
@@ -136,19 +142,27 @@ def _disk(disk: DataDisk, project: str, zone: str) -> dict[str, str]:
     return {"source_disk": source, "mode": "READ_ONLY" if disk.read_only else "READ_WRITE"}
 
 
-def _tier(slice: Slice, options: Options, parent: str, node: dict[str, Any]) -> dict[str, Any]:
-    """The queued resource's fields for the pricing; v2 has one of them in the node, where it is set."""
+def _tier(slice: Slice, options: Options, project: str) -> dict[str, Any]:
+    """The queued resource's fields for the pricing, as gcloud 528 sends them (recorded). The node has none: one with a
+    `scheduling_config` is refused (axlearn, `tpu.py`: "it will break QRM")."""
     if slice.pricing == "spot":
-        return {"spot": {}}  # then the node must have no scheduling_config
+        return {"spot": {}}
     if slice.pricing == "on-demand":
         return {}
-    tier: dict[str, Any] = {"guaranteed": {}}
-    if options.version == "v2alpha1":
-        tier["guaranteed"]["reserved"] = True
-    else:
-        node["scheduling_config"] = {"reserved": True}
-    if options.reservation:
-        full = "/" in options.reservation
-        name = options.reservation if full else f"{parent}/reservations/{options.reservation}"
-        tier["reservation_name"] = name
-    return tier
+    if options.version == "v2":
+        return {"reservation_name": _reservation(options.reservation or ANY, project, slice.zone)}
+    # `gcloud alpha` sends a name only where it is given one
+    named = options.reservation and _reservation(options.reservation, project, slice.zone)
+    return {"guaranteed": {"reserved": True}, **({"reservation_name": named} if named else {})}
+
+
+#: in place of a reservation's name: whichever the project has there
+ANY = "-"
+
+
+def _reservation(given: str, project: str, zone: str) -> str:
+    """The full name that the API wants, of one in the slice's zone. gcloud also takes it without the zone:
+    `projects/P/reservations/R`."""
+    owner, _, name = given.rpartition("/reservations/")
+    owner = owner or f"projects/{project}"
+    return f"{owner if '/locations/' in owner else f'{owner}/locations/{zone}'}/reservations/{name}"

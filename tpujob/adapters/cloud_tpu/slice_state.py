@@ -20,7 +20,9 @@ class QueuedSeen:
     initiator: str = "STATE_INITIATOR_UNSPECIFIED"
     error_code: int = 0
     error: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: of the node it asks for
+    marks: Mapping[str, str] = field(
+        default_factory=dict[str, str]
+    )  #: whose it is (`request.MARKS`)
     created_at: float = 0.0
     type: str = ""  #: of the node it asks for
     pricing: str = ""  #: `spot`, `on-demand` or `reserved`
@@ -33,7 +35,7 @@ class NodeSeen:
     endpoints: tuple[Endpoint, ...] = ()
     health: str = "HEALTH_UNSPECIFIED"
     described: str = ""  #: health in the cloud's own words, and its newest symptom
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    marks: Mapping[str, str] = field(default_factory=dict[str, str])  #: whose it is
     created_at: float = 0.0
     type: str = ""
     pricing: str = ""

@@ -84,13 +84,13 @@ class CloudTpuSlices:
         doing = f"deleting {slice.name}"
         with contextlib.suppress(Missing):
             if queued := self._queued(slice, deadline, doing):
-                self._check_ours(slice, queued.labels)
+                self._check_ours(slice, queued.marks)
                 request = {"name": self._queued_name(slice), "force": True}
                 self._call("delete_queued_resource", request, deadline, doing)
                 return
         for id, node in zip(node_ids(slice), self._nodes(slice, deadline, doing), strict=True):
             if node is not None:
-                self._check_ours(slice, node.labels)
+                self._check_ours(slice, node.marks)
                 with contextlib.suppress(Missing):
                     request = {"name": self.api.node(slice.zone, id)}
                     self._call("delete_node", request, deadline, doing)
@@ -110,8 +110,8 @@ class CloudTpuSlices:
     def _look(self, slice: Slice, deadline: Deadline) -> SliceSeen:
         doing = f"looking at {slice.name}"
         queued, nodes = self._queued(slice, deadline, doing), self._nodes(slice, deadline, doing)
-        our_queued = queued if queued and self._ours(queued.labels) else None
-        our_nodes = [node if node and self._ours(node.labels) else None for node in nodes]
+        our_queued = queued if queued and self._ours(queued.marks) else None
+        our_nodes = [node if node and self._ours(node.marks) else None for node in nodes]
         seen = slice_state(our_queued, our_nodes)
         if seen is None and (queued or any(nodes)):
             return Absent()  # the name is somebody else's, so ours is positively not there
@@ -198,8 +198,8 @@ class CloudTpuSlices:
         seen: QueuedSeen | NodeSeen,
         tpu_slices: int,
     ) -> None:
-        if self._ours(seen.labels):
-            job = seen.labels.get(JOB_LABEL, "")
+        if self._ours(seen.marks):
+            job = seen.marks.get(JOB_LABEL, "")
             kind = "node" if isinstance(seen, NodeSeen) else "queued resource"
             detail = f"{kind} {seen.state}"
             type, pricing = seen.type, seen.pricing
@@ -237,18 +237,18 @@ class CloudTpuSlices:
         there = [queued] if queued else list(filter(None, self._nodes(slice, deadline, doing)))
         if not there:
             raise Transient(f"{doing}: the API says that it exists, but does not find it yet")
-        self._check_ours(slice, there[0].labels, job_id)
+        self._check_ours(slice, there[0].marks, job_id)
 
-    def _check_ours(self, slice: Slice, labels: Mapping[str, str], job_id: str = "") -> None:
-        if not self._ours(labels) or (job_id and labels.get(JOB_LABEL) != job_id):
+    def _check_ours(self, slice: Slice, marks: Mapping[str, str], job_id: str = "") -> None:
+        if not self._ours(marks) or (job_id and marks.get(JOB_LABEL) != job_id):
             raise Refused(
                 f"someone else uses the name {slice.name} in {slice.zone}",
                 cause=Cause.BAD_SPEC,
-                hint="it does not carry this backend's labels, so it is neither used nor deleted",
+                hint="it does not carry this backend's marks, so it is neither used nor deleted",
             )
 
-    def _ours(self, labels: Mapping[str, str]) -> bool:
-        return labels.get(LABEL) == "1" and labels.get(OWNER_LABEL) == self._owner
+    def _ours(self, marks: Mapping[str, str]) -> bool:
+        return marks.get(LABEL) == "1" and marks.get(OWNER_LABEL) == self._owner
 
     # Names
 

@@ -67,17 +67,16 @@ def node_tier(node: Message) -> Pricing:
 
 
 def queued_tier(queued: Message, node: Message) -> Pricing:
-    """Raises ApiError when queued resource and node contradict each other."""
-    inner = node_tier(node)
+    """Raises ApiError where the node says it: public code found that the API refuses that; the text is ours."""
+    if node.HasField("scheduling_config"):
+        raise ApiError(
+            "INVALID_ARGUMENT",
+            "Cloud TPU received a bad request. scheduling_config must not be set in the node of a "
+            "queued resource",
+        )
     if queued.WhichOneof("tier") == "spot":
-        if node.HasField("scheduling_config"):
-            raise ApiError(
-                "INVALID_ARGUMENT",
-                "Cloud TPU received a bad request. scheduling_config must not be set in the node "
-                "when the queued resource has a tier",
-            )
         return "spot"
-    return "reserved" if queued.reservation_name or inner == "reserved" else inner
+    return "reserved" if queued.reservation_name else "on-demand"
 
 
 def node_message(node: Node, now: float) -> Message:
@@ -97,6 +96,8 @@ def node_message(node: Node, now: float) -> Message:
     if spec.pricing == "spot":
         message.scheduling_config.preemptible = True
         message.scheduling_config.spot = True
+    elif spec.pricing == "reserved":
+        message.scheduling_config.reserved = True
     if node.state in (NodeState.READY, NodeState.REPAIRING):
         message.health = v2.Node.Health[_health(node, now)]
     for address in node.addresses:

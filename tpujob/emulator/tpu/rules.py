@@ -10,8 +10,28 @@ from tpujob.emulator.tpu.records import ApiError, NodeSpec, Pricing
 from tpujob.emulator.tpu.refusals import units
 from tpujob.emulator.tpu.world import World
 
+#: the versions that a zone lists: the usual one of each generation, and one of each family
 RUNTIME_VERSIONS = tuple(
-    dict.fromkeys((*(g.runtime_version for g in accelerators.GENERATIONS.values()), "tpu-vm-base"))
+    dict.fromkeys(
+        (
+            *(g.runtime_version for g in accelerators.GENERATIONS.values()),
+            "tpu-vm-base",
+            "tpu-vm-tf-2.17.0-pjrt",
+            "tpu-vm-tf-2.17.0-pod-pjrt",
+            "tpu-vm-pt-2.0",
+            "tpu-vm-v4-base",
+            "tpu-vm-v4-pt-2.0",
+            "tpu-vm-cos-109",
+        )
+    )
+)
+#: the families of versions; their numbers go on, so any of them is accepted
+_RUNTIME = re.compile(
+    r"v2-alpha|v2-alpha-[-a-z0-9.]+|v2-nightly[-a-z0-9.]*"
+    r"|tpu-vm-base|tpu-ubuntu[0-9]{4}-base|tpu-vm-(tf|pt|v4|cos)-[-a-z0-9.]+"
+)
+_RESERVATION = re.compile(
+    r"(projects|folders|organizations)/[^/]+(/locations/(?P<zone>[^/]+))?/reservations/[^/]+"
 )
 
 _ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -42,11 +62,22 @@ def check_spec(zone: str, spec: NodeSpec) -> None:
             f'CloudTpu received an invalid AcceleratorType, "{spec.type}" for zone "{zone}" and '
             f'version "{spec.runtime_version}".',
         )
-    if spec.runtime_version not in RUNTIME_VERSIONS:
+    if not _RUNTIME.fullmatch(spec.runtime_version):
         raise ApiError(
             "INVALID_ARGUMENT",
             f'Cloud TPU received a bad request. the runtime version "{spec.runtime_version}" '
             f"is not available in the zone {zone}",
+        )
+
+
+def check_reservation(zone: str, name: str) -> None:
+    """Its form, and that it is one of the zone. Whether there is such a reservation is not checked."""
+    match = _RESERVATION.fullmatch(name)
+    if name and (match is None or match["zone"] not in (None, zone)):
+        raise ApiError(
+            "INVALID_ARGUMENT",
+            f'Cloud TPU received a bad request. the reservation name "{name[:200]}" is invalid: it must '
+            f"be projects/PROJECT/locations/{zone}/reservations/RESERVATION",
         )
 
 

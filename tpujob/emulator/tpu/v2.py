@@ -126,6 +126,9 @@ class TpuV2:
     def create_queued(self, request: Message) -> Message:
         project, zone = zone_of(request.parent)
         asked = request.queued_resource
+        rules.check_reservation(zone, asked.reservation_name)
+        valid_for = _valid_for(asked, self._world.clock())
+        _with_absolute_times(asked, self._world.clock())
         started = queue.create(
             self._world,
             project,
@@ -135,7 +138,7 @@ class TpuV2:
             api=self._api,
             body=asked.SerializeToString(),
             request_id=request.request_id,
-            valid_for=_valid_for(asked, self._world.clock()),
+            valid_for=valid_for,
         )
         return operation_message(started)
 
@@ -221,6 +224,14 @@ def _valid_for(queued: Message, now: float) -> float | None:
             return policy.valid_until_time.ToNanoseconds() / 1e9 - now
         case _:
             return None
+
+
+def _with_absolute_times(queued: Message, now: float) -> None:
+    """The API answers with the time until which a request is valid, whatever it was sent."""
+    policy = queued.queueing_policy
+    if policy.WhichOneof("start_timing_constraints") == "valid_until_duration":
+        until = int(now * 1e9) + policy.valid_until_duration.ToNanoseconds()
+        policy.valid_until_time.FromNanoseconds(until)
 
 
 def _types_in(zone: str) -> list[str]:

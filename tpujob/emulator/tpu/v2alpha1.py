@@ -54,15 +54,14 @@ class TpuV2Alpha1:
         return self._v2.create_node(translated, request_id=request.request_id)
 
     def create_queued(self, request: Message) -> Message:
-        """`best_effort` is v2's spot; `guaranteed.reserved` is a field of the node in v2."""
+        """`best_effort` is v2's spot; `guaranteed.reserved` without a name is v2's reservation `-`."""
         asked = request.queued_resource
         translated = by_name(request, v2.CreateQueuedResourceRequest.pb())
         queued = translated.queued_resource
         if asked.WhichOneof("tier") == "best_effort":
             queued.spot.SetInParent()
-        for new in queued.tpu.node_spec:
-            if asked.guaranteed.reserved:
-                new.node.scheduling_config.reserved = True
+        if asked.guaranteed.reserved and not queued.reservation_name:
+            queued.reservation_name = f"{request.parent}/reservations/-"
         started = self._v2.create_queued(translated)
         if any(one.node.autocheckpoint_enabled for one in asked.tpu.node_spec):
             self._let_autocheckpoint(
