@@ -15,6 +15,7 @@ from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
 from tpujob.emulator.farm_client import FarmApi, NoFarm
 from tpujob.emulator.tpu.records import Latencies
+from tpujob.emulator.tpu.rest import RestServer
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
 
@@ -49,6 +50,7 @@ class Cloud:
         self.tpu = TpuServer(self.world)
         self.tpu.start()
         self._control: ControlServer | None = None
+        self._rest: RestServer | None = None
         self._channels: list[grpc.Channel] = []
 
     def client(self) -> tpu_v2.TpuClient:
@@ -64,6 +66,12 @@ class Cloud:
             self._control = ControlServer(self.world)
         return self._control
 
+    def rest(self) -> RestServer:
+        """The REST face, started when first asked for."""
+        if self._rest is None:
+            self._rest = RestServer(self.world)
+        return self._rest
+
     def _channel(self) -> grpc.Channel:
         self._channels.append(grpc.insecure_channel(self.tpu.address))
         return self._channels[-1]
@@ -71,8 +79,9 @@ class Cloud:
     def stop(self) -> None:
         for channel in self._channels:
             channel.close()
-        if self._control:
-            self._control.stop()
+        for server in (self._control, self._rest):
+            if server:
+                server.stop()
         self.tpu.stop()
         self._driver.stop()
 

@@ -22,6 +22,7 @@ from tpujob.emulator.driver import Driver
 from tpujob.emulator.farm_client import FarmApi, FarmClient, FarmError, NoFarm
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.tpu.refusals import Faults
+from tpujob.emulator.tpu.rest import RestServer
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
 
@@ -56,10 +57,13 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
         tpu = TpuServer(world, args.tpu_port)
         tpu.start()
         stack.callback(tpu.stop)
+        rest = RestServer(world, args.tpu_rest_port)
+        stack.callback(rest.stop)
         control = ControlServer(world, args.control_port)
         stack.callback(control.stop)
         yield {
             "tpu": tpu.address,
+            "tpu_rest": rest.url,
             "storage": storage.url,
             "control": control.url,
             "token": control.token,
@@ -90,7 +94,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ready", type=Path, required=True, help="written when everything is up")
     parser.add_argument("--state", type=Path, required=True, help="folder for what is kept")
     parser.add_argument("--farm-ready", type=Path, help="the host farm's; without it no hosts")
-    for what in ("tpu", "storage", "control"):
+    for what in ("tpu", "tpu-rest", "storage", "control"):
         parser.add_argument(f"--{what}-port", type=int, default=0)
     return parser.parse_args(arguments)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from http.client import responses
 from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qsl
+
+_LOOPBACK = re.compile(r"(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?")
 
 
 class Cut(Exception):
@@ -106,6 +109,13 @@ class Request:
     def base(self) -> str:
         """The server's address as the client knows it."""
         return f"http://{self.headers.get('host', 'localhost')}"
+
+    @property
+    def of_this_machine(self) -> bool:
+        """Whether a program of this machine asks. A web page in a browser reaches loopback, too: by a name that
+        resolves to it, or across origins."""
+        host = self.headers.get("host", "")
+        return bool(_LOOPBACK.fullmatch(host)) and "origin" not in self.headers
 
     def bears(self, token: str) -> bool:
         given = self.headers.get("authorization", "")

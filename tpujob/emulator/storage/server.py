@@ -7,7 +7,6 @@ access control lists, IAM, soft delete, life-cycle rules, notifications, decompr
 from __future__ import annotations
 
 import logging
-import re
 from pathlib import Path
 
 from tpujob.emulator.http import Handler, HttpThread, Request, Response, TooLarge, json_response
@@ -22,7 +21,6 @@ _log = logging.getLogger(__name__)
 _ONLY_JSON = (
     "There is nothing here: the emulator serves the JSON API of Cloud Storage, and no XML API."
 )
-_LOOPBACK = re.compile(r"(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?")
 
 
 class StorageServer:
@@ -69,9 +67,7 @@ def _handler(api: JsonApi, uploads: Uploads, faults: StorageFaults) -> Handler:
     one = failing(answer, faults, _error)
 
     async def handle(request: Request) -> Response:
-        # A web page in a browser can reach loopback too: by a name that resolves to it, or across origins.
-        host = request.headers.get("host", "")
-        if not _LOOPBACK.fullmatch(host) or "origin" in request.headers:
+        if not request.of_this_machine:
             return _error(
                 StorageApiError(403, "forbidden", "Only programs of this machine are served.")
             )

@@ -16,10 +16,10 @@ from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 
 from tpujob.emulator.tpu import nodes, rules
+from tpujob.emulator.tpu.calls import carry_out, next_fault
 from tpujob.emulator.tpu.convert import Message, operation_message
 from tpujob.emulator.tpu.names import id_of, page, zone_of
 from tpujob.emulator.tpu.records import ApiError
-from tpujob.emulator.tpu.refusals import CallFault
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
 from tpujob.emulator.tpu.v2alpha1 import TpuV2Alpha1
 from tpujob.emulator.tpu.world import World
@@ -53,12 +53,18 @@ class TpuServer:
 
 
 def services(world: World) -> dict[str, Methods]:
+    """Handler and type of request of every call, by service."""
     return {
         "google.cloud.tpu.v2.Tpu": TpuV2(world).methods(),
         "google.cloud.tpu.v2alpha1.Tpu": TpuV2Alpha1(world).methods(),
         "google.longrunning.Operations": _operations(world),
         "google.cloud.location.Locations": _locations(world),
     }
+
+
+def message_class(request_class: Any) -> Any:
+    """The protobuf class of a request, which proto-plus wraps."""
+    return getattr(request_class, "pb", lambda: request_class)()
 
 
 def method_name(world: World, given: str) -> str:
@@ -72,47 +78,23 @@ def method_name(world: World, given: str) -> str:
 
 
 def _handler(world: World, name: str, handler: Handler, request_class: Any) -> Any:
-    from_bytes = getattr(request_class, "pb", lambda: request_class)().FromString
-
     def call(request: Message, context: grpc.ServicerContext) -> Message:
-        with world.lock:
-            fault = world.faults.next_call(name)
-        _before(fault, context)
+        fault = next_fault(world, name)
+        if fault.delay_s:
+            gone = threading.Event()
+            context.add_callback(gone.set)
+            gone.wait(fault.delay_s)
         try:
-            with world.lock:
-                world.advance()
-                response = handler(request)
+            return carry_out(world, handler, request, fault)
         except ApiError as error:
             context.abort(grpc.StatusCode[error.code], error.message)
             raise
-        _after(fault, context)
-        return response
 
     return grpc.unary_unary_rpc_method_handler(
-        call, request_deserializer=from_bytes, response_serializer=_to_bytes
+        call,
+        request_deserializer=message_class(request_class).FromString,
+        response_serializer=_to_bytes,
     )
-
-
-def _before(fault: CallFault | None, context: grpc.ServicerContext) -> None:
-    if fault is None:
-        return
-    if fault.delay_s:
-        gone = threading.Event()
-        context.add_callback(gone.set)
-        gone.wait(fault.delay_s)
-    if fault.when == "pre":
-        _abort(fault, context)
-
-
-def _after(fault: CallFault | None, context: grpc.ServicerContext) -> None:
-    if fault is not None and fault.when == "post":
-        _abort(fault, context)
-
-
-def _abort(fault: CallFault, context: grpc.ServicerContext) -> None:
-    if fault.code != "OK":
-        said = fault.message or f"injected fault: {fault.code}"
-        context.abort(grpc.StatusCode[fault.code], said)
 
 
 def _to_bytes(message: Message) -> bytes:

@@ -1,0 +1,243 @@
+"""The REST face of the emulated API: by the official client's REST transport, and as HTTP and JSON."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from google.api_core import exceptions as google
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import tpu_v2
+from google.cloud.location import locations_pb2
+
+from tests.support.tpu_rig import (
+    PARENT,
+    PROJECT,
+    ZONE,
+    Cloud,
+    node,
+    node_name,
+    node_state,
+    queued,
+    queued_name,
+    queued_state,
+    result,
+    until,
+)
+from tpujob.emulator.faults.commands import perform
+from tpujob.emulator.tpu import transcode
+from tpujob.emulator.tpu.server import services
+
+V2, ALPHA = f"/v2/{PARENT}", f"/v2alpha1/{PARENT}"
+SPEC = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def client(cloud: Cloud) -> Iterator[tpu_v2.TpuClient]:
+    made = tpu_v2.TpuClient(
+        transport="rest",
+        credentials=AnonymousCredentials(),
+        client_options={"api_endpoint": cloud.rest().url},
+    )
+    with made:
+        yield made
+
+
+def ask(cloud: Cloud, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    """Status and answer of one request with nothing between the test and the wire."""
+    connection = http.client.HTTPConnection(urlsplit(cloud.rest().url).netloc, timeout=20)
+    try:
+        text = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        connection.request(method, path, text, headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def asked(id: str, **more: Any) -> dict[str, Any]:
+    """The body of a request for a queued resource with one node."""
+    return {"tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": id, "node": SPEC}]}, **more}
+
+
+def test_every_call_has_one_http_rule_in_each_version(cloud: Cloud) -> None:
+    ruled = [(rule.version, rule.call) for rule in transcode.rules()]
+    assert len(ruled) == len(set(ruled))
+    for service, calls in services(cloud.world).items():
+        version = service.split(".")[-2]
+        versions = (version,) if version in ("v2", "v2alpha1") else ("v2", "v2alpha1")
+        assert {(version, call) for version in versions for call in calls} <= set(ruled), service
+
+
+@pytest.mark.parametrize("rule", transcode.rules(), ids=lambda rule: f"{rule.version}-{rule.call}")
+def test_each_path_leads_to_its_own_call_alone(rule: transcode.Rule) -> None:
+    field = re.search(r"{([\w.]+)=(.*?)}", rule.uri)
+    assert field
+    name = field[2].replace("projects/*", "projects/example.com:p").replace("*", "one-1")
+    path = rule.uri.replace(field[0], name)
+    found = [(other.call, other.match(rule.method, path)) for other in transcode.rules()]
+    assert [one for one in found if one[1] is not None] == [(rule.call, {field[1]: name})]
+
+
+def test_the_official_rest_client_makes_finds_and_deletes_a_slice(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    accepted = result(client.create_queued_resource(queued("q", labels={"team": "blue"})))
+    assert accepted.state.state.name == "ACCEPTED"
+    until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE")
+    made = client.get_node(name=node_name("q"))
+    assert made.state is tpu_v2.Node.State.READY
+    assert made.id > 0, "an int64"
+    assert made == cloud.client().get_node(name=node_name("q")), "gRPC shows the same"
+    assert [one.name for one in client.list_queued_resources(parent=PARENT)] == [queued_name("q")]
+    with pytest.raises(google.BadRequest, match="force"):
+        client.delete_queued_resource(name=queued_name("q"))
+    result(client.delete_queued_resource({"name": queued_name("q"), "force": True}))
+    assert (queued_state(client, "q"), node_state(client, "q")) == ("", "")
+
+
+def test_the_official_rest_client_lists_what_a_zone_offers(client: tpu_v2.TpuClient) -> None:
+    types = {one.type_ for one in client.list_accelerator_types(parent=PARENT)}
+    assert {"v4-8", "v4-32"} <= types
+    assert client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v4-8").type_ == "v4-8"
+    assert any(client.list_runtime_versions(parent=PARENT))
+    request = locations_pb2.ListLocationsRequest(name=f"projects/{PROJECT}")
+    assert ZONE in {one.location_id for one in client.list_locations(request).locations}
+
+
+def test_the_official_rest_client_gets_the_errors_of_the_api(client: tpu_v2.TpuClient) -> None:
+    with pytest.raises(google.NotFound, match="was not found"):
+        client.get_node(name=node_name("nobody"))
+    with pytest.raises(google.Forbidden, match="is not found or access is unauthorized"):
+        client.get_node(name=f"projects/{PROJECT}/locations/mars1-a/nodes/one")
+    with pytest.raises(google.BadRequest, match="invalid AcceleratorType"):
+        client.create_node(parent=PARENT, node=node("v4-99"), node_id="one")
+
+
+def test_json_is_as_google_spells_it(cloud: Cloud) -> None:
+    status, started = ask(cloud, "POST", f"{V2}/nodes?nodeId=spelled&alt=json", SPEC)
+    assert status == 200
+    assert started["metadata"]["@type"].endswith("google.cloud.tpu.v2.OperationMetadata")
+    path = f"/v2/{started['name']}"
+    done = until(lambda: (o := ask(cloud, "GET", path)[1]).get("done") and o, "the operation done")
+    made = done["response"]
+    assert made["@type"] == "type.googleapis.com/google.cloud.tpu.v2.Node"
+    assert made["state"] == "READY"
+    assert made["acceleratorConfig"] == {"type": "V4", "topology": "2x2x1"}
+    assert made["id"].isdecimal(), "an int64 is a text"
+    by_number = ask(cloud, "GET", f"{V2}/nodes/spelled?%24alt=json;enum-encoding=int")[1]
+    assert by_number["state"] == int(tpu_v2.Node.State.READY)
+    status, page = ask(cloud, "GET", f"{V2}/acceleratorTypes?pageSize=2")
+    assert status == 200
+    assert len(page["acceleratorTypes"]) == 2
+    assert page["nextPageToken"]
+    assert ask(cloud, "DELETE", f"{V2}/nodes/spelled")[0] == 200
+    until(lambda: ask(cloud, "GET", f"{V2}/nodes/spelled")[0] == 404, "the node gone")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code", "text"),
+    [
+        ("GET", f"{V2}/nothing", None, 404, "NOT_FOUND", "Method not found."),
+        ("PUT", f"{V2}/nodes/one", {}, 404, "NOT_FOUND", "Method not found."),
+        ("GET", f"/v1/{PARENT}/nodes", None, 404, "NOT_FOUND", "Method not found."),
+        ("PATCH", f"{V2}/nodes/one?updateMask=tags", {}, 501, "UNIMPLEMENTED", "UpdateNode"),
+        (
+            "POST",
+            f"{V2}/nodes?nodeId=one",
+            {"node_type": "v4-8"},
+            400,
+            "INVALID_ARGUMENT",
+            """Invalid JSON payload received. Unknown name "node_type" at 'node': Cannot find field.""",
+        ),
+        (
+            "POST",
+            f"{V2}/queuedResources?queuedResourceId=one",
+            {"tpu": {"nodeSpec": [{"node": {"bootDisk": "big"}}]}},
+            400,
+            "INVALID_ARGUMENT",
+            """Unknown name "bootDisk" at 'queued_resource.tpu.node_spec[0].node': Cannot find field.""",
+        ),
+        (
+            "POST",
+            f"{V2}/queuedResources?queuedResourceId=one",
+            asked("one", bestEffort={}),
+            400,
+            "INVALID_ARGUMENT",
+            "Unknown name \"bestEffort\" at 'queued_resource'",
+        ),
+        (
+            "POST",
+            f"{ALPHA}/queuedResources?queuedResourceId=one",
+            asked("one", provisioningModel="FLEX_START"),
+            400,
+            "INVALID_ARGUMENT",
+            "Unknown name \"provisioningModel\" at 'queued_resource'",
+        ),
+        (
+            "GET",
+            f"{V2}/nodes?size=2",
+            None,
+            400,
+            "INVALID_ARGUMENT",
+            "Unknown name \"size\": Cannot bind query parameter. Field 'size' could not be found",
+        ),
+        ("GET", f"{V2}/nodes?pageSize=two", None, 400, "INVALID_ARGUMENT", "page"),
+        ("DELETE", f"{V2}/queuedResources/q?force=1", None, 400, "INVALID_ARGUMENT", "force"),
+        ("POST", f"{V2}/nodes?nodeId=one", b"{", 400, "INVALID_ARGUMENT", "JSON"),
+        ("POST", f"{V2}/nodes?nodeId=one", b"[]", 400, "INVALID_ARGUMENT", "JSON"),
+        ("POST", f"{V2}/nodes?nodeId=one", {"state": "BUSY"}, 400, "INVALID_ARGUMENT", "BUSY"),
+        ("POST", f"{V2}/nodes?nodeId=one", {"tags": 3}, 400, "INVALID_ARGUMENT", "tags"),
+    ],
+)
+def test_a_request_that_google_refuses_is_refused_in_its_words(
+    cloud: Cloud, method: str, path: str, body: Any, status: int, code: str, text: str
+) -> None:
+    answered, answer = ask(cloud, method, path, body)
+    assert (answered, answer["error"]["code"], answer["error"]["status"]) == (status, status, code)
+    assert text in answer["error"]["message"]
+    assert ask(cloud, "GET", f"{V2}/nodes/one")[0] == 404, "nothing was made"
+
+
+def test_v2alpha1_has_names_of_its_own(cloud: Cloud) -> None:
+    several = {"parent": PARENT, "multiNodeParams": {"nodeCount": 2}, "node": SPEC}
+    body = {"tpu": {"nodeSpec": [several]}, "bestEffort": {}, "provisioningModel": "STANDARD"}
+    status, _ = ask(cloud, "POST", f"{ALPHA}/queuedResources?queuedResourceId=two", body)
+    assert status == 200
+    path = f"{ALPHA}/queuedResources/two"
+    shown = until(
+        lambda: (q := ask(cloud, "GET", path)[1])["state"]["state"] == "ACTIVE" and q, "ACTIVE"
+    )
+    assert shown["tpu"]["nodeSpec"][0]["multiNodeParams"] == {"nodeCount": 2}
+    assert ask(cloud, "POST", f"{ALPHA}/nodes/two-1:simulateMaintenanceEvent", {})[0] == 200
+    assert ask(cloud, "GET", f"{ALPHA}/reservations") == (200, {})
+    assert ask(cloud, "DELETE", f"{path}?force=True")[0] == 200, "as gcloud spells it"
+    until(lambda: ask(cloud, "GET", path)[0] == 404, "the queued resource gone")
+
+
+@pytest.mark.parametrize(("after", "made"), [(False, 404), (True, 200)])
+def test_faults_of_calls_hold_for_rest_too(cloud: Cloud, after: bool, made: int) -> None:
+    given = {"method": "create_node", "code": "UNAVAILABLE", "after": after, "hang_s": 0.01}
+    with cloud.world.lock:
+        perform(cloud.world, "api-error", given)
+    status, answer = ask(cloud, "POST", f"{V2}/nodes?nodeId=faulty-{made}", SPEC)
+    assert (status, answer["error"]["status"]) == (503, "UNAVAILABLE")
+    assert ask(cloud, "GET", f"{V2}/nodes/faulty-{made}")[0] == made
+
+
+@pytest.mark.parametrize("header", [{"Host": "tpu.example.org"}, {"Origin": "http://x.example"}])
+def test_only_programs_of_this_machine_are_served(cloud: Cloud, header: dict[str, str]) -> None:
+    status, answer = ask(cloud, "GET", f"{V2}/nodes", **header)
+    assert (status, answer["error"]["status"]) == (403, "PERMISSION_DENIED")
