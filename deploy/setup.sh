@@ -4,12 +4,24 @@
 #   PROJECT=my-lab-4711 REGION=europe-west4 CONTEXT_FILE=lab.yaml BUCKETS="gs://my-lab-europe" deploy/setup.sh
 #
 # CONTEXT_FILE is the context as `tpujob init` wrote it, with `store: firestore`. BUCKETS are its buckets, which hold
-# nothing but jobs: every program that a job runs can read and write all of them. SSH=iap if the context says `ssh: iap`.
-# USERS may use the backend: "group:lab@example.org user:ada@example.org".
+# nothing but jobs: every program that a job runs can read and write all of them. USERS may use the backend:
+# "group:lab@example.org user:ada@example.org".
 source "$(dirname "$0")/common.sh"
 need CONTEXT_FILE "the context's file; tpujob init writes one"
 need BUCKETS "the context's buckets, such as gs://my-lab-europe"
 database=${DATABASE:-(default)}
+
+# As `tpujob init` writes it: what is left out is external.
+ssh=$(sed -n 's/^ssh: *\([a-z]*\).*/\1/p' "$CONTEXT_FILE")
+case $ssh in
+  internal | iap) ;;
+  *)
+    echo "$0: $CONTEXT_FILE reaches hosts at their external addresses. Cloud Run has no address of its own, so port 22" \
+      "of every host would have to be open to the world. Write \`ssh: internal\` into it, and give up.sh NETWORK and" \
+      "SUBNET; or \`ssh: iap\` (deploy/README.md)." >&2
+    exit 2
+    ;;
+esac
 
 grant() { # MEMBER ROLE [CONDITION]
   gc projects add-iam-policy-binding "$PROJECT" --member="$1" --role="$2" --condition="${3:-None}" --format=none
@@ -17,10 +29,12 @@ grant() { # MEMBER ROLE [CONDITION]
 
 gc services enable tpu.googleapis.com compute.googleapis.com storage.googleapis.com run.googleapis.com \
   firestore.googleapis.com secretmanager.googleapis.com cloudscheduler.googleapis.com \
-  artifactregistry.googleapis.com cloudbuild.googleapis.com iam.googleapis.com
+  artifactregistry.googleapis.com cloudbuild.googleapis.com iam.googleapis.com \
+  cloudresourcemanager.googleapis.com iap.googleapis.com
 
-# Three accounts: the backend, the hosts of slices (which is to say: every program of every user), and Cloud Scheduler.
-for name in backend vm tick; do
+# Four accounts: the backend, the hosts of slices (which is to say: every program of every user), Cloud Scheduler, and
+# Cloud Build, whose default account may build nothing in many organisations.
+for name in backend vm tick build; do
   if ! exists iam service-accounts describe "tpujob-$name@$PROJECT.iam.gserviceaccount.com"; then
     gc iam service-accounts create "tpujob-$name" --display-name="tpujob $name"
   fi
@@ -29,7 +43,13 @@ done
 # The backend: slices, their keys, its database, its own log; to be the hosts' account and no other.
 role() { # NAME FILE
   local verb=create
-  if exists iam roles describe "$1"; then verb=update; fi
+  case $(role_deleted "$1") in
+    True)
+      gc iam roles undelete "$1" --format=none
+      verb=update
+      ;;
+    False) verb=update ;;
+  esac
   gc iam roles "$verb" "$1" --file="$here/$2" --format=none
 }
 role tpujobBackend backend-role.yaml
@@ -43,7 +63,7 @@ grant "serviceAccount:$backend" roles/datastore.user \
 grant "serviceAccount:$backend" roles/logging.logWriter
 gc iam service-accounts add-iam-policy-binding "$vm" --member="serviceAccount:$backend" \
   --role=roles/iam.serviceAccountUser --format=none
-if [ "${SSH:-}" = iap ]; then
+if [ "$ssh" = iap ]; then
   grant "serviceAccount:$backend" roles/iap.tunnelResourceAccessor "title=ssh,expression=destination.port==22"
 fi
 
@@ -87,4 +107,13 @@ done
 if ! exists artifacts repositories describe tpujob --location="$REGION"; then
   gc artifacts repositories create tpujob --location="$REGION" --repository-format=docker
 fi
-echo "The project is ready. Next: PROJECT=$PROJECT REGION=$REGION deploy/up.sh"
+
+# The build: reads the sources that `gcloud builds submit` uploads, writes its log, and the one image.
+grant "serviceAccount:$build" roles/logging.logWriter
+grant "serviceAccount:$build" roles/storage.objectViewer \
+  "title=sources,expression=resource.name.startsWith('projects/_/buckets/$sources/')"
+gc artifacts repositories add-iam-policy-binding tpujob --location="$REGION" --member="serviceAccount:$build" \
+  --role=roles/artifactregistry.writer --format=none
+way=""
+if [ "$ssh" = internal ]; then way="NETWORK=default SUBNET=default "; fi
+echo "The project is ready. Next: PROJECT=$PROJECT REGION=$REGION ${way}deploy/up.sh"

@@ -5,28 +5,67 @@
 #
 # WAKE=always (when unset): one instance that looks after its jobs all the time. WAKE=called: none while nobody asks;
 # Cloud Scheduler asks every minute. deploy/README.md has what each costs and does. USERS as for setup.sh.
+# NETWORK and SUBNET (in REGION): the backend reaches hosts inside that network, for a context with `ssh: internal`.
+# VPC_EGRESS=all-traffic: it reaches everything else that way, too; when unset, private-ranges-only.
 source "$(dirname "$0")/common.sh"
 wake=${WAKE:-always}
+egress=${VPC_EGRESS:-private-ranges-only}
 
 case $wake in
   always) min=1 throttled=false only_called="" ;;
   called) min=0 throttled=true only_called=", --only-called" ;;
   *) echo "$0: WAKE is $wake: it can be always or called" >&2; exit 2 ;;
 esac
+case $egress in
+  private-ranges-only | all-traffic) ;;
+  *) echo "$0: VPC_EGRESS is $egress: it can be private-ranges-only or all-traffic" >&2; exit 2 ;;
+esac
+interface=${NETWORK:+"\"network\": \"$NETWORK\""}
+interface+=${SUBNET:+"${interface:+, }\"subnetwork\": \"$SUBNET\""}
+if [[ ${NETWORK:-}${SUBNET:-} =~ [^-a-z0-9_./:] ]]; then
+  echo "$0: NETWORK and SUBNET are names, such as default: '${NETWORK:-}', '${SUBNET:-}'" >&2
+  exit 2
+fi
+if [ -z "$interface" ]; then
+  if [ -n "${VPC_EGRESS:-}" ]; then need NETWORK "the network into which VPC_EGRESS leads"; fi
+  network="/INTERFACE/d; /VPC_EGRESS/d"
+else
+  network="s|INTERFACE|{$interface}|; s|VPC_EGRESS|$egress|"
+fi
 
 version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$here/../tpujob/__init__.py")
 image="$REGION-docker.pkg.dev/$PROJECT/tpujob/backend:$version-$(date -u +%Y%m%d%H%M%S)"
 number=$(gc projects describe "$PROJECT" --format='value(projectNumber)')
 url="https://tpujob-$number.$REGION.run.app"
 
-gc builds submit "$here/.." --config="$here/cloudbuild.yaml" --substitutions="_IMAGE=$image"
+# Every name that Cloud Run gives the service that is there. Besides $url that is one with a hash, which cannot be known
+# before; it is `status.url`, which `gcloud run services proxy` asks for. The backend answers under no other name.
+names() {
+  local said
+  said=$(gc run services describe tpujob --region="$REGION" --format='value(status.url,metadata.annotations)') || return
+  echo "$url"
+  grep -oE 'https://tpujob-[a-z0-9.-]+\.run\.app' <<<"$said" | grep -vxF "$url" | sort -u || true
+}
+
+gc builds submit "$here/.." --config="$here/cloudbuild.yaml" --substitutions="_IMAGE=$image" \
+  --service-account="projects/$PROJECT/serviceAccounts/$build"
 
 filled=$(mktemp)
 trap 'rm -f "$filled"' EXIT
-sed -e "s|ARGUMENTS|--url, \"$url\", --tick-account, \"$tick\"$only_called|" -e "s|IMAGE|$image|" \
-  -e "s|MIN_INSTANCES|$min|" -e "s|THROTTLED|$throttled|" -e "s|REGION|$REGION|" -e "s|PROJECT|$PROJECT|" \
-  "$here/service.yaml" >"$filled"
-gc run services replace "$filled" --region="$REGION"
+replace() { # NAMES
+  local arguments name
+  arguments=""
+  for name in $1; do arguments+="--url, \"$name\", "; done
+  sed -e "s|ARGUMENTS|$arguments--tick-account, \"$tick\"$only_called|" -e "s|IMAGE|$image|" \
+    -e "s|MIN_INSTANCES|$min|" -e "s|THROTTLED|$throttled|" -e "s|REGION|$REGION|" -e "s|PROJECT|$PROJECT|" \
+    -e "$network" "$here/service.yaml" >"$filled"
+  gc run services replace "$filled" --region="$REGION"
+}
+known=$url
+if exists run services describe tpujob --region="$REGION"; then known=$(names); fi
+replace "$known"
+now=$(names)
+if [ "$now" != "$known" ]; then replace "$now"; fi # after the first deployment of all
 
 invoke() {
   gc run services add-iam-policy-binding tpujob --region="$REGION" --member="$1" --role=roles/run.invoker --format=none

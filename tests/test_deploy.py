@@ -6,6 +6,7 @@ second run changes nothing that is there, and that the image holds what the back
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -30,6 +31,13 @@ GCLOUD = r"""#!/bin/sh
 { for word; do printf '%s\037' "$word"; done; echo; } >> "$RECORD"
 case " $* " in
   *" projects describe "*) echo 123456789 ;;
+  *" iam roles describe "*)
+    [ -n "$THERE$DELETED" ] || exit 1
+    printf 'projects/my-lab-4711/roles/%s\t%s\n' "$6" "$DELETED" ;;
+  *" run services describe "*)
+    [ -n "$THERE" ] || [ -e "$RECORD.yaml" ] || exit 1
+    printf '%s\trun.googleapis.com/ingress=all;run.googleapis.com/urls=["%s", "%s"]\n' "$HASHED" \
+      https://tpujob-123456789.europe-west4.run.app "$HASHED" ;;
   *" describe "*) [ -n "$THERE" ] || exit 1 ;;
   *"--data-file=-"*) cat > "$RECORD.secret" ;;
   *" services replace "*) cp "$6" "$RECORD.yaml" ;;
@@ -54,6 +62,11 @@ ALLOWED = {
         "roles/storage.objectUser",
     },
     "tpujob-tick": {"roles/run.invoker"},
+    "tpujob-build": {
+        "roles/artifactregistry.writer",
+        "roles/logging.logWriter",
+        "roles/storage.objectViewer",
+    },
     "ada": {"roles/run.invoker", "roles/secretmanager.secretAccessor"},
 }
 #: roles of a whole project; the others are given on one resource
@@ -64,12 +77,17 @@ OF_THE_PROJECT = {
     "roles/iap.tunnelResourceAccessor",
     "roles/logging.logWriter",
     "roles/monitoring.metricWriter",
+    "roles/storage.objectViewer",
 }
 CONDITIONAL = {
     "projects/my-lab-4711/roles/tpujobKeys",
     "roles/datastore.user",
     "roles/iap.tunnelResourceAccessor",
+    "roles/storage.objectViewer",
 }
+#: the two names that Cloud Run gives one service; the second cannot be known before it is there
+NAMED = "https://tpujob-123456789.europe-west4.run.app"
+HASHED = "https://tpujob-yuquaflafa-ez.a.run.app"
 
 
 @dataclass
@@ -102,10 +120,23 @@ COMMON = ("--project=my-lab-4711", "--quiet", "--format=none")
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
+    return _desk(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Where an empty project was set up and deployed to once."""
+    desk = _desk(tmp_path_factory.mktemp("done"))
+    desk.run("setup.sh")
+    desk.run("up.sh", WAKE="called")
+    return desk
+
+
+def _desk(tmp_path: Path) -> Desk:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "gcloud").write_text(GCLOUD)
     (tmp_path / "bin" / "gcloud").chmod(0o755)
-    (tmp_path / "lab.yaml").write_text("name: lab\n")
+    (tmp_path / "lab.yaml").write_text("name: lab\nssh: iap  # by tunnels\n")
     (tmp_path / "record").write_text("")
     env = {
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -115,16 +146,14 @@ def desk(tmp_path: Path) -> Desk:
         "CONTEXT_FILE": "lab.yaml",
         "BUCKETS": "gs://my-lab-europe gs://my-lab-us",
         "USERS": "user:ada@example.org",
-        "SSH": "iap",
+        "HASHED": HASHED,
     }
     return Desk(tmp_path, env)
 
 
-def test_no_account_gets_more_roles_than_the_table_says(desk: Desk) -> None:
-    desk.run("setup.sh")
-    desk.run("up.sh", WAKE="called")
+def test_no_account_gets_more_roles_than_the_table_says(done: Desk) -> None:
     given: dict[str, set[str]] = {}
-    for words in desk.asked():
+    for words in done.asked():
         if "add-iam-policy-binding" not in words:
             continue
         flags = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
@@ -153,15 +182,31 @@ def test_a_second_deployment_creates_nothing_again(desk: Desk) -> None:
     desk.run("setup.sh", there=True)
     made = [line for line in desk.changes() if re.search(r"\bcreate\b", line)]
     assert all(line.startswith("firestore indexes composite create") for line in made), made
+    assert not any("undelete" in line for line in desk.changes())
     assert not (desk.folder / "record.secret").exists(), "the token stays as it is"
     assert "secrets versions add tpujob-context --data-file=lab.yaml" in desk.changes()
     desk.run("up.sh", there=True, WAKE="called")
     assert any("scheduler jobs update http tpujob-tick" in line for line in desk.changes())
+    replaced = [line for line in desk.changes() if line.startswith("run services replace")]
+    assert len(replaced) == 1, "its names were known before"
+    assert _deployed(desk).url == [NAMED, HASHED]
 
 
-def test_every_index_of_the_file_is_created(desk: Desk) -> None:
-    desk.run("setup.sh")
-    asked = [line for line in desk.changes() if line.startswith("firestore indexes")]
+def test_setup_after_remove_takes_its_deleted_roles_back(desk: Desk) -> None:
+    """Google keeps the id of a deleted role for weeks: it can neither be created nor updated."""
+    desk.run("setup.sh", DELETED="True")
+    for role in ("tpujobBackend", "tpujobKeys"):
+        asked = [line for line in desk.changes() if line.startswith("iam roles") and role in line]
+        assert [line.split()[2] for line in asked] == ["undelete", "update"]
+
+
+def test_removing_twice_deletes_no_role_again(desk: Desk) -> None:
+    desk.run("remove.sh", DELETED="True", YES="1")
+    assert desk.changes() == []
+
+
+def test_every_index_of_the_file_is_created(done: Desk) -> None:
+    asked = [line for line in done.changes() if line.startswith("firestore indexes composite")]
     wanted = json.loads((DEPLOY / "firestore.indexes.json").read_text())["indexes"]
     assert len(asked) == len(wanted) > 0
     for index, line in zip(wanted, asked, strict=True):
@@ -169,27 +214,127 @@ def test_every_index_of_the_file_is_created(desk: Desk) -> None:
             assert f"field-path={field['fieldPath']},order={field['order'].lower()}" in line
 
 
-def test_the_token_is_drawn_long_enough(desk: Desk) -> None:
-    desk.run("setup.sh")
-    assert len((desk.folder / "record.secret").read_text().strip()) >= deployed.SHORTEST_TOKEN
+def test_every_field_that_needs_no_index_is_left_out_of_all(done: Desk) -> None:
+    asked = [
+        words for words in done.asked() if words[:4] == ["firestore", "indexes", "fields", "update"]
+    ]
+    wanted = json.loads((DEPLOY / "firestore.indexes.json").read_text())["fieldOverrides"]
+    assert len(asked) == len(wanted) > 0
+    for field, words in zip(wanted, asked, strict=True):
+        assert words[4] == field["fieldPath"]
+        assert f"--collection-group={field['collectionGroup']}" in words
+        assert "--disable-indexes" in words
+        assert field["indexes"] == []
+
+
+@pytest.mark.parametrize("written", ["", "ssh: external\n"])
+def test_hosts_with_an_open_port_22_are_refused_before_anything_is_done(
+    desk: Desk, written: str
+) -> None:
+    """Cloud Run calls from changing addresses, so a firewall would have to let everybody in."""
+    (desk.folder / "lab.yaml").write_text(f"name: lab\n{written}")
+    said = desk.run("setup.sh", code=2)
+    assert "open to the world" in said
+    assert "ssh: internal" in said
+    assert desk.asked() == []
+
+
+def test_no_script_opens_a_firewall() -> None:
+    text = "".join(path.read_text() for path in DEPLOY.glob("*.*"))
+    assert not re.search(r"firewall-rules|0\.0\.0\.0/0", text)
+
+
+def test_the_build_has_an_account_of_its_own(done: Desk) -> None:
+    account = "tpujob-build@my-lab-4711.iam.gserviceaccount.com"
+    (submitted,) = (line for line in done.changes() if line.startswith("builds submit"))
+    assert f"--service-account=projects/my-lab-4711/serviceAccounts/{account}" in submitted
+    (reads,) = (line for line in done.changes() if "roles/storage.objectViewer" in line)
+    assert "/buckets/my-lab-4711_cloudbuild/" in reads
+    (writes,) = (line for line in done.changes() if "roles/artifactregistry.writer" in line)
+    assert writes.startswith("artifacts repositories add-iam-policy-binding tpujob ")
+    build = yaml.safe_load((DEPLOY / "cloudbuild.yaml").read_text())
+    assert build["options"]["logging"] == "CLOUD_LOGGING_ONLY", "an account's own build needs it"
+
+
+@pytest.mark.parametrize(
+    ("given", "interface", "egress"),
+    [
+        ({}, None, None),
+        ({"NETWORK": "default"}, {"network": "default"}, "private-ranges-only"),
+        (
+            {"NETWORK": "lab-net", "SUBNET": "lab-eu", "VPC_EGRESS": "all-traffic"},
+            {"network": "lab-net", "subnetwork": "lab-eu"},
+            "all-traffic",
+        ),
+        (
+            {"SUBNET": "projects/host-1/regions/europe-west4/subnetworks/a"},
+            {"subnetwork": "projects/host-1/regions/europe-west4/subnetworks/a"},
+            "private-ranges-only",
+        ),
+    ],
+)
+def test_the_way_into_a_network_is_a_switch(
+    desk: Desk, given: dict[str, str], interface: dict[str, str] | None, egress: str | None
+) -> None:
+    desk.run("up.sh", **given)
+    annotations = _service(desk)["spec"]["template"]["metadata"]["annotations"]
+    found = annotations.get("run.googleapis.com/network-interfaces")
+    assert (json.loads(found) if found else None) == ([interface] if interface else None)
+    assert annotations.get("run.googleapis.com/vpc-access-egress") == egress
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"VPC_EGRESS": "none", "NETWORK": "x"}, "private-ranges-only or all-traffic"),
+        ({"VPC_EGRESS": "all-traffic"}, "NETWORK is not set"),
+        ({"NETWORK": "a'b"}, "are names"),
+        ({"SUBNET": "a|b"}, "are names"),
+    ],
+)
+def test_a_wrong_way_is_refused_before_anything_is_done(
+    desk: Desk, given: dict[str, str], said: str
+) -> None:
+    assert said in desk.run("up.sh", code=2, **given)
+    assert desk.asked() == []
+
+
+def test_the_first_deployment_tells_the_backend_the_name_that_the_proxy_uses(done: Desk) -> None:
+    replaced = [line for line in done.changes() if line.startswith("run services replace")]
+    assert len(replaced) == 2
+    assert _deployed(done).url == [NAMED, HASHED]
+
+
+def _service(desk: Desk) -> dict[str, Any]:
+    """As it was deployed last."""
+    return yaml.safe_load((desk.folder / "record.yaml").read_text())
+
+
+def _deployed(desk: Desk) -> argparse.Namespace:
+    """What the deployed backend is told."""
+    (container,) = _service(desk)["spec"]["template"]["spec"]["containers"]
+    words = [*_entrypoint()[3:], *container["args"]]
+    return deployed._options(words)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_the_token_is_drawn_long_enough(done: Desk) -> None:
+    assert len((done.folder / "record.secret").read_text().strip()) >= deployed.SHORTEST_TOKEN
 
 
 @pytest.mark.parametrize(("wake", "least", "jobs"), [("always", "1", 0), ("called", "0", 2)])
 def test_the_service_file_is_filled_in(desk: Desk, wake: str, least: str, jobs: int) -> None:
     said = desk.run("up.sh", WAKE=wake)
-    service = yaml.safe_load((desk.folder / "record.yaml").read_text())
+    service = _service(desk)
     template = service["spec"]["template"]
     annotations = template["metadata"]["annotations"]
     assert annotations["autoscaling.knative.dev/minScale"] == least
     assert annotations["run.googleapis.com/cpu-throttling"] == str(wake == "called").lower()
     (container,) = template["spec"]["containers"]
     assert container["image"].startswith("europe-west4-docker.pkg.dev/my-lab-4711/tpujob/backend:")
-    url = "https://tpujob-123456789.europe-west4.run.app"
-    assert url in said
-    options = deployed._options(  # pyright: ignore[reportPrivateUsage]
-        [*_entrypoint()[3:], *container["args"]]
-    )
-    assert (options.url, options.only_called) == ([url], wake == "called")
+    assert NAMED in said
+    options = _deployed(desk)
+    assert options.only_called == (wake == "called")
+    assert options.url[0] == NAMED, "which Cloud Scheduler's tokens are for"
     assert options.tick_account == "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"
     for option, at in ((options.context_file, "context"), (options.token_file, "token")):
         mount = next(m for m in container["volumeMounts"] if m["name"] == at)
@@ -198,7 +343,7 @@ def test_the_service_file_is_filled_in(desk: Desk, wake: str, least: str, jobs: 
     assert not re.search(r"[A-Z]{5,}", json.dumps(service)), "something was not filled in"
     scheduled = [line for line in desk.changes() if line.startswith("scheduler jobs create http")]
     assert len(scheduled) == jobs
-    assert all(f"--oidc-token-audience={url}" in line for line in scheduled)
+    assert all(f"--oidc-token-audience={NAMED}" in line for line in scheduled)
 
 
 def test_missing_settings_are_reported_before_anything_is_done(desk: Desk) -> None:
@@ -211,7 +356,7 @@ def test_missing_settings_are_reported_before_anything_is_done(desk: Desk) -> No
 
 def test_nothing_that_holds_jobs_is_ever_removed(desk: Desk) -> None:
     desk.run("remove.sh", there=True, YES="1")
-    assert len(desk.changes()) == 11
+    assert len(desk.changes()) == 12
     assert not [line for line in desk.changes() if "firestore" in line or "buckets" in line]
 
 

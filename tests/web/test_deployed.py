@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from tpujob.config import context
 from tpujob.errors import BadRequest, BadSpec
 from tpujob.web import deployed
+from tpujob.web.auth import Guard
 
 LAB = """
 name: lab
@@ -75,3 +79,75 @@ def test_a_scheduler_is_only_believed_on_cloud_run(
     monkeypatch.setenv("K_SERVICE", "tpujob")
     with pytest.raises(SystemExit, match="needs --url"):
         deployed.main(words)
+
+
+# Under which names it answers ----------------------------------------------------------------------------------------
+
+NAMED = "tpujob-123456789.europe-west4.run.app"
+HASHED = "tpujob-yuquaflafa-ez.a.run.app"
+
+
+def _knock(*headers: tuple[str, str]) -> int:
+    """The status that a request with these headers gets from a backend that was told both names of its service."""
+    sent: list[Any] = []
+    hosts = deployed.hosts_of([f"https://{NAMED}", f"https://{HASHED}"])
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    told = [("authorization", f"Bearer {TOKEN}"), *headers]
+    scope: Scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/jobs",
+        "headers": [(name.encode(), value.encode()) for name, value in told],
+    }
+    asyncio.run(Guard(app, token=TOKEN, hosts=hosts)(scope, receive, send))
+    return sent[0]["status"]
+
+
+@pytest.mark.parametrize(
+    "host", [NAMED, HASHED, f"{HASHED}:443", HASHED.upper(), f"{NAMED.title()}:443"]
+)
+def test_a_service_of_cloud_run_answers_under_both_of_its_names(host: str) -> None:
+    """`gcloud run services proxy` asks for `status.url`, which is the name with the hash, shows its own token beside
+    ours, and leaves ours alone."""
+    assert _knock(("host", host), ("x-serverless-authorization", "Bearer of-the-proxy")) == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "tpujob-otherhashx-ez.a.run.app",  # the same name in another project
+        "other-yuquaflafa-ez.a.run.app",  # another service of the project
+        "tpujob-987654321.europe-west4.run.app",
+        "tpujob-123456789.us-central1.run.app",
+        f"tag---{HASHED}",
+        f"{HASHED}.evil.example",
+        "a.run.app",
+        "tpujob",
+    ],
+)
+def test_it_answers_under_no_other_name(host: str) -> None:
+    assert _knock(("host", host)) == 400
+
+
+def test_a_name_beside_its_own_does_not_help() -> None:
+    assert _knock(("host", HASHED), ("host", "evil.example")) == 400
+    assert _knock(("x-forwarded-host", HASHED), ("host", "evil.example")) == 400
+    assert _knock() == 400
+
+
+@pytest.mark.parametrize("url", ["tpujob.example.org", "", "https://", "/v1"])
+def test_a_url_without_a_host_is_refused(url: str) -> None:
+    """It would let in requests that name no host at all."""
+    with pytest.raises(BadRequest, match="names no host"):
+        deployed.hosts_of(["https://tpujob.example.org", url])

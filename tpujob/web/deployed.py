@@ -44,7 +44,12 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--state", type=Path, help="a folder that may be lost with this process")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, help="left out: $PORT, or any")
-    parser.add_argument("--url", action="append", default=[], help="under which it is known")
+    parser.add_argument(
+        "--url",
+        action="append",
+        default=[],
+        help="under which it is known; once for each name, as it answers under no other",
+    )
     parser.add_argument(
         "--only-called",
         action="store_true",
@@ -60,6 +65,7 @@ def _serve(options: argparse.Namespace) -> None:
     settings = prepared(options.state, options.context_file, options.token_file)
     settings = replace(settings, only_called=options.only_called)
     urls: list[str] = options.url
+    hosts = hosts_of(urls)
     scheduler = _scheduler(settings, options.tick_account, urls)
     parts = backend.backend(settings)
     port = settings.port if options.port is None else options.port
@@ -70,13 +76,22 @@ def _serve(options: argparse.Namespace) -> None:
             settings.token(),
             watch=parts.changes.now,
             stopping=stopping,
-            hosts=[urlsplit(url).hostname or "" for url in urls],
+            hosts=hosts,
             make_pass=lambda sweep: parts.loop.make_pass(sweep=sweep),
             scheduler=scheduler,
         ),
         parts.loop,
         with_loop=not options.only_called,
     )
+
+
+def hosts_of(urls: Sequence[str]) -> list[str]:
+    """The host name of each of these URLs. Raises BadRequest for one without."""
+    hosts = [urlsplit(url).hostname or "" for url in urls]
+    if "" in hosts:
+        wrong = urls[hosts.index("")]
+        raise BadRequest(f"--url {wrong!r} names no host", hint="--url https://backend.example.org")
+    return hosts
 
 
 def prepared(state: Path | None, context_file: Path, token_file: Path) -> Settings:
