@@ -30,7 +30,7 @@ from tests.support.tpu_rig import (
     until,
 )
 from tpujob.emulator.faults.commands import perform
-from tpujob.emulator.tpu import transcode
+from tpujob.emulator.tpu.rest import transcode
 from tpujob.emulator.tpu.server import services
 
 V2, ALPHA = f"/v2/{PARENT}", f"/v2alpha1/{PARENT}"
@@ -81,7 +81,9 @@ def test_every_call_has_one_http_rule_in_each_version(cloud: Cloud) -> None:
         assert {(version, call) for version in versions for call in calls} <= set(ruled), service
 
 
-@pytest.mark.parametrize("rule", transcode.rules(), ids=lambda rule: f"{rule.version}-{rule.call}")
+@pytest.mark.parametrize(
+    "rule", [*transcode.rules()], ids=lambda rule: f"{rule.version}-{rule.call}"
+)
 def test_each_path_leads_to_its_own_call_alone(rule: transcode.Rule) -> None:
     field = re.search(r"{([\w.]+)=(.*?)}", rule.uri)
     assert field

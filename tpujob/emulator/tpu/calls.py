@@ -1,5 +1,5 @@
 """One call of the API, whoever carries it: the faults that are set for it, and the lock. `server.py` carries calls over
-gRPC, `rest.py` over HTTP."""
+gRPC, `rest/` over HTTP."""
 
 from __future__ import annotations
 
