@@ -11,7 +11,16 @@ from tests.support.commands import Tpujob, same
 from tpujob.cli.commands.emulator import options
 from tpujob.cli.render.emulator import status_page
 
-NO_FAULTS = {"stockouts": [], "quotas": [], "calls": [], "storage": [], "bad_hosts": []}
+NO_FAULTS: dict[str, Any] = {
+    "stockouts": [],
+    "quotas": [],
+    "calls": [],
+    "storage": [],
+    "quirks": [],
+    "max_run_s": 0.0,
+    "unreachable": [],
+    "bad_hosts": [],
+}
 HOST = {"index": 0, "address": "127.1.1.1", "physical": "us-central2-b-h001"}
 SLICE = {
     "name": "tj-000042-1",
@@ -37,7 +46,13 @@ ZONES = [
 def test_status() -> None:
     call = {"method": "GetNode", "code": "UNAVAILABLE", "delay_s": 0, "when": "pre", "count": 1}
     bad = {"physical": "us-central2-b-h001", "fault": "nan:step=20"}
-    faults = NO_FAULTS | {"calls": [call, call | {"count": 3}], "bad_hosts": [bad]}
+    faults = NO_FAULTS | {
+        "calls": [call, call | {"count": 3}],
+        "quirks": ["wedge"],
+        "max_run_s": 3600,
+        "unreachable": ["us-east5-a"],
+        "bad_hosts": [bad],
+    }
     found = {"slices": [SLICE], "zones": ZONES, "faults": faults, "script": None}
     same(
         status_page(found, 80),
@@ -54,6 +69,9 @@ us-central2-b v6e     64    0
 
 api-error   GetNode UNAVAILABLE before it takes effect, 1 time
 api-error   GetNode UNAVAILABLE before it takes effect, 3 times
+quirk       wedge
+max run     slices are suspended after 1h00m
+unreachable us-east5-a, for lists
 bad host    us-central2-b-h001 nan:step=20
 """,
     )

@@ -39,6 +39,9 @@ def cloud(shared: Cloud) -> Iterator[Cloud]:
         shared.world.faults.calls.clear()
         shared.world.faults.stockouts.clear()
         shared.world.faults.quotas.clear()
+        shared.world.faults.quirks.clear()
+        shared.world.faults.unreachable.clear()
+        shared.world.faults.max_run_s = 0
     for asked in client.list_queued_resources(parent=PARENT):
         client.delete_queued_resource({"name": asked.name, "force": True})
     until(lambda: not shared.world.queued and not shared.world.nodes, "an empty world")
@@ -97,6 +100,10 @@ def test_an_invalid_command_is_refused(control: EmulatorClient) -> None:
         control.do("quota", zone=ZONE, type="v4-17", limit=1)
     with pytest.raises(BadRequest, match="mars-1-a"):
         control.do("stockout", zone="mars-1-a")
+    with pytest.raises(BadRequest, match="'odd' is none of late-conflict"):
+        control.do("quirk", name="odd")
+    with pytest.raises(BadRequest, match="mars-1-a"):
+        control.do("unreachable", zone="mars-1-a")
 
 
 def test_nothing_is_done_without_the_token(cloud: Cloud) -> None:
@@ -151,6 +158,11 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
     assert "every host goes on" in run("hang", "7", "--off")
     assert "host 1 has fallen silent" in run("silence", "7", "--host", "1")
     assert "silent" in run("status")
+    assert "wedge is on" in run("quirk", "wedge")
+    assert "wedge is off" in run("quirk", "wedge", "--off")
+    assert "suspended 1800 s after they are ready" in run("max-run", "30m")
+    assert "do not reach it" in run("unreachable", "us-east5-a")
+    assert "unreachable us-east5-a" in run("status")
     assert "the next 2 requests (POST) answer 429" in run(
         *(
             "storage-error",

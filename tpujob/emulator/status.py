@@ -92,5 +92,8 @@ def _faults_view(world: World, now: float) -> dict[str, Any]:
         ],
         "calls": [asdict(c) for c in faults.calls],
         "storage": [asdict(f) for f in faults.storage.all()],
+        "quirks": sorted(faults.quirks),
+        "max_run_s": faults.max_run_s,
+        "unreachable": sorted(faults.unreachable),
         "bad_hosts": [{"physical": h.name, "fault": h.fault} for h in world.stock.bad()],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tpujob.cli.render.table import Column, table
@@ -55,7 +55,7 @@ def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) 
     return "\n\n".join(parts)
 
 
-def fault_lines(faults: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def fault_lines(faults: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     for s in faults["stockouts"]:
         lasts = "until --off" if s["for_s"] is None else f"for {span(s['for_s'])}"
@@ -76,6 +76,10 @@ def fault_lines(faults: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         where = f" {clean(f['path'])}" if f["path"] else ""
         said = f"{f['method']}{where} {f['status']}{hang} {effect}, {many(f['count'], 'time')}"
         lines.append(f"storage     {said}")
+    lines += [f"quirk       {name}" for name in faults["quirks"]]
+    if faults["max_run_s"]:
+        lines.append(f"max run     slices are suspended after {span(faults['max_run_s'])}")
+    lines += [f"unreachable {zone}, for lists" for zone in faults["unreachable"]]
     for b in faults["bad_hosts"]:
         lines.append(f"bad host    {b['physical']} {clean(b['fault'])}")
     return lines

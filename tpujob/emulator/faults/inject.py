@@ -12,7 +12,7 @@ from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
 from tpujob.emulator.tpu import interruptions, nodes, queue, rules
 from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, NodeState, Pricing, Queued
-from tpujob.emulator.tpu.refusals import CallFault, Quota, Stockout, generation_of
+from tpujob.emulator.tpu.refusals import QUIRKS, CallFault, Quota, Stockout, generation_of
 from tpujob.emulator.tpu.world import World
 from tpujob.protocol import JOB_LABEL
 
@@ -137,6 +137,29 @@ def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = 
             world.faults.quotas[key] = Quota(zone, generation, each, limit)
     shown = "no limit" if limit is None else str(limit)
     world.tell(f"{zone}: quota of {generation} is {shown} ({', '.join(pricings)})")
+
+
+def quirk(world: World, name: str, off: bool = False) -> None:
+    """Let the service do from now on what it is reported to do only at times (`refusals.QUIRKS`); `off` ends it."""
+    if name not in QUIRKS:
+        raise ApiError("INVALID_ARGUMENT", f"{name!r} is none of {', '.join(QUIRKS)}")
+    quirks = world.faults.quirks
+    quirks.discard(name) if off else quirks.add(name)
+    world.tell(f"{name} is {'off' if off else f'on: {QUIRKS[name]}'}")
+
+
+def max_run(world: World, for_s: float) -> None:
+    """Queued resources that become ACTIVE from now on are suspended by the service after `for_s` seconds; 0: never."""
+    world.faults.max_run_s = for_s
+    world.tell(f"maximum run duration: {f'{for_s:g} s' if for_s else 'none'}")
+
+
+def unreachable(world: World, zone: str, off: bool = False) -> None:
+    """Lists leave out what is in a zone, and say that they could not reach it; `off` ends it."""
+    rules.check_zone(world, zone)
+    missed = world.faults.unreachable
+    missed.discard(zone) if off else missed.add(zone)
+    world.tell(f"{zone}: lists {'reach it again' if off else 'do not reach it'}")
 
 
 def fail_calls(world: World, fault: CallFault) -> None:

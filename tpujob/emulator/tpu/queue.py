@@ -63,7 +63,10 @@ def create(
 def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
     """A second call returns the operation of the first. `force` deletes its nodes, too."""
     queued = world.get_queued(name)
+    wedges = "wedge" in world.faults.quirks
     if queued.state is _Q.DELETING and queued.operation in world.operations:
+        queued.wedged = queued.wedged and wedges
+        _remove_if_empty(world, queued)
         return world.operations[queued.operation]
     held = _nodes(world, queued)
     if held and not force:
@@ -72,6 +75,7 @@ def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
             f"Queued resource '{name}' is in state {queued.state} and still has nodes "
             f"({', '.join(node.id for node in held)}); delete them first, or use force",
         )
+    queued.wedged = wedges and force and queued.state is _Q.SUSPENDING
     world.finish(queued.operation, error=ApiError("CANCELLED", "The operation was cancelled."))
     operation = world.start_operation("delete", name, api)
     queued.state, queued.operation, queued.initiator = _Q.DELETING, operation.name, "USER"
@@ -147,6 +151,8 @@ def _hear(world: World, queued: Queued, change: NodeChange, error: ApiError | No
         case NodeChange.READY:
             if queued.state is _Q.PROVISIONING and _all_ready(world, queued):
                 queued.state = _Q.ACTIVE
+                if limit := world.faults.max_run_s:
+                    world.after(limit, lambda: _run_out(world, queued))
         case NodeChange.FAILED:
             if queued.state is _Q.PROVISIONING and error is not None:
                 _fail(world, queued, error)
@@ -155,8 +161,7 @@ def _hear(world: World, queued: Queued, change: NodeChange, error: ApiError | No
         case NodeChange.LEAVING:
             _suspend(world, queued, "USER")
         case NodeChange.GONE:
-            if queued.state is _Q.DELETING:
-                _remove_if_empty(world, queued)
+            _remove_if_empty(world, queued)
 
 
 def _suspend(world: World, queued: Queued, initiator: str) -> None:
@@ -169,6 +174,13 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
         if node.state not in (NodeState.PREEMPTED, NodeState.TERMINATED):
             nodes.begin_delete(world, node)
     world.after(world.latencies.suspend, lambda: _suspended(queued))
+
+
+def _run_out(world: World, queued: Queued) -> None:
+    """The end of its maximum run duration, as of flex-start. That the service suspends it then is documented."""
+    if queued.state is _Q.ACTIVE:
+        world.tell(f"{queued.id}: its maximum run duration is over")
+        _suspend(world, queued, "SERVICE")
 
 
 def _suspended(queued: Queued) -> None:
@@ -188,7 +200,8 @@ def _fail(world: World, queued: Queued, error: ApiError) -> None:
 
 
 def _remove_if_empty(world: World, queued: Queued) -> None:
-    if queued.removed_at is None and not _nodes(world, queued):
+    waits = queued.wedged or queued.state is not _Q.DELETING
+    if queued.removed_at is None and not waits and not _nodes(world, queued):
         world.remove(queued)
         world.finish(queued.operation)
 

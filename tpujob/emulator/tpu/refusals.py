@@ -1,8 +1,11 @@
-"""The faults in force: stockouts, quotas, failing calls. Plain state, no clock of its own."""
+"""The faults in force: stockouts, quotas, failing calls, and what Google's service does only at times. Plain state, no
+clock of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from tpujob.domain.hardware import accelerators
@@ -18,6 +21,21 @@ _QUOTA_FAMILY = {
     "v5p": "V5p",
     "v6e": "V6E",
 }
+
+
+#: What the service is reported to do, but not always; off unless switched on. By name: what happens.
+QUIRKS: Mapping[str, str] = MappingProxyType(
+    {
+        # reported by axlearn, `tpu.py`: "throws 409 even for resources that were just created"
+        "late-conflict": "creating a queued resource takes effect and answers ALREADY_EXISTS",
+        # inferred: the same, said by the operation
+        "late-conflict-operation": "creating a queued resource takes effect, and its operation ends in ALREADY_EXISTS",
+        # inferred: no document says whether a queued resource repeats the labels of its nodes
+        "no-labels": "answers leave out the labels of nodes",
+        # reported by axlearn, `tpu.py`, on the word of Google; that it stays DELETING is inferred
+        "wedge": "a queued resource whose deletion is forced while it is SUSPENDING stays DELETING",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +84,12 @@ class Faults:
     )
     calls: list[CallFault] = field(default_factory=list[CallFault])
     storage: StorageFaults = field(default_factory=StorageFaults)
+    quirks: set[str] = field(default_factory=set[str])  #: those of QUIRKS that are on
+    #: seconds after which the cloud suspends a queued resource that became ACTIVE; 0: never
+    max_run_s: float = 0.0
+    unreachable: set[str] = field(
+        default_factory=set[str]
+    )  #: zones that lists leave out, and say so
 
     def stockout(self, zone: str, generation: str, now: float) -> Stockout | None:
         """The stockout in force there, if any."""

@@ -21,7 +21,7 @@ from tpujob.emulator.tpu.convert import (
     queued_tier,
 )
 from tpujob.emulator.tpu.names import id_of, page, zone_of
-from tpujob.emulator.tpu.records import ApiError, NodeSpec
+from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, Queued
 from tpujob.emulator.tpu.world import World
 
 Handler = Callable[[Message], Message]
@@ -61,12 +61,13 @@ class TpuV2:
         project, zone = self._zone_of(request.parent)
         listed = [(n.name, n) for n in self._world.list_nodes(project, zone)]
         found, token = self._page(listed, request)
-        messages = [node_message(n, self._world.clock()) for n in found]
-        return v2.ListNodesResponse.pb()(nodes=messages, next_page_token=token)
+        messages = [self._shown_node(node) for node in found]
+        missed = self._missed(project, zone)
+        return v2.ListNodesResponse.pb()(nodes=messages, next_page_token=token, unreachable=missed)
 
     def get_node(self, request: Message) -> Message:
         self._zone_of(request.name)
-        return node_message(self._world.get_node(request.name), self._world.clock())
+        return self._shown_node(self._world.get_node(request.name))
 
     def get_guests(self, request: Message) -> Message:
         """One answer for each requested worker, in order; empty where the worker has published nothing."""
@@ -116,12 +117,15 @@ class TpuV2:
         project, zone = self._zone_of(request.parent)
         listed = [(q.name, q) for q in self._world.list_queued(project, zone)]
         found, token = self._page(listed, request)
-        messages = [queued_message(q) for q in found]
-        return v2.ListQueuedResourcesResponse.pb()(queued_resources=messages, next_page_token=token)
+        messages = [self._shown_queued(queued) for queued in found]
+        missed = self._missed(project, zone)
+        return v2.ListQueuedResourcesResponse.pb()(
+            queued_resources=messages, next_page_token=token, unreachable=missed
+        )
 
     def get_queued(self, request: Message) -> Message:
         self._zone_of(request.name)
-        return queued_message(self._world.get_queued(request.name))
+        return self._shown_queued(self._world.get_queued(request.name))
 
     def create_queued(self, request: Message) -> Message:
         project, zone = zone_of(request.parent)
@@ -140,6 +144,11 @@ class TpuV2:
             request_id=request.request_id,
             valid_for=valid_for,
         )
+        conflict = rules.already_exists(started.target)
+        if "late-conflict-operation" in self._world.faults.quirks:
+            self._world.finish(started.name, error=conflict)
+        if "late-conflict" in self._world.faults.quirks:
+            raise conflict
         return operation_message(started)
 
     def delete_queued(self, request: Message) -> Message:
@@ -178,6 +187,24 @@ class TpuV2:
         return _version_message(request.name.partition("/runtimeVersions")[0], version)
 
     # Shared
+
+    def _shown_node(self, node: Node) -> Message:
+        message = node_message(node, self._world.clock())
+        if "no-labels" in self._world.faults.quirks:
+            message.labels.clear()
+        return message
+
+    def _shown_queued(self, queued: Queued) -> Message:
+        message = queued_message(queued)
+        if "no-labels" in self._world.faults.quirks:
+            for spec in message.tpu.node_spec:
+                spec.node.labels.clear()
+        return message
+
+    def _missed(self, project: str, zone: str) -> list[str]:
+        """The locations that a list of that zone, or of all zones (`-`), leaves out."""
+        missed = self._world.faults.unreachable
+        return [f"projects/{project}/locations/{z}" for z in sorted(missed) if zone in ("-", z)]
 
     def _zone_of(self, name: str) -> tuple[str, str]:
         project, zone = zone_of(name)

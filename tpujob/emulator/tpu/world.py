@@ -130,7 +130,10 @@ class World:
             (
                 r
                 for r in records
-                if r.project == project and zone in ("-", r.zone) and r.created_at <= seen_at
+                if r.project == project
+                and zone in ("-", r.zone)
+                and r.zone not in self.faults.unreachable
+                and r.created_at <= seen_at
             ),
             key=lambda r: (r.zone, r.id),
         )

@@ -1,6 +1,7 @@
 """`tpujob emulator ...`: inject faults into the local Cloud TPU, and show its state.
 
-Here are the faults of the whole cloud; those of slices and hosts are in `slices.py`, plans of faults in `plans.py`.
+Here are the faults of the whole cloud; those of slices and hosts are in `slices.py`, what the service does only at
+times in `quirks.py`, plans of faults in `plans.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.cli.commands.emulator import HELP, plans, slices
+from tpujob.cli.commands.emulator import HELP, plans, quirks, slices
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import Hang, Lasts, Type, Zone, lasting
 from tpujob.cli.options import Json
@@ -125,14 +126,19 @@ def _next(count: int, what: str, of: str = "") -> str:
     return f"the next {what}{of} answers" if count == 1 else f"the next {count} {what}s{of} answer"
 
 
+for command in quirks.COMMANDS:
+    app.command()(command)
+
+
 @app.command()
 def settings(
     create: Annotated[float | None, lasting("Time to create a slice.")] = None,
     delete: Annotated[float | None, lasting("Time to delete a slice.")] = None,
+    suspend: Annotated[float | None, lasting("Time to suspend one that was preempted.")] = None,
     list_lag: Annotated[float | None, lasting("Time until lists show either.")] = None,
 ) -> None:
     """Show or change how long the cloud takes, in seconds."""
-    wanted = {"create": create, "delete": delete, "list_lag": list_lag}
+    wanted = {"create": create, "delete": delete, "suspend": suspend, "list_lag": list_lag}
     all_of_it = given.client().do("settings", **{k: v for k, v in wanted.items() if v is not None})
     say(json.dumps(all_of_it))
 

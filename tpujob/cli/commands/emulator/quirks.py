@@ -1,0 +1,61 @@
+"""The commands of `tpujob emulator` for what Google's service does only at times, or only to some requests."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tpujob.cli.commands.emulator import options as given
+from tpujob.cli.commands.emulator.options import Zone, duration
+from tpujob.cli.output import say
+
+
+def quirk(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="late-conflict: a request is accepted, and answered with 409. late-conflict-operation: the same, "
+            "said by its operation. no-labels: answers leave out labels. wedge: a deletion that is forced while the "
+            "cloud suspends a slice never ends.",
+        ),
+    ],
+    off: Annotated[bool, typer.Option("--off", help="End it.")] = False,
+) -> None:
+    """Let the cloud do what Google's is reported to do only at times."""
+    given.client().do("quirk", name=name, off=off)
+    say(f"{name} is {'off' if off else 'on'}")
+
+
+def max_run(
+    lasts: Annotated[
+        float,
+        typer.Argument(
+            parser=duration,
+            metavar="DURATION",
+            help="Such as 30m; 0: no limit.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Suspend slices some time after they became ready.
+
+    As at the end of a maximum run duration. For slices that become ready from now on."""
+    given.client().do("max-run", for_s=lasts)
+    say(
+        f"slices are suspended {lasts:g} s after they are ready"
+        if lasts
+        else "no slice is suspended for its age"
+    )
+
+
+def unreachable(
+    zone: Zone, off: Annotated[bool, typer.Option("--off", help="Lists reach it again.")] = False
+) -> None:
+    """Let lists leave out a zone, and say so."""
+    given.client().do("unreachable", zone=zone, off=off)
+    say(f"{zone}: lists {'reach it again' if off else 'do not reach it'}")
+
+
+COMMANDS = (quirk, max_run, unreachable)
