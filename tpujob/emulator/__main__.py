@@ -16,6 +16,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from tpujob.emulator import environment
 from tpujob.emulator import ready as ready_file
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
@@ -50,7 +51,7 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
         faults = Faults()
         storage = StorageServer(args.state, args.storage_port, faults.storage)
         stack.callback(storage.stop)
-        world = World(time.time, faults=faults, host_env=_host_env(storage.url))
+        world = World(time.time, faults=faults, host_env=environment.of_storage(storage.url))
         driver = Driver(world, _farm(args.farm_ready))
         driver.start()
         stack.callback(driver.stop)
@@ -78,15 +79,6 @@ def _farm(ready: Path | None) -> FarmApi:
     with contextlib.suppress(FarmError):  # it may not be up yet; then it has no hosts
         farm.take_all_down()
     return farm
-
-
-def _host_env(storage_url: str) -> dict[str, str]:
-    """Makes each client library on a host find the emulated storage at `gs://`."""
-    return {
-        "STORAGE_EMULATOR_HOST": storage_url,
-        "TENSORSTORE_GCS_HTTP_URL": storage_url,
-        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else it tries TLS for a minute first
-    }
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -7,6 +7,7 @@ times in `quirks.py`, plans of faults in `plans.py`.
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated
 
 import typer
@@ -15,7 +16,7 @@ from tpujob.cli.commands.emulator import HELP, plans, quirks, slices
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import Hang, Lasts, Type, Zone, lasting
 from tpujob.cli.options import Json
-from tpujob.cli.output import say, say_page
+from tpujob.cli.output import say, say_json, say_page
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
 
@@ -26,6 +27,27 @@ def status(as_json: Json = False) -> None:
     from tpujob.cli.render.emulator import status_page
 
     say_page(given.client().status(), status_page, as_json)
+
+
+@app.command()
+def env(
+    project: Annotated[
+        str, typer.Option(metavar="PROJECT", help="Of gcloud; default: the context's.")
+    ] = "",
+    off: Annotated[bool, typer.Option("--off", help="Print what undoes it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print what to export for gcloud and Python clients.
+
+    eval "$(tpujob emulator env)" leads gcloud, Google's Python clients and the contexts of tpujob
+    in this terminal to the emulator. Its addresses are others after each start."""
+    variables = given.shell_variables(project)
+    if as_json:
+        say_json(variables)
+    elif off:
+        say(f"unset {' '.join(variables)}")
+    else:
+        say("\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
 
 
 for command in slices.COMMANDS:

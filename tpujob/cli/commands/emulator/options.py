@@ -62,3 +62,19 @@ def client() -> EmulatorClient:
 def do(command: str, target: str, **values: Any) -> str:
     """Carry out a command of the emulator on a slice; the slice's name."""
     return client().do(command, target=slice_or_id(target), **values)["slice"]
+
+
+def shell_variables(project: str) -> dict[str, str]:
+    """What a terminal exports to reach the emulator of the local stack, which is started when it is down. `project`:
+    gcloud's; empty: the context's."""
+    from tpujob.cli.backend import current_settings, local_stack
+    from tpujob.config import context, stack
+    from tpujob.emulator import environment
+
+    here, now = local_stack(), current_settings()
+    if not project:
+        project = here.project if now.local else context.current(now).project or here.project
+    ready = {part.name: part.ready or {} for part in stack.status(here)}
+    return environment.of_shell(
+        ready["emulator"], ready["farm"], project=project, gcloud=here.state / "gcloud"
+    )
