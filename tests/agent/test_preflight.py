@@ -175,6 +175,7 @@ def test_a_check_that_hangs_is_ended_and_says_where(host: Host) -> None:
     assert report["cause"] == "PREFLIGHT"
     assert report["error"].startswith("the check of the devices was not done within ")
     assert report["error"].endswith(" s, at the import of jax")
+    assert report["late"] is True
     assert not any("agent/preflight/devices.py" in command for command in host.processes().values())
 
 
@@ -183,6 +184,7 @@ def test_a_host_that_never_joins_the_check_is_named(host: Host) -> None:
     report = host.run("echo never", host=0, hosts=2, preflight=check)
     assert report["cause"] == "PREFLIGHT"
     assert report["error"].startswith("host 1 did not come to the pre-flight within ")
+    assert (report["late"], report["unreached"]) == (True, None), "nothing was found wrong"
     host.start("echo never", host=1, hosts=2, preflight=check, attempt=2)
     report = until(
         lambda: host.bucket.report(2, 1).get("cause") and host.bucket.report(2, 1), "end"

@@ -375,3 +375,13 @@ def test_refused_requests_are_counted_not_listed() -> None:
     assert "tj-000042-2" not in shown
     assert "tj-000042-4  held" in shown
     assert "3 requests came to nothing: us-east5-b 2, us-east5-a 1" in shown
+
+
+def test_hosts_that_a_firewall_keeps_apart_come_with_a_cure() -> None:
+    missed = {"source": 3, "target": 0, "port": 8476}
+    ended = {"ended_at": AT, "outcome": "failed", "cause": "SETUP", "host": 3, "message": "x"}
+    job = job_view(state="failed", cause="SETUP", attempts=[attempt_view(1, **ended)])
+    assert "doctor" not in why_page(job, [], 80, NOW)
+    job = job_view(state="failed", attempts=[attempt_view(1, **ended, unreached=missed)])
+    assert "`tpujob doctor` prints the missing rule" in " ".join(why_page(job, [], 80, NOW).split())
+    assert "prints the missing rule" in " ".join(job_page.job_page(job, [], 80, NOW).split())

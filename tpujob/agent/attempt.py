@@ -12,19 +12,20 @@ import threading
 from typing import Any, Callable, List, Optional, cast
 
 from tpujob.agent.attempts import AttemptState
-from tpujob.agent.base import Stopped, read_json, write_json
+from tpujob.agent.base import Failure, Stopped, read_json, write_json
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.runtimes import Runtime
 from tpujob.agent.ship import CompileCache, Log, ProgressReader, ReportWriter
 from tpujob.agent.storage import MetadataClient, Storage
 from tpujob.agent.wake import Wake
 from tpujob.agent.watch import Notices, Supervision
-from tpujob.protocol import AgentCause, Phase, Plan, ReportDocument, limits, paths
+from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
 from workloads.contract import EVENTS
 
 #: what a report takes from a state
 SAID = (
-    "job", "attempt", "phase", "exit_code", "error", "cause", "notice", "physical", "saved_in", "verdict", "versions",
+    "job", "attempt", "phase", "exit_code", "error", "cause", "late", "unreached", "notice", "physical", "saved_in",
+    "verdict", "versions",
 )  # fmt: skip
 #: those that a daemon hears; SIGCHLD only wakes it, the last two are no reason to end
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
@@ -38,8 +39,8 @@ class HostAttempt:
         self.plan, self.folder = plan, folder
         self.state: AttemptState = {
             "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
-            "exit_code": None, "error": "", "cause": None, "notice": "", "program": False, "stopped": False,
-            "physical": "", "saved_in": None, "verdict": None, "versions": {},
+            "exit_code": None, "error": "", "cause": None, "late": False, "unreached": None, "notice": "",
+            "program": False, "stopped": False, "physical": "", "saved_in": None, "verdict": None, "versions": {},
         }  # fmt: skip
         self.grace: Optional[float] = None  #: seconds to end in, once `stop` was called
         self.warned = False  #: SIGTERM came, or a notice
@@ -79,9 +80,11 @@ class HostAttempt:
         with contextlib.suppress(OSError):
             self.save()
 
-    def fail(self, error: str, cause: AgentCause) -> None:
+    def fail(self, failure: Failure) -> None:
         """Note why the program was not started."""
-        self.state.update(error=error[: limits.MAX_TEXT], cause=cause)
+        error = str(failure)[: limits.MAX_TEXT]
+        self.state.update(error=error, cause=failure.cause)
+        self.state.update(late=failure.late, unreached=failure.unreached)
 
     def phase(self, phase: Phase, said: bool = True) -> None:
         self.state["phase"] = phase

@@ -16,7 +16,7 @@ from typing import Dict, List, Optional, TypedDict, cast
 from tpujob.agent.base import is_locked, read_json, write_json
 from tpujob.agent.folders import ATTEMPTS, AttemptFolder
 from tpujob.agent.processes import KILL_PATIENCE, send
-from tpujob.protocol import AgentCause, Phase, VerdictDocument
+from tpujob.protocol import AgentCause, Phase, UnreachedDocument, VerdictDocument
 
 
 class AttemptState(TypedDict):
@@ -28,6 +28,8 @@ class AttemptState(TypedDict):
     exit_code: Optional[int]
     error: str
     cause: Optional[AgentCause]
+    late: bool
+    unreached: Optional[UnreachedDocument]
     notice: str
     physical: str
     saved_in: Optional[float]

@@ -9,7 +9,7 @@ import os
 import time
 from typing import Any, Callable, Dict, Mapping, Optional, cast
 
-from tpujob.protocol import AgentCause
+from tpujob.protocol import AgentCause, UnreachedDocument
 
 Record = Dict[str, Any]
 Note = Callable[[str], None]  #: takes a line for the attempt's log
@@ -19,11 +19,19 @@ Aside = Callable[..., Any]
 
 
 class Failure(Exception):
-    """The attempt cannot go on: a sentence for a person, and the cause."""
+    """The attempt cannot go on: a sentence for a person, and the cause. `late` and `unreached`: see ReportDocument."""
 
-    def __init__(self, message: str, cause: AgentCause = "SETUP") -> None:
+    def __init__(
+        self,
+        message: str,
+        cause: AgentCause = "SETUP",
+        *,
+        late: bool = False,
+        unreached: Optional[UnreachedDocument] = None,
+    ) -> None:
         super().__init__(message)
         self.cause: AgentCause = cause
+        self.late, self.unreached = late, unreached
 
 
 class Stopped(Exception):

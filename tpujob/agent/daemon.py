@@ -101,11 +101,11 @@ def _exit_code(attempt: HostAttempt) -> Optional[int]:
     except Stopped:
         return -signal.SIGTERM
     except Failure as failure:
-        attempt.fail(str(failure), failure.cause)
+        attempt.fail(failure)
     except Exception as error:  # a mistake here must not leave a program without its keeper
         traceback.print_exc()
         end_all(lambda: family(attempt.folder.path), attempt.plan["grace"])
-        attempt.fail("the agent failed: %r" % error, "CRASH")
+        attempt.fail(Failure("the agent failed: %r" % error, "CRASH"))
     return None
 
 

@@ -47,6 +47,14 @@ class VerdictView(TypedDict):
     text: str
 
 
+class UnreachedView(TypedDict):
+    """A host that got no answer from another one of its slice, as when a firewall is between them."""
+
+    source: int
+    target: int
+    port: int  #: of TCP
+
+
 class AttemptView(TypedDict):
     number: int
     slice: str
@@ -60,6 +68,7 @@ class AttemptView(TypedDict):
     evidence: list[str]  #: the lines that prove the cause, each with its host
     physical: list[str]  #: the machines below its hosts, by host; empty where they are not known
     verdict: VerdictView | None  #: of numbers that are not finite
+    unreached: NotRequired[UnreachedView | None]
     step: int | None
     checkpoint: int | None
     resumed_from: int | None

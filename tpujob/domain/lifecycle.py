@@ -295,6 +295,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
         progress=end.progress or job.attempt.progress,
         physical=end.physical,
         verdict=end.verdict,
+        unreached=end.unreached,
     )
 
 

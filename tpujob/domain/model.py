@@ -157,6 +157,15 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreached:
+    """A host that got no answer from another one of its slice, as when a firewall is between them."""
+
+    source: int
+    target: int
+    port: int  #: of TCP
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of the program on one slice. `outcome` and `cause`, once set, are never overwritten."""
 
@@ -176,6 +185,7 @@ class Attempt:
         str, ...
     ] = ()  #: the machines below its hosts, by host; empty where they are not known
     verdict: Verdict | None = None
+    unreached: Unreached | None = None  #: None: the hosts reached each other, or nobody tried
     resume_before: int = 0  #: it may only resume from a checkpoint of an earlier step; 0: from any
     #: of what the program runs with, by name, the same on all hosts; empty: nothing was checked
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -191,6 +201,8 @@ class End:
     message: str
     evidence: tuple[str, ...] = ()
     verdict: Verdict | None = None
+    unreached: Unreached | None = None
+    late: bool = False  #: something was not done in time; nothing was found wrong
     progress: Progress | None = None  #: None: no host has reported any
     physical: tuple[str, ...] = ()
 

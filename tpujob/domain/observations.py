@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tpujob.domain.model import Cause, Endpoint, Job, Progress, Slice, Verdict
+from tpujob.domain.model import Cause, Endpoint, Job, Progress, Slice, Unreached, Verdict
 from tpujob.errors import Scope
 from tpujob.protocol import Phase
 
@@ -64,6 +64,8 @@ class Report:
     exit_code: int | None = None  #: set when phase is `exited`; negative: killed by that signal
     error: str = ""  #: what the agent could not do, in one line
     error_cause: Cause | None = None
+    late: bool = False  #: the error is that something was not done in time; nothing was found wrong
+    unreached: Unreached | None = None  #: the error is that this host got no answer
     notice: str = ""  #: `preempted` or `maintenance`, from the metadata server
     saved_in: float | None = None  #: seconds from the notice to the commit of a newer checkpoint
     progress: Progress = field(default_factory=Progress)

@@ -18,10 +18,16 @@ from tpujob.protocol.plan import (
     WatchPatterns,
     check_plan,
 )
-from tpujob.protocol.report import VERSIONS, AgentCause, ReportDocument, VerdictDocument
+from tpujob.protocol.report import (
+    VERSIONS,
+    AgentCause,
+    ReportDocument,
+    UnreachedDocument,
+    VerdictDocument,
+)
 
 __all__ = [
     "JOB_LABEL", "MAINTENANCE", "NOTICES", "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder", "MountOrder",
-    "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule", "VerdictDocument", "WatchPatterns",
-    "check_plan", "limits", "paths",
+    "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule", "UnreachedDocument", "VerdictDocument",
+    "WatchPatterns", "check_plan", "limits", "paths",
 ]  # fmt: skip

@@ -31,6 +31,7 @@ class PreflightOrder(TypedDict):
     coordinator: str  #: `address:port` where host 0 waits for the others
     required: bool  #: the program is one of ours: it needs JAX and devices
     seconds: float
+    ports: list[int]  #: of host 0, on which programs let the other hosts find it
 
 
 class EnvironmentOrder(TypedDict, total=False):

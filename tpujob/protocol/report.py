@@ -29,6 +29,14 @@ class VerdictDocument(TypedDict):
     text: str
 
 
+class UnreachedDocument(TypedDict):
+    """A connection between hosts of a slice that nothing answers, not even with a refusal: packets are dropped."""
+
+    source: int  #: the host that tried
+    target: int  #: the host that it tried to reach
+    port: int  #: of TCP
+
+
 class ReportDocument(TypedDict, total=False):
     v: int  #: 1
     job: str
@@ -40,6 +48,8 @@ class ReportDocument(TypedDict, total=False):
     exit_code: int | None
     error: str  #: what the agent could not do
     cause: AgentCause | None  #: of that error
+    late: bool  #: of that error: something was not done in time, and nothing was found wrong
+    unreached: UnreachedDocument | None  #: of that error
     notice: str  #: one of NOTICES
     saved_in: float | None  #: seconds from the notice to the commit of a newer checkpoint
     physical: str  #: the machine below the host

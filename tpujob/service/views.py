@@ -12,6 +12,7 @@ from tpujob.api import (
     LeakView,
     SliceView,
     SuspectView,
+    UnreachedView,
     VerdictView,
 )
 from tpujob.domain.events import Event
@@ -140,6 +141,7 @@ def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptVi
         evidence=list(attempt.evidence),
         physical=list(attempt.physical),
         verdict=VerdictView(**asdict(attempt.verdict)) if attempt.verdict else None,
+        unreached=UnreachedView(**asdict(attempt.unreached)) if attempt.unreached else None,
         step=done.step,
         checkpoint=done.checkpoint,
         resumed_from=done.resumed_from,

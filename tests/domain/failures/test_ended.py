@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.records import end, host
 from tpujob.domain.failures import triage
-from tpujob.domain.model import Cause, Progress
+from tpujob.domain.model import Cause, Progress, Unreached
 from tpujob.domain.observations import Report
 
 
@@ -79,3 +79,31 @@ def test_three_of_many_hosts_with_a_notice_are_shown() -> None:
         "2 more hosts were told so",
     )
     assert len(end(*told[:3]).evidence) == 3
+
+
+CUT_OFF = Unreached(3, 0, 8476)
+
+
+def test_hosts_that_cannot_reach_each_other_are_not_bad_hardware() -> None:
+    """Host 0 says only who did not come; the one that got no answer knows why, wherever its number stands."""
+    waits = {"error": "hosts 1, 3 did not come", "error_cause": Cause.PREFLIGHT, "late": True}
+    missed = {"error": "no answer", "error_cause": Cause.SETUP, "unreached": CUT_OFF}
+    found = end(host(0, None, age=99, **waits), host(3, None, age=1, **missed))
+    assert (found.cause, found.host, found.unreached) == (Cause.SETUP, 3, CUT_OFF)
+    assert not found.late
+
+
+def test_hosts_get_time_to_say_why_another_one_was_late() -> None:
+    late = {"error": "host 1 did not come", "error_cause": Cause.PREFLIGHT, "late": True}
+    others = Report(1, 1, "preflight", age=1.0)
+    assert triage.ended([host(0, None, age=1, **late), others], 2) is None
+    over = triage.ended([host(0, None, age=triage.SETTLE, **late), others], 2)
+    assert over is not None
+    assert (over.cause, over.late) == (Cause.PREFLIGHT, True)
+
+
+def test_a_host_that_failed_is_why_the_others_were_late() -> None:
+    late = {"error": "host 1 did not come", "error_cause": Cause.PREFLIGHT, "late": True}
+    failed = {"error": "set-up ended with exit code 1", "error_cause": Cause.SETUP}
+    found = end(host(0, None, age=99, **late), host(1, None, age=9, **failed))
+    assert (found.cause, found.host) == (Cause.SETUP, 1)

@@ -10,7 +10,8 @@ from tests.support.records import NOW, job_in
 from tpujob.domain.decide import attempt_end
 from tpujob.domain.events import AttemptEnded, Event, EventKind
 from tpujob.domain.failures import retry
-from tpujob.domain.model import Attempt, Cause, End, Job, Outcome, State
+from tpujob.domain.lifecycle import apply
+from tpujob.domain.model import Attempt, Cause, End, Job, Outcome, State, Unreached
 
 SILENT = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, 0, "host 0 has not reported for 6 min")
 
@@ -53,3 +54,38 @@ def test_the_fourth_slice_in_a_row_whose_hosts_die_at_once_is_the_last() -> None
 def test_hosts_that_die_otherwise_are_bad_luck(job: Job) -> None:
     assert retry.kills_hosts(job, NOW) == ""
     assert then(attempt_end.end_attempt(job, SILENT, (), NOW)) is State.QUEUED
+
+
+# The check before the program ----------------------------------------------------------------------------------------
+
+LATE = End(Outcome.FAILED, Cause.PREFLIGHT, 0, "host 1 did not come within 220 s", late=True)
+WRONG = End(Outcome.FAILED, Cause.PREFLIGHT, 0, "jax finds 3 chips on this host")
+APART = End(Outcome.FAILED, Cause.SETUP, 3, "no answer", unreached=Unreached(3, 0, 8476))
+
+
+def ends(job: Job, end: End) -> Job:
+    return apply(job, attempt_end.end_attempt(job, end, (), NOW))
+
+
+def test_what_was_late_once_is_tried_again_on_the_same_slice() -> None:
+    once = ends(running(), LATE)
+    assert (once.state, once.condemned) == (State.PREPARING, ())
+    assert once.attempts[-1].slice == once.attempts[0].slice
+    assert once.spent == {"preflights": 1}, "the same budget pays for both"
+    again = ends(once, LATE)
+    assert [s.name for s in again.condemned] == ["tj-000001-1"], "late twice is bad"
+
+
+def test_what_was_found_wrong_is_never_tried_on_the_same_slice() -> None:
+    assert ends(running(), WRONG).condemned
+    assert ends(ends(running(), LATE), WRONG).condemned
+
+
+def test_hosts_that_a_firewall_keeps_apart_stay_on_their_slice() -> None:
+    job = running()
+    while job.state is not State.RELEASING:
+        assert not job.condemned
+        assert {a.slice for a in job.attempts} == {"tj-000001-1"}
+        job = ends(job, APART)
+    assert (job.then, job.cause) == (State.FAILED, Cause.SETUP)
+    assert job.attempts[-1].unreached == Unreached(3, 0, 8476)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tests.support.records import a_job, respec
 from tpujob.domain.host import plan as launch
+from tpujob.domain.host.patience import preflight_seconds
 from tpujob.domain.model import Endpoint
 from workloads.contract import ProgramContext
 
@@ -38,7 +39,8 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
             "hosts": 2,
             "coordinator": "10.0.1.0:8477",
             "required": False,
-            "seconds": 60,
+            "seconds": 110.4,
+            "ports": [8476],
         },
         "environment": None,
         "mounts": [],
@@ -96,6 +98,15 @@ def test_hosts_of_several_slices_are_told_how_to_find_each_other() -> None:
     assert {p["context"]["coordinator"] for p in plans} == {"10.0.1.0:8476"}, "one program"
     check = plans[3]["preflight"]
     assert (check["hosts"], check["chips"]) == (4, 16)
+    assert check["ports"] == [8476, 8080]
+
+
+def test_the_check_has_more_time_the_larger_a_slice_is() -> None:
+    sizes = [(1, 1), (1, 8), (2, 8), (64, 256), (256, 1024), (1024, 4096)]
+    times = [preflight_seconds(hosts, chips) for hosts, chips in sizes]
+    assert times == sorted(times)
+    assert times[0] > 60
+    assert [round(t) for t in times[-3:]] == [223, 301, 495]
 
 
 def test_a_workloads_arguments_are_one_word_each() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from tests.support.records import a_job
 from tpujob.domain.host import reports
-from tpujob.domain.model import Cause, Progress, Verdict
+from tpujob.domain.model import Cause, Progress, Unreached, Verdict
 from tpujob.domain.observations import Report
 from tpujob.protocol import AgentCause, Phase
 
@@ -172,6 +172,24 @@ def test_a_report_of_an_agent_of_0_1_is_understood() -> None:
         physical="us-central2-b-h003",
         versions={"python": "3.10.12", "jax": "0.6.0", "jaxlib": "0.6.0"},
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ({"source": 3, "target": 0, "port": 8476}, Unreached(3, 0, 8476)),
+        (None, None),
+        ({"source": 3, "port": 8476}, None),
+        ({"source": "3", "target": 0, "port": 8476}, None),
+        ([3, 0, 8476], None),
+    ],
+)
+def test_a_host_that_another_one_did_not_reach_is_read(
+    value: object, read: Unreached | None
+) -> None:
+    report = reports.read_report(0, said(unreached=value, late="yes"), age=0)
+    assert report is not None
+    assert (report.unreached, report.late) == (read, False)
 
 
 def test_every_cause_that_an_agent_gives_is_one_of_the_domain() -> None:

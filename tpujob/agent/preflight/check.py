@@ -19,6 +19,7 @@ from tpujob.agent.commands import injected_fault, run_before
 from tpujob.agent.folders import ROOT
 from tpujob.agent.preflight.cache import is_fresh, key_of, save
 from tpujob.agent.preflight.meeting import meet
+from tpujob.agent.preflight.reach import closed_port, first_closed
 from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
 from tpujob.agent.storage import StorageError
 from tpujob.protocol import VERSIONS, PreflightOrder, VerdictDocument, paths
@@ -27,7 +28,7 @@ from workloads.contract import faults
 
 ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: of the disk that must be free: bytes, and part of the whole
 SKEW_WARNS, SKEW_FAILS = 60.0, 600.0  #: seconds between this host's clock and the storage's
-ARRIVAL = 3  #: times the budget, for hosts whose set-up takes longer than others'
+ARRIVAL = 2  #: times the budget, for hosts whose set-up takes longer than others'
 QUICK = 5.0  #: seconds that a part gets, at least, however long those before took
 SETTLE = 15.0  #: seconds for the hosts to tell each other what their devices said
 TRIES = 10.0  #: seconds that the storage may be away
@@ -120,10 +121,12 @@ class Preflight:
 
     def _facts(self) -> Record:
         """What is installed where the program runs; empty: its Python cannot tell, and need not."""
-        code, said = self._script("facts", max(QUICK, self._left()))
+        seconds = max(QUICK, self._left())
+        until = time.monotonic() + seconds
+        code, said = self._script("facts", seconds)
         if code != 0 and self._asked["required"]:
             text = "the program's Python does not say what is installed (exit code %d)"
-            raise Failure(text % code, "PREFLIGHT")
+            raise Failure(text % code, "PREFLIGHT", late=time.monotonic() >= until)
         if code != 0:
             return {}
         installed: Record = said.get("versions") or {}
@@ -136,13 +139,16 @@ class Preflight:
         usable = bool(facts.get("usable"))
         versions: Record = facts.get("versions") or {}
         word: Record = {"host": self._plan["host"], "versions": versions, "bundles": bundles}
-        word.update(usable=usable, fresh=fresh)
+        word.update(usable=usable, fresh=fresh, closed=self._aside(self._closed))
         words = [word]
         if self._plan["hosts"] > 1:
             before = time.monotonic()
             words = self._meet(word, ARRIVAL * float(self._asked["seconds"]))
             self._started += time.monotonic() - before  # to wait for others is no check
             self._note("hosts", "all %d have come" % len(words))
+        closed = first_closed(words)
+        if closed:
+            raise closed
         odd = difference(words)
         if odd:
             raise Failure(odd, "PREFLIGHT")
@@ -150,6 +156,14 @@ class Preflight:
         of_jax = "" if versions.get("jax") else "; nothing of JAX is installed"
         self._note("versions", (", ".join(named) or "no Python") + of_jax)
         return words
+
+    def _closed(self) -> Optional[int]:
+        """The first port of host 0 on which programs meet, and from which this host gets no answer; None: each
+        answers."""
+        if self._plan["host"] == 0:
+            return None
+        name = self._asked["coordinator"].rpartition(":")[0].strip("[]")
+        return closed_port(name, self._asked.get("ports", ()), self._attempt.check_stop)
 
     def _meet(self, word: Record, patience: float) -> List[Record]:
         plan, address, hosts = self._plan, self._asked["coordinator"], self._plan["hosts"]
@@ -183,13 +197,15 @@ class Preflight:
         if self._plan["hosts"] > 1:
             words = self._meet(found, max(0.0, self._left()) + SETTLE)
         counts = (found.get("devices"), found.get("kind"), found.get("total"))
-        worst = min(words, key=lambda word: (not word["lies"], not word["error"], word["host"]))
+        worst = min(
+            words, key=lambda w: (not w["lies"], not w["error"], bool(w.get("late")), w["host"])
+        )
         own = worst["host"] == self._plan["host"]
         text = worst["error"] if own else "host %d: %s" % (worst["host"], worst["error"])
         if worst["lies"]:
             raise BadDevice(text, worst["host"], worst["device"])
         if worst["error"]:
-            raise Failure(text, "PREFLIGHT")
+            raise Failure(text, "PREFLIGHT", late=bool(worst.get("late")))
         took = time.monotonic() - before
         self._note("devices", "%s of %s, %s in all, gave right answers" % counts)
         self._attempt.log.note("pre-flight: the devices took %.1f s" % took)
@@ -201,7 +217,7 @@ class Preflight:
         until = time.monotonic() + seconds
         code, said = self._script("check", seconds, json.dumps(order))
         error = str(said.get("error") or "")
-        stage = said.get("stage", "its start")
+        stage, late = said.get("stage", "its start"), False
         if error and not said.get("wrong"):
             error = "%s, at %s" % (error, stage)
         elif not error and not said.get("ok"):
@@ -209,7 +225,8 @@ class Preflight:
             how = "was not done within %.0f s" % seconds if late else "ended with code %d" % code
             error = "the check of the devices %s, at %s" % (how, stage)
         device = str(said.get("device", ""))[:100]
-        return dict(said, error=error[:400], lies=bool(said.get("lies")), device=device)
+        lies = bool(said.get("lies"))
+        return dict(said, error=error[:400], lies=lies, late=late, device=device)
 
     def _spoilt(self) -> Optional[int]:
         """The number of a device that is to seem bad, as an injected fault asks."""

@@ -10,22 +10,25 @@ import select
 import selectors
 import socket
 import time
-from typing import Dict, List, Tuple, cast
+from typing import Dict, List, cast
 
 from tpujob.agent.base import Check, Failure, Record, parse_json
+from tpujob.agent.preflight.reach import CONNECT, Address, is_silent, unreached
 
 LONGEST = 64 * 1024  #: bytes of a message; an answer holds one of each host
 SPARE_FILES = 64  #: that host 0 may have open besides its connections
 ANSWER = 10.0  #: seconds, beyond the patience of host 0, for its answer to arrive
-
-Address = Tuple[str, int]
+#: seconds without any answer from the machine of host 0, which was up when its agent was started, after which a host
+#: takes itself for cut off; before host 0 listens, its machine refuses connections
+CUT_OFF = 60.0
 
 
 def meet(
     address: str, message: Record, hosts: int, patience: float, check_stop: Check
 ) -> List[Record]:
     """The messages of all hosts, by host, the same on each of them. `message` holds `job`, `attempt` and `host`; host 0
-    listens on `address`. Raises Failure that names the hosts that did not come in time, Stopped."""
+    listens on `address`. Raises Failure that names the hosts that did not come in time, or that host 0 cannot be
+    reached from here; Stopped."""
     name, _, port = address.rpartition(":")
     at = (name.strip("[]"), int(port))
     until = time.monotonic() + patience
@@ -40,7 +43,7 @@ def meet(
         named = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
         who = "host" if len(missing) == 1 else "hosts"
         text = "%s %s did not come to the pre-flight within %.0f s" % (who, named, patience)
-        raise Failure(text, "PREFLIGHT")
+        raise Failure(text, "PREFLIGHT", late=True)
     return list(answer["words"])
 
 
@@ -134,16 +137,20 @@ def _allow_files(hosts: int, opened: contextlib.ExitStack) -> None:
 def _visit(
     address: Address, message: Record, until: float, check_stop: Check, opened: contextlib.ExitStack
 ) -> Record:
-    """What the other hosts do. One that is cut off connects again while there is time."""
+    """What the other hosts do. One whose connection breaks connects again while there is time."""
+    cut_off, answered = min(until, time.monotonic() + CUT_OFF), False
     while True:
         try:
-            peer = opened.enter_context(socket.create_connection(address, timeout=5))
+            peer = opened.enter_context(socket.create_connection(address, timeout=CONNECT))
+            answered = True
             peer.sendall(json.dumps(message).encode() + b"\n")
             answer = parse_json(_answer(peer, until + ANSWER, check_stop))
             if answer:
                 return answer
-        except OSError:
-            pass
+        except OSError as error:
+            answered = answered or not is_silent(error)
+        if not answered and time.monotonic() > cut_off:
+            raise unreached(message["host"], address[1])
         if time.monotonic() > until:
             return {"missing": [0]}
         check_stop()

@@ -106,8 +106,8 @@ def _attempt(attempt: AttemptView, columns: int, now: float, color: bool) -> lis
     out = [clip(clean(head), columns)]
     if attempt["message"] and attempt["outcome"] != "succeeded":
         out += [f"     {line}" for line in wrap(clean(attempt["message"]), max(20, columns - 5))]
-    blamed = words.verdict_of(attempt)
-    out += [f"     {line}" for line in wrap(clean(blamed), max(20, columns - 5)) if blamed]
+    for said in filter(None, (words.verdict_of(attempt), words.cut_off(attempt))):
+        out += [f"     {line}" for line in wrap(clean(said), max(20, columns - 5))]
     return out + proof(attempt, columns, color=color, indent=5)
 
 

@@ -29,6 +29,7 @@ def why_page(
     if last:
         out += labelled("Last end", _ended(job, last, now), columns, color)
         out += labelled("Verdict", words.verdict_of(last), columns, color)
+        out += labelled("Cure", words.cut_off(last), columns, color)
         out += proof(last, columns, color=color, indent=LABEL + 2, most=PROOF)
     for label, text in _prospects(job, now):
         out += labelled(label, text, columns, color)

@@ -100,6 +100,15 @@ _BLAME = {
 }
 
 
+def cut_off(attempt: AttemptView) -> str:
+    """What to do about hosts that did not reach each other; empty: they did."""
+    if not attempt.get("unreached"):
+        return ""
+    return (
+        "the firewall of the network keeps its hosts apart: `tpujob doctor` prints the missing rule"
+    )
+
+
 def steps_of(attempt: AttemptView) -> str:
     """The steps that an attempt made: `, step 300 to 600`."""
     first, last = attempt["resumed_from"], attempt["step"]

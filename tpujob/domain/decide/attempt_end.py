@@ -46,7 +46,7 @@ def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:
         why = nonfinite.is_maths(job, end.verdict, end.physical)
     elif end.cause is Cause.LOST_CONTACT:
         why = retry.kills_hosts(job, now)
-    return retry.GiveUp(why) if why else retry.after(job, end.cause)
+    return retry.GiveUp(why) if why else retry.after(job, end.cause, late=end.late)
 
 
 def machines(job: Job, reports: Sequence[Report]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.spec import Recovery
@@ -75,9 +75,12 @@ class GiveUp:
     why: str
 
 
-def after(job: Job, cause: Cause) -> Again | GiveUp:
-    """What follows an end with `cause`, given what the job has spent."""
+def after(job: Job, cause: Cause, *, late: bool = False) -> Again | GiveUp:
+    """What follows an end with `cause`, given what the job has spent. `late`: something was not done in time, which
+    blames the slice only when the check fails on it a second time."""
     policy = POLICIES[cause]
+    if late and policy.bad_slice and not _failed_here_before(job, cause):
+        policy = replace(policy, same_slice=True, bad_slice=False)
     if not policy.budget:
         return GiveUp(f"{cause} is not tried again")
     used = job.spent.get(policy.budget, 0)
@@ -92,6 +95,12 @@ def after(job: Job, cause: Cause) -> Again | GiveUp:
         bad_slice=policy.bad_slice,
         left=None if limit is None else limit - used - 1,
     )
+
+
+def _failed_here_before(job: Job, cause: Cause) -> bool:
+    """Whether an attempt before the newest one ended so on the slice of the newest one."""
+    *earlier, newest = job.attempts
+    return any(a.slice == newest.slice and a.cause is cause for a in earlier)
 
 
 def kills_hosts(job: Job, now: float) -> str:

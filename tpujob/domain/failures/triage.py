@@ -124,7 +124,8 @@ def ended(reports: Sequence[Report], hosts: int) -> End | None:
         if len(done) == hosts:
             return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {_all(hosts)}")
         return None
-    early = any(r.error_cause is Cause.PREFLIGHT for r in bad)  # the others only wait for it
+    # found wrong: the others only wait for it; of hosts that were late, another one may know why
+    early = any(r.error_cause is Cause.PREFLIGHT and not r.late for r in bad)
     if len(done) < hosts and max(r.age for r in bad) < SETTLE and not early:
         return None
     return _blame(bad, reports)
@@ -176,7 +177,16 @@ def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:
     if first.error_cause:
         message = f"host {first.host}: {first.error}"
         proof = _proof(first, (), ordered)
-        return End(Outcome.FAILED, first.error_cause, first.host, message, proof, _verdict(ordered))
+        return End(
+            Outcome.FAILED,
+            first.error_cause,
+            first.host,
+            message,
+            proof,
+            _verdict(ordered),
+            unreached=first.unreached,
+            late=first.late,
+        )
     if notice and (code in CASCADE or code == Exit.INTERRUPTED):
         cause = Cause.MAINTENANCE if notice == "maintenance" else Cause.PREEMPTED
         word = "preempted" if cause is Cause.PREEMPTED else "taken for maintenance"
@@ -235,8 +245,10 @@ def _guilt(report: Report) -> tuple[int, float, int]:
 
 
 def _rank(report: Report) -> int:
+    if report.unreached:  # which is why the others were late
+        return -1
     if report.error_cause:
-        return 0
+        return 1 if report.late else 0
     code = _code(report)
     if code == Exit.INTERRUPTED:
         return 1

@@ -9,6 +9,7 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.failures import stall
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.host.environment import environment_order, mount_order
+from tpujob.domain.host.patience import preflight_seconds
 from tpujob.domain.model import Attempt, Endpoint, Job, Json
 from tpujob.domain.spec import JobSpec
 from tpujob.protocol import Plan, PreflightOrder, paths
@@ -20,8 +21,6 @@ COORDINATOR_PORT = 8476
 PREFLIGHT_PORT = 8477
 #: where the first host lets the slices of a Multislice find each other, for libtpu
 MEGASCALE_PORT = 8080
-#: seconds that the check before the program may take
-PREFLIGHT_SECONDS = 60
 #: bytes of output that an attempt may leave per host; more, and the middle is dropped
 LOG_BYTES = 256 * 1024 * 1024
 
@@ -103,13 +102,15 @@ def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> Prefli
     """What the agent compares with what it finds, before the program starts."""
     assert job.slice is not None
     found = accelerators.find(job.slice.type)
+    hosts, chips = found.hosts * job.slice.tpu_slices, found.chips * job.slice.tpu_slices
     return {
         "slice": job.slice.name,
-        "chips": found.chips * job.slice.tpu_slices,
-        "hosts": found.hosts * job.slice.tpu_slices,
+        "chips": chips,
+        "hosts": hosts,
         "coordinator": f"{endpoints[0].internal_ip}:{PREFLIGHT_PORT}",
         "required": spec.run.workload is not None,
-        "seconds": PREFLIGHT_SECONDS,
+        "seconds": preflight_seconds(hosts, chips),
+        "ports": [COORDINATOR_PORT, *([MEGASCALE_PORT] if job.slice.tpu_slices > 1 else [])],
     }
 
 

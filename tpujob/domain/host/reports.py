@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Protocol, cast, get_args
 
-from tpujob.domain.model import Cause, Job, Progress, Verdict
+from tpujob.domain.model import Cause, Job, Progress, Unreached, Verdict
 from tpujob.domain.observations import Report
 from tpujob.domain.text import clean, one_line
 from tpujob.protocol import NOTICES, VERSIONS, Phase, ReportDocument, VerdictDocument, limits, paths
@@ -69,6 +69,8 @@ def _report(host: int, said: ReportDocument, *, age: float) -> Report | None:
         exit_code=_whole(said.get("exit_code")),
         error=_text(said.get("error")),
         error_cause=Cause(cause) if cause in Cause.__members__ else None,
+        late=said.get("late") is True,
+        unreached=_unreached(said.get("unreached")),
         notice=notice if notice in NOTICES else "",
         saved_in=_number(said.get("saved_in")),
         progress=_progress(said),
@@ -98,6 +100,14 @@ def _verdict(value: object) -> Verdict | None:
         blame=blame if blame in get_args(Blame) else "",
         text=_text(said.get("text")),
     )
+
+
+def _unreached(value: object) -> Unreached | None:
+    said = _mapping(value)
+    source, target, port = (_whole(said.get(name)) for name in ("source", "target", "port"))
+    if source is None or target is None or port is None:
+        return None
+    return Unreached(source, target, port)
 
 
 def read_evidence(body: bytes) -> tuple[str, ...]:

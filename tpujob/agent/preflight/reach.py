@@ -1,0 +1,52 @@
+"""Whether the hosts of a slice can connect to each other: a firewall between them drops packets and says nothing."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Iterable, List, Optional, Tuple
+
+from tpujob.agent.base import Check, Failure, Record
+from tpujob.protocol import UnreachedDocument
+
+Address = Tuple[str, int]
+
+CONNECT = 5.0  #: seconds for one connection: inside a network it takes milliseconds
+TRIES = 3  #: before a port counts as closed: packets get lost
+SILENT = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
+
+
+def is_silent(error: OSError) -> bool:
+    """Whether nothing answered. A port on which nobody listens refuses a connection, and that is an answer."""
+    return isinstance(error, socket.timeout) or error.errno in SILENT
+
+
+def closed_port(address: str, ports: Iterable[int], check_stop: Check) -> Optional[int]:
+    """The first of these ports of that address on which nothing answers. None: something answers on each. Raises
+    Stopped."""
+    for port in ports:
+        if not any(_answers((address, port), check_stop) for _ in range(TRIES)):
+            return port
+    return None
+
+
+def _answers(address: Address, check_stop: Check) -> bool:
+    check_stop()
+    try:
+        socket.create_connection(address, timeout=CONNECT).close()
+    except OSError as error:
+        return not is_silent(error)
+    return True
+
+
+def unreached(source: int, port: int) -> Failure:
+    """That host `source` gets no answer from host 0. Nothing is wrong with the hosts, so it is SETUP."""
+    text = "host %d cannot reach host 0 on TCP port %d: nothing answers, as behind a firewall"
+    fact: UnreachedDocument = {"source": source, "target": 0, "port": port}
+    return Failure(text % (source, port), "SETUP", unreached=fact)
+
+
+def first_closed(words: List[Record]) -> Optional[Failure]:
+    """What to raise on every host alike, from the messages of all of them. None: no host found a closed port."""
+    found = ((word["host"], word.get("closed")) for word in words)
+    return next((unreached(host, port) for host, port in found if port), None)
