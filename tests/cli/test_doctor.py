@@ -83,11 +83,12 @@ ok   bucket us-central2     gs://my-lab-us-central2 lies there, closed to the
                             public, no soft delete
 ok   network                default
 ok   way out us-central2    by an external address for each host
+ok   hosts us-central2      of 10.128.0.0/20 reach each other
 ok   SSH                    external: rule default-allow-ssh lets it in, from
                             everywhere
 ok   addresses us-central2  13 of 16 external addresses are free
 
-Context lab: 16 checks, all is well.
+Context lab: 17 checks, all is well.
 """,
     )
 
@@ -104,9 +105,10 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
         "FAIL APIs                   not enabled: storage.googleapis.com",
         "     -> gcloud services enable storage.googleapis.com --project my-lab-4711",
         "?    project                could not be checked: The caller does not have permission",
+        "     -> gcloud compute firewall-rules create tpujob-hosts --network=default",
         "FAIL SSH                    no firewall rule of default lets TCP 22 in from",
         "warn addresses us-central2  4 of 4 external addresses are free, and the whole",
-        "Context lab: 16 checks, 2 failed, 1 could not be checked, 1 to think about.",
+        "Context lab: 17 checks, 3 failed, 1 could not be checked, 1 to think about.",
     ):
         assert line in said.replace("\n                            permission", " permission"), said
 

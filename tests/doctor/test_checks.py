@@ -20,8 +20,9 @@ from tpujob.doctor.findings import (
     warn,
     worst,
 )
+from tpujob.doctor.firewall import Rule
 from tpujob.doctor.machine import Laptop, Software
-from tpujob.doctor.network import Network, Rule, Subnetwork
+from tpujob.doctor.network import Network, Subnetwork
 from tpujob.doctor.places import Addresses
 from tpujob.doctor.quota import Kind, Limit
 from tpujob.domain.hardware import accelerators
@@ -61,6 +62,15 @@ def rule(sources: str, priority: int = 1000, **more: Any) -> Rule:
     return Rule(**(given | {"sources": tuple(sources.split()), "priority": priority} | more))
 
 
+def subnet(private: bool = True, nat: bool | NotSeen = True) -> Subnetwork:
+    return Subnetwork("10.128.0.0/20", private, nat)
+
+
+def between(*rules: Rule, context: Context = LAB) -> Finding:
+    return network.check_between_hosts(context, REGION, subnet(), rules)
+
+
+EVERY: dict[str, Any] = {"ports": ((0, 65535),)}
 ANY, TUNNEL = "0.0.0.0/0", "35.235.240.0/20"
 OK, WARN, FAIL = Severity.OK, Severity.WARN, Severity.FAIL
 
@@ -240,24 +250,24 @@ CASES: dict[str, tuple[Finding, Severity, str, str]] = {
     "no network": (network.check_network(LAB, None), FAIL, "no network default", "networks create"),
     "no subnetwork": (network.check_way_out(LAB, REGION, None), FAIL, REGION, "subnets create"),
     "addresses lead out": (
-        network.check_way_out(LAB, REGION, Subnetwork(False, False)),
+        network.check_way_out(LAB, REGION, subnet(False, False)),
         OK,
         "external address",
         "",
     ),
     "no way out": (
-        network.check_way_out(IAP, REGION, Subnetwork(False, True)),
+        network.check_way_out(IAP, REGION, subnet(False, True)),
         FAIL,
         "do not reach Cloud Storage",
         "--enable-private-ip-google-access",
     ),
     "out to Google alone": (
-        network.check_way_out(IAP, REGION, Subnetwork(True, False)),
+        network.check_way_out(IAP, REGION, subnet(True, False)),
         WARN,
         "Cloud NAT",
         "gcloud compute routers create tpujob --network=default --region=us-central2",
     ),
-    "out": (network.check_way_out(IAP, REGION, Subnetwork(True, True)), OK, "NAT", ""),
+    "out": (network.check_way_out(IAP, REGION, subnet(True, True)), OK, "NAT", ""),
     "SSH from everywhere": (network.check_ssh(LAB, [rule(ANY)]), OK, "from everywhere", ""),
     "SSH from one place": (network.check_ssh(LAB, [rule("8.8.8.8/32")]), OK, "rule r", ""),
     "SSH from inside only": (
@@ -310,6 +320,54 @@ CASES: dict[str, tuple[Finding, Severity, str, str]] = {
         OK,
         "rule r",
         "",
+    ),
+    "hosts of the default network": (between(rule("10.128.0.0/9", **EVERY)), OK, "reach", ""),
+    "hosts without a rule": (
+        between(rule(ANY), rule("10.128.0.0/20", ports=((8476, 8476),))),
+        FAIL,
+        "10.128.0.0/20 from each other on TCP 8080, 8477: slices of more than one host fail",
+        "--allow=tcp --source-ranges=10.128.0.0/20 --project lab",
+    ),
+    "hosts of another range": (
+        between(rule("10.0.0.0/9", **EVERY)),
+        FAIL,
+        "8080, 8476, 8477",
+        "firewall-rules create tpujob-hosts --network=default",
+    ),
+    "hosts that a rule denies": (
+        between(rule(ANY, **EVERY), rule("10.0.0.0/8", 900, allows=False, **EVERY)),
+        FAIL,
+        "8476",
+        "--priority=899",
+    ),
+    "hosts by their tag": (
+        between(
+            rule("", source_tags=("tpu",), tags=("tpu",), **EVERY),
+            context=changed(LAB, tags=("tpu",)),
+        ),
+        OK,
+        "reach",
+        "",
+    ),
+    "hosts by a tag that they lack": (
+        between(rule("", source_tags=("tpu",), **EVERY)),
+        FAIL,
+        "8476",
+        "tpujob-hosts",
+    ),
+    "hosts by their account": (
+        between(rule("", source_accounts=(LAB.service_account,), **EVERY)),
+        OK,
+        "reach",
+        "",
+    ),
+    "the tunnel by a tag": (
+        network.check_ssh(
+            changed(IAP, tags=("tpu",)), [rule("", source_tags=("tpu",), tags=("tpu",))]
+        ),
+        FAIL,
+        "TCP 22",
+        "tpujob-ssh",
     ),
     "a range that is none": (network.check_ssh(IAP, [rule("nonsense ::/0")]), FAIL, "22", "22"),
     "inside the network": (
@@ -420,7 +478,7 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
         places.check_addresses(LAB, REGION, UNSEEN),
         network.check_network(LAB, UNSEEN),
         network.check_way_out(LAB, REGION, UNSEEN),
-        network.check_way_out(IAP, REGION, Subnetwork(True, UNSEEN)),
+        network.check_way_out(IAP, REGION, subnet(True, UNSEEN)),
         network.check_ssh(LAB, UNSEEN),
         machine.check_clock(UNSEEN),
         machine.check_backend("https://b", Transient("it did not answer", hint="look again")),

@@ -126,7 +126,14 @@ def healthy() -> GoogleServer:
             ],
         },
         f"{IN_REGION}/subnetworks": {
-            "items": [{"name": "default", "network": link, "privateIpGoogleAccess": True}]
+            "items": [
+                {
+                    "name": "default",
+                    "network": link,
+                    "ipCidrRange": "10.128.0.0/20",
+                    "privateIpGoogleAccess": True,
+                }
+            ]
         },
         f"{IN_REGION}/routers": {
             "items": [{"name": "out", "network": link, "nats": [{"name": "out"}]}]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import Finding, NotSeen
-from tpujob.doctor.network import Network, Rule, Subnetwork
+from tpujob.doctor.firewall import Rule
+from tpujob.doctor.network import Network, Subnetwork
 from tpujob.doctor.places import Addresses
 from tpujob.doctor.quota import Limit
 from tpujob.errors import LOGIN
@@ -64,7 +65,10 @@ def examine(context: Context, seen: ProjectSeen) -> list[Finding]:
     found.append(network.check_network(context, seen.network))
     if seen.network is not None:
         for region in context.every_region:
-            found.append(network.check_way_out(context, region, seen.subnetworks[region]))
+            subnetwork = seen.subnetworks[region]
+            found.append(network.check_way_out(context, region, subnetwork))
+            if isinstance(subnetwork, Subnetwork):
+                found.append(network.check_between_hosts(context, region, subnetwork, seen.rules))
         found.append(network.check_ssh(context, seen.rules))
     if context.with_external_ips:
         found += [

@@ -1,24 +1,23 @@
-"""How hosts are reached and what they reach: network, subnetwork, firewall, and the way out without an address.
-
-Firewall policies of a folder or organisation are not looked at: they can close what a rule opens.
+"""How hosts are reached and what they reach: network, subnetwork, firewall, and the way out without an address. What a
+firewall lets in is worked out in `firewall.py`.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
+from tpujob.doctor.firewall import ANYWHERE, IAP_RANGE, OUTSIDE, Rule, closing, opening
+from tpujob.domain.host.plan import COORDINATOR_PORT, MEGASCALE_PORT, PREFLIGHT_PORT
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context
 
 SSH_PORT = 22
-#: where the tunnels of Identity-Aware Proxy come from (Google's page "Using IAP for TCP forwarding")
-IAP_RANGE = "35.235.240.0/20"
-ANYWHERE = "0.0.0.0/0"
+#: on which the hosts of a slice find each other; what they send then takes ports that libtpu and JAX choose
+MEETING_PORTS = (MEGASCALE_PORT, COORDINATOR_PORT, PREFLIGHT_PORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +27,9 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Subnetwork:
+    range: str  #: of its hosts' addresses
     private_google_access: bool  #: hosts without an external address reach Google's APIs
     nat: bool | NotSeen  #: ... and everything else
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One firewall rule of the network, for what comes in."""
-
-    name: str
-    allows: bool  #: if not, it denies
-    ports: tuple[tuple[int, int], ...]  #: of TCP, both ends included
-    sources: tuple[str, ...]
-    priority: int  #: the smallest counts
-    tags: tuple[str, ...] = ()  #: for hosts with one of these alone; empty: for every host
-    accounts: tuple[str, ...] = ()  #: for hosts of these accounts alone
 
 
 def check_network(context: Context, seen: Network | NotSeen | None) -> Finding:
@@ -109,8 +96,8 @@ def check_ssh(context: Context, rules: Sequence[Rule] | NotSeen) -> Finding:
         return fail(name, what, "set `ssh: iap` in the context, or `external_ips: true`")
     if isinstance(rules, NotSeen):
         return unknown(name, rules)
-    wanted = IAP_RANGE if context.ssh == "iap" else ""
-    applying, others = opening(rules, context, wanted)
+    wanted = IAP_RANGE if context.ssh == "iap" else OUTSIDE
+    applying, others = opening(rules, context, wanted, SSH_PORT)
     create = (
         f"gcloud compute firewall-rules create tpujob-ssh --network={network} --allow=tcp:{SSH_PORT} "
         f"--source-ranges={wanted or 'YOUR_ADDRESS/32'} --project {context.project}"
@@ -126,66 +113,27 @@ def check_ssh(context: Context, rules: Sequence[Rule] | NotSeen) -> Finding:
     return fail(name, what, create)
 
 
-def opening(rules: Sequence[Rule], context: Context, source: str) -> tuple[list[Rule], list[Rule]]:
-    """The rules that let SSH in from all of `source` (empty: from anywhere at all): those that apply to our hosts, and
-    those that apply to others alone. One that is denied at a smaller or equal priority number is not among them."""
-    allowing = [rule for rule in rules if rule.allows and _covers(rule, source)]
-    denying = [rule for rule in rules if not rule.allows and _applies(rule, context)]
-    open_ = [
-        rule
-        for rule in sorted(allowing, key=lambda rule: rule.priority)
-        if not any(
-            deny.priority <= rule.priority and _has_port(deny) and _shuts(deny, rule, source)
-            for deny in denying
-        )
-    ]
-    return (
-        [rule for rule in open_ if _applies(rule, context)],
-        [rule for rule in open_ if not _applies(rule, context)],
+def check_between_hosts(
+    context: Context, region: str, seen: Subnetwork, rules: Sequence[Rule] | NotSeen
+) -> Finding:
+    """That the firewall lets the hosts of a slice, which share a subnetwork, find each other."""
+    name, network = f"hosts {region}", last_part(network_name(context))
+    if isinstance(rules, NotSeen):
+        return unknown(name, rules)
+    closed = [p for p in MEETING_PORTS if not opening(rules, context, seen.range, p)[0]]
+    if not closed:
+        return ok(name, f"of {seen.range} reach each other")
+    denied = [r.priority for port in closed for r in closing(rules, context, port)]
+    first = f" --priority={max(0, min(denied) - 1)}" if denied else ""
+    what = (
+        f"the firewall of {network} keeps hosts of {seen.range} from each other on TCP {listed(map(str, closed))}: "
+        "slices of more than one host fail"
     )
-
-
-def _applies(rule: Rule, context: Context) -> bool:
-    if not rule.tags and not rule.accounts:
-        return True
-    return bool({*rule.tags} & {*context.tags}) or context.service_account in rule.accounts
-
-
-def _covers(rule: Rule, source: str) -> bool:
-    if source:
-        return _has_port(rule) and any(_within(source, one) for one in rule.sources)
-    return _has_port(rule) and any(map(_outside, rule.sources))
-
-
-def _outside(source: str) -> bool:
-    """Whether addresses of the internet are in it, other than those of the tunnels."""
-    try:
-        return not ipaddress.ip_network(source).is_private and not _within(source, IAP_RANGE)
-    except ValueError:
-        return False
-
-
-def _has_port(rule: Rule) -> bool:
-    return any(low <= SSH_PORT <= high for low, high in rule.ports)
-
-
-def _shuts(deny: Rule, rule: Rule, source: str) -> bool:
-    """Whether it takes away everything for which the rule is wanted."""
-    return all(
-        any(_within(one, d) for d in deny.sources) for one in ([source] if source else rule.sources)
+    cure = (
+        f"gcloud compute firewall-rules create tpujob-hosts --network={network} --allow=tcp "
+        f"--source-ranges={seen.range}{first} --project {context.project}"
     )
-
-
-def _within(inner: str, outer: str) -> bool:
-    try:
-        inside, around = ipaddress.ip_network(inner), ipaddress.ip_network(outer)
-    except ValueError:
-        return False
-    if isinstance(inside, ipaddress.IPv4Network) and isinstance(around, ipaddress.IPv4Network):
-        return inside.subnet_of(around)
-    if isinstance(inside, ipaddress.IPv6Network) and isinstance(around, ipaddress.IPv6Network):
-        return inside.subnet_of(around)
-    return False
+    return fail(name, what, cure)
 
 
 def last_part(name: str) -> str:

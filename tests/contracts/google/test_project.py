@@ -50,7 +50,9 @@ def test_a_healthy_project_has_nothing_wrong(look: Any) -> None:
     assert seen.service_account == {"iam.serviceAccounts.actAs"}
     assert seen.network == Network(auto=True)
     assert seen.addresses == {g.REGION: Addresses(16, 3)}
-    assert seen.subnetworks == {g.REGION: Subnetwork(True, nat=False)}, "NAT is not asked for"
+    assert seen.subnetworks == {g.REGION: Subnetwork("10.128.0.0/20", True, nat=False)}, (
+        "NAT is not asked for"
+    )
     assert seen.buckets == {
         f"gs://{g.BUCKET}": BucketFacts(
             g.BUCKET, "us-central2", "region", True, "enforced", 0, False, None, ours=False
@@ -208,8 +210,8 @@ def test_a_shared_network_is_looked_at_in_its_own_project(google: GoogleServer, 
         f"{host}/global/firewalls": g.paged("items", items),
         f"{host}/regions/{g.REGION}/subnetworks": {
             "items": [
-                {"name": "a", "network": link, "privateIpGoogleAccess": True},
-                {"name": "tpus", "network": link},
+                {"name": "a", "network": link, "ipCidrRange": "10.1.0.0/20"},
+                {"name": "tpus", "network": link, "ipCidrRange": "10.2.0.0/20"},
             ]
         },
         f"{host}/regions/{g.REGION}/routers": {},
@@ -219,7 +221,10 @@ def test_a_shared_network_is_looked_at_in_its_own_project(google: GoogleServer, 
     assert seen.network == Network(auto=False)
     assert [rule.name for rule in seen.rules] == ["tunnel"]
     assert seen.rules[0].ports == ((20, 25),)
-    assert seen.subnetworks == {g.REGION: Subnetwork(False, nat=False)}
+    assert seen.subnetworks == {g.REGION: Subnetwork("10.2.0.0/20", False, nat=False)}
+    apart = finding(wants, seen, f"hosts {g.REGION}")
+    assert apart.verdict is Severity.FAIL
+    assert "--network=shared --allow=tcp --source-ranges=10.2.0.0/20" in apart.cure
     assert finding(wants, seen, "SSH").verdict is Severity.OK
     assert "enable-private-ip-google-access" in finding(wants, seen, f"way out {g.REGION}").cure
 

@@ -28,7 +28,8 @@ from tpujob.doctor.access import (
 )
 from tpujob.doctor.cloud import ProjectSeen
 from tpujob.doctor.findings import NotSeen
-from tpujob.doctor.network import Network, Rule, Subnetwork, last_part, network_name
+from tpujob.doctor.firewall import Rule
+from tpujob.doctor.network import Network, Subnetwork, last_part, network_name
 from tpujob.doctor.places import Addresses
 from tpujob.errors import TpujobError
 from tpujob.ports import BucketFacts
@@ -205,7 +206,8 @@ class _Looks:
         if not there:
             raise Missing(f"{region} has no such subnetwork", cause="BAD_SPEC")
         one = min(there, key=lambda one: one["name"] != network)
-        return Subnetwork(bool(one.get("privateIpGoogleAccess")), self._nat(of, network))
+        private = bool(one.get("privateIpGoogleAccess"))
+        return Subnetwork(text(one, "ipCidrRange"), private, self._nat(of, network))
 
     def _nat(self, of: str, network: str) -> bool | NotSeen:
         def ask() -> bool:
@@ -270,6 +272,8 @@ def _rule(found: Mapping[str, Any]) -> Rule:
         priority=int(found.get("priority", 1000)),
         tags=tuple(map(str, found.get("targetTags") or ())),
         accounts=tuple(map(str, found.get("targetServiceAccounts") or ())),
+        source_tags=tuple(map(str, found.get("sourceTags") or ())),
+        source_accounts=tuple(map(str, found.get("sourceServiceAccounts") or ())),
     )
 
 
