@@ -12,7 +12,7 @@ READY := .venv/.installed
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
 
-test: lint  ## every check and every test
+test: $(READY)  ## every check and every test
 	@$(BIN)/python -m tests.run
 
 # How many; `make sim SEEDS=5000` is the long run. Of them, this part is new each time. Kill points of each story, at

@@ -1,11 +1,12 @@
-"""`python -m tests.run`: every test, and as its very last line how many passed and failed.
+"""`python -m tests.run`: every check and every test, and as its very last line how many passed and failed.
 
-Most tests wait for processes, while the simulation only computes. So it runs beside them, with a lower priority; the
-quick tests come before the slow ones. Each line that is printed begins with its stage.
+Most slow tests wait for processes, while everything else computes. So the rest runs beside the slow tests, one stage
+after the other and with a lower priority. Each line that is printed begins with its stage.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,28 +21,32 @@ from xml.etree import ElementTree
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 SIMULATION = (sys.executable, "-u", "-m", "tests.simulation")
 YIELDING = ("nice", "-n", "5")
+#: Tests of a file share a stack. The files begin in the order in which they are collected (see `conftest.py`).
+BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A command that writes a JUnit report where `--junitxml` tells it to."""
+    """A command that writes a JUnit report where `--junitxml` tells it to, or one that counts as a single check."""
 
     name: str
     command: Sequence[str]
+    reports: bool = True
 
 
 #: the lists run beside each other, the stages of a list one after the other
 LISTS = (
     (
-        Stage("quick", (*PYTEST, "-m", "not slow", "-n", "3")),
         Stage(
             "slow",
-            (*PYTEST, "-m", "slow", "--ignore=tests/simulation", "-n", "4", "--dist", "loadfile"),
+            (*PYTEST, "-m", "slow", "--ignore=tests/simulation", "-n", "4", *BY_FILE),
         ),
     ),
     (
-        Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "100", "--points", "4")),
+        Stage("lint", (*YIELDING, "make", "--no-print-directory", "lint"), reports=False),
+        Stage("quick", (*YIELDING, *PYTEST, "-m", "not slow", "-n", "3")),
         Stage("bugs", (*YIELDING, *PYTEST, "tests/simulation", "-n", "2")),
+        Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "100", "--points", "4")),
     ),
 )
 
@@ -68,9 +73,9 @@ class Count:
         )
 
 
-def count(report: Path, stage: str, code: int) -> Count:
+def count(report: Path, stage: Stage, code: int) -> Count:
     """What a stage's report says. A stage that failed without a failed test, or left no report, is one failure."""
-    found = Count()
+    found = Count(passed=int(not stage.reports and not code))
     try:
         suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
     except (OSError, ElementTree.ParseError):
@@ -87,9 +92,9 @@ def count(report: Path, stage: str, code: int) -> Count:
                 found.names.append(
                     f"{case.get('classname', '')}::{case.get('name', '')}".lstrip(":")
                 )
-    if not suites or (code and not found.failed):
+    if (stage.reports and not suites) or (code and not found.failed):
         found.failed += 1
-        found.names.append(f"stage {stage} ended with exit code {code}")
+        found.names.append(f"stage {stage.name} ended with exit code {code}")
     return found
 
 
@@ -122,8 +127,10 @@ class Run:
 
     def _stage(self, stage: Stage) -> None:
         report, began = self.folder / f"{stage.name}.xml", time.monotonic()
+        wanted = [f"--junitxml={report}"] * stage.reports
         process = subprocess.Popen(
-            [*stage.command, f"--junitxml={report}"],
+            [*stage.command, *wanted],
+            env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -135,7 +142,7 @@ class Run:
             for line in process.stdout:
                 if line.strip():
                     self._say(stage, line.rstrip())
-        found = count(report, stage.name, process.wait())
+        found = count(report, stage, process.wait())
         with self._lock:
             self.total.add(found)
         self._say(stage, f"{found} in {time.monotonic() - began:.0f} s")
@@ -143,6 +150,11 @@ class Run:
     def _say(self, stage: Stage, line: str) -> None:
         with self._lock:
             print(f"{stage.name:5} | {line}", flush=True)
+
+
+def _environment() -> dict[str, str]:
+    """This process's, but bytecode is kept: pytest compiles all tests anew in each of its processes otherwise."""
+    return {name: it for name, it in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def main(*lists: Sequence[Stage]) -> int:

@@ -78,3 +78,12 @@ def test_a_test_file_that_cannot_be_imported_is_a_failure(
 ) -> None:
     assert main((stage(tmp_path, "wrong", "import nothing_of_that_name"),)) == 1
     assert capfd.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"
+
+
+@pytest.mark.parametrize(("code", "last"), [(0, "3 passed, 0 failed"), (1, "2 passed, 1 failed")])
+def test_a_check_without_a_report_counts_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], code: int, last: str
+) -> None:
+    check = Stage("check", (sys.executable, "-c", f"raise SystemExit({code})"), reports=False)
+    assert main((check, stage(tmp_path, "good", GOOD))) == code
+    assert capfd.readouterr().out.splitlines()[-1] == last

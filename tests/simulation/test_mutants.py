@@ -25,9 +25,9 @@ KNOWN = {
     "impatient_with_silence": 4,
     "lost_reply_is_a_failure": 1,
     "no_deadline": 0,
-    "no_fencing_and_no_lease": 8,
+    "no_fencing_and_no_lease": 34,
     "silence_alone_is_death": 6,
-    "start_is_not_safe_to_repeat": 4,
+    "start_is_not_safe_to_repeat": 6,
     "sweep_without_grace": 1,
 }
 
