@@ -41,15 +41,20 @@ bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firesto
 	@$(BIN)/python -m tests.bench.bench_ssh
 	@$(BIN)/python -m tests.bench.bench_mlp
 
+COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-header --no-annotate
+# What the bundled programs import: the extra of that name, on the Linux of a TPU VM. libtpu's wheels begin with 2_31.
+EXTRA := $(BIN)/python -c "import tomllib; e = tomllib.load(open('pyproject.toml', 'rb')); \
+	print(*e['project']['optional-dependencies']['workloads'], 'jax[tpu]', sep='\n')"
+
 # `fewest`: one version of a package for every Python, so that what the tests ran is what everybody gets.
-lock: $(READY)  ## resolve requirements.lock anew, for every Python and platform at once, and that of the image
-	@$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --fork-strategy fewest \
-		--python-version 3.11 --all-extras --generate-hashes --no-emit-index-url --no-header \
-		--no-annotate --output-file requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --quiet --universal --fork-strategy fewest --python-version 3.11 \
-		--constraint requirements.lock --generate-hashes --no-emit-index-url --no-header --no-annotate \
+lock: $(READY)  ## resolve requirements.lock anew, for every Python and platform at once, and those made from it
+	$(COMPILE) pyproject.toml --upgrade --universal --fork-strategy fewest --all-extras \
+		--output-file requirements.lock
+	$(COMPILE) pyproject.toml --universal --fork-strategy fewest --constraint requirements.lock \
 		--output-file deploy/requirements.lock
+	$(EXTRA) | $(COMPILE) - --python-platform x86_64-manylinux_2_31 --constraint requirements.lock \
+		--output-file workloads/requirements.lock
 
 clean:  ## remove .venv and every cache; jobs and their state stay where they are
 	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist

@@ -15,6 +15,7 @@ from tpujob.bundle import archive
 from tpujob.bundle import git as checkout
 from tpujob.bundle.archive import pack, workloads_bundle
 from tpujob.bundle.git import NOWHERE
+from tpujob.domain.host import environment
 from tpujob.errors import BadRequest
 
 
@@ -227,4 +228,5 @@ def test_the_bundled_workloads_are_packed_once_as_their_package() -> None:
     packed = workloads_bundle()
     assert packed is workloads_bundle()
     assert {"workloads/__init__.py", "workloads/contract/context.py"} <= set(packed.files)
-    assert all(name.endswith(".py") for name in packed.files)
+    others = [name for name in packed.files if not name.endswith(".py")]
+    assert others == [environment.LOCK]

@@ -75,9 +75,10 @@ def pack(folder: Path) -> Bundle:
 
 @cache
 def workloads_bundle() -> Bundle:
-    """The bundled programs, as the package `workloads`."""
+    """The bundled programs, as the package `workloads`, and the lock file of what they import."""
     root = Path(next(iter(workloads.__path__)))
-    paths = sorted(p for p in root.rglob("*.py") if "__pycache__" not in p.parts)
+    found = (*root.rglob("*.py"), root / "requirements.lock")
+    paths = sorted(p for p in found if "__pycache__" not in p.parts)
     return _archive((f"workloads/{p.relative_to(root).as_posix()}", p) for p in paths)
 
 

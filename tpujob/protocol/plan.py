@@ -42,6 +42,8 @@ class EnvironmentOrder(TypedDict, total=False):
     args: list[str]  #: of docker, for `docker run`
     file: str
     python: str | None  #: a version; None: any
+    #: none is made where the host's own `python3`, of that version or later, has all that the file pins
+    unless_installed: bool
 
 
 class CacheOrder(TypedDict):

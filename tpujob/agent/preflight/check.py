@@ -32,6 +32,7 @@ ARRIVAL = 2  #: times the budget, for hosts whose set-up takes longer than other
 QUICK = 5.0  #: seconds that a part gets, at least, however long those before took
 SETTLE = 15.0  #: seconds for the hosts to tell each other what their devices said
 TRIES = 10.0  #: seconds that the storage may be away
+CURE = "add jax[tpu] to it, or leave out `env` and the bundled program brings its own"
 
 
 class Preflight:
@@ -125,8 +126,12 @@ class Preflight:
         until = time.monotonic() + seconds
         code, said = self._script("facts", seconds)
         if code != 0 and self._asked["required"]:
+            if code == 127:
+                raise Failure("there is no python3 %s; %s" % (self._inside(), CURE))
             text = "the program's Python does not say what is installed (exit code %d)"
-            raise Failure(text % code, "PREFLIGHT", late=time.monotonic() >= until)
+            if time.monotonic() >= until:
+                raise Failure(text % code, "PREFLIGHT", late=True)
+            raise Failure(text % code)
         if code != 0:
             return {}
         installed: Record = said.get("versions") or {}
@@ -183,8 +188,8 @@ class Preflight:
             return False
         lacking = not words[0]["versions"].get("jax")
         what = "jax is not installed" if lacking else "jax has no libtpu to reach a TPU"
-        if self._asked["required"]:
-            raise Failure("%s on host %d" % (what, useless[0]), "PREFLIGHT")
+        if self._asked["required"]:  # no fault of the machine: another one would lack it, too
+            raise Failure("%s on host %d, %s; %s" % (what, useless[0], self._inside(), CURE))
         self._note("devices", "%s: devices were not checked" % what)
         return True
 
@@ -250,6 +255,13 @@ class Preflight:
         python = first if os.path.basename(first).startswith("python") else "python3"
         argv = [python, script, what, result, *more]
         return run_before(self._attempt, argv, b"[pre-flight] ", patience), read_json(result)
+
+    def _inside(self) -> str:
+        """Where the program runs, in words."""
+        asked = self._plan.get("environment")
+        if not asked or not self._attempt.runtime.key:
+            return "in the host's own Python"
+        return "in the environment of %s" % (asked.get("file") or asked.get("image"))
 
     def _left(self) -> float:
         return self._started + float(self._asked["seconds"]) - time.monotonic()

@@ -4,21 +4,22 @@ It lies in `~/.tpujob/envs/<key>`: the key is a hash over everything that it is 
 written last, so that half a build is never taken for a whole one. It is built where it stays, as scripts in it hold
 absolute paths; for the same reason the home folder is part of the key.
 
-What it is made from is in `sources.py`, the tools that make it in `installers.py`, its copy in the bucket in
-`archives.py`. Images are in `containers.py`.
+What it is made from is in `sources.py`, the tools that make it in `installers.py` and `uv.py`, its copy in the bucket
+in `archives.py`. Whether none is needed is found out in `host_python.py`. Images are in `containers.py`.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import List, Optional
+from typing import List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import take_lock
 from tpujob.agent.folders import ENVS, make_empty
-from tpujob.agent.runtimes import BuiltEnvironment
+from tpujob.agent.runtimes import BuiltEnvironment, Runtime
 from tpujob.agent.setup.archives import fetch, keep
+from tpujob.agent.setup.host_python import shortcoming
 from tpujob.agent.setup.installers import Installer
 from tpujob.agent.setup.sources import FORMAT, key_of, read_sources
 from tpujob.protocol import EnvironmentOrder
@@ -32,10 +33,20 @@ class Builder:
         self._note = attempt.log.note
         self._installer = Installer(attempt, asked, bundles)
 
-    def make(self) -> BuiltEnvironment:
-        """The environment, whole. Raises Failure, Stopped."""
+    def make(self) -> Runtime:
+        """The environment, whole; the host as it is where that will do. Raises Failure, Stopped."""
         kind, file = self._asked.get("kind", ""), self._asked.get("file", "")
         texts, local = read_sources(kind, file, self._bundles)
+        if self._asked.get("unless_installed"):
+            lowest = self._asked.get("python") or "3"
+            lacks: str = self._attempt.aside(lambda: shortcoming(texts, lowest))
+            if not lacks:
+                self._note("environment: this host's own Python has all that %s names" % file)
+                return Runtime()
+            self._note("environment: %s, so one is made of %s" % (lacks, file))
+        return self._made(kind, texts, local)
+
+    def _made(self, kind: str, texts: List[Tuple[str, str]], local: bool) -> BuiltEnvironment:
         python = self._installer.python()
         key = key_of(self._asked, python, texts, self._bundles if local else [])
         built = BuiltEnvironment(key, kind)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import List
+from typing import Dict, List
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Failure
 from tpujob.agent.commands import run_bare
-from tpujob.agent.folders import CACHES, ROOT, TOOLS
+from tpujob.agent.folders import CACHES
 from tpujob.agent.processes import output_of
 from tpujob.agent.runtimes import BuiltEnvironment
 from tpujob.agent.setup.bundles import lay_out
+from tpujob.agent.setup.host_python import FOR_TPU_ONLY, on_cpu
+from tpujob.agent.setup.places import places
 from tpujob.agent.setup.sources import find
+from tpujob.agent.setup.uv import get_uv
 from tpujob.protocol import EnvironmentOrder
 
 #: The programs that read conda's files, in order of preference, and how each makes an environment.
@@ -26,12 +29,14 @@ class Installer:
     def __init__(self, attempt: HostAttempt, asked: EnvironmentOrder, bundles: List[str]) -> None:
         self._kind, self._file = asked.get("kind", ""), asked.get("file", "")
         self._version = asked.get("python") or ""  #: empty: any
-        self._attempt, self._bundles = attempt, bundles
+        #: packages that are left out, whatever the file names
+        self._without = FOR_TPU_ONLY if asked.get("unless_installed") and on_cpu() else ()
+        self._attempt, self._bundles, self._note = attempt, bundles, attempt.log.note
 
     def python(self) -> str:
-        """The Python that it is made with: as asked, or what this host has. Raises Failure."""
+        """The Python that it is made with: as asked, or what this host has; a part of the key. Raises Failure."""
         if self._kind == "conda" or (self._kind == "uv" and self._version):
-            return self._version
+            return " without ".join((self._version, *self._without))
         name = self._python_here()
         question = "import platform, sys; print(platform.python_version(), sys.executable)"
         found = (output_of([name, "-c", question], 30) or b"").decode("utf-8", "replace").strip()
@@ -62,37 +67,43 @@ class Installer:
 
     def _with_pip(self, built: BuiltEnvironment, source: str, hashed: bool) -> None:
         """With `-I`, as the folder that it runs in is the user's, and its modules are not for pip."""
-        self._step([self._python_here(), "-I", "-m", "venv", built.prefix], source)
+        python = self._python_here()
+        if output_of([python, "-I", "-c", "import ensurepip, venv; print(1)"], 30) != b"1\n":
+            # Ubuntu has it in a package of its own, which a TPU VM lacks
+            self._note("environment: %s cannot make one (no ensurepip): uv does it" % python)
+            return self._with_uv(built, source, hashed)
+        self._step([python, "-I", "-m", "venv", built.prefix], source)
         install = [os.path.join(built.prefix, "bin", "python"), "-I", "-m", "pip", "install"]
         quiet = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
         what = [*self._hashes(hashed), "-r", self._file]
         cache = os.path.join(CACHES, "pip")
-        self._step([*install, *quiet, *what], source, PIP_CACHE_DIR=cache)
+        return self._step([*install, *quiet, *what], source, PIP_CACHE_DIR=cache)
 
     def _with_uv(self, built: BuiltEnvironment, source: str, hashed: bool) -> None:
-        uv = self._uv()
+        uv = get_uv(self._attempt)
         variables = {
             "UV_CACHE_DIR": os.path.join(CACHES, "uv"),
             # a Python that uv gets must travel with the environment
             "UV_PYTHON_INSTALL_DIR": os.path.join(built.folder, "python"),
             "UV_NO_PROGRESS": "1",
+            **self._left_out(built),
         }
         wanted = ["--python", self._version] if self._version else []
+        if self._kind == "pip":  # its Python is the host's, and set-up may call pip
+            wanted = ["--python", self._python_here(), "--seed"]
         self._step([uv, "venv", *wanted, built.prefix], source, **variables)
         into = ["--python", os.path.join(built.prefix, "bin", "python")]
         what = [*self._hashes(hashed), "-r", self._file]
         self._step([uv, "pip", "install", *into, *what], source, **variables)
 
-    def _uv(self) -> str:
-        """The path of uv; installed if this host lacks it."""
-        own = os.path.join(TOOLS, "uv", "bin", "uv")
-        found = shutil.which("uv") or shutil.which(own)
-        if not found:
-            folder = os.path.join(TOOLS, "uv")
-            # into a folder: that needs neither venv nor the right to write to the host's Python
-            get = ["python3", "-m", "pip", "install", "--disable-pip-version-check", "--upgrade"]
-            self._step([*get, "--target", folder, "uv"], ROOT)
-        return found or own
+    def _left_out(self, built: BuiltEnvironment) -> Dict[str, str]:
+        """What makes uv leave out packages."""
+        if not self._without:
+            return {}
+        path = os.path.join(built.folder, "without.txt")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("\n".join(self._without))
+        return {"UV_EXCLUDE": path}
 
     def _with_conda(self, built: BuiltEnvironment, source: str) -> None:
         tool = next(filter(shutil.which, CONDA), "")
@@ -107,7 +118,7 @@ class Installer:
     # Helpers
 
     def _step(self, argv: List[str], cwd: str, **variables: str) -> None:
-        code = run_bare(self._attempt, argv, cwd, variables)
+        code = run_bare(self._attempt, argv, cwd, {**places(self._attempt.plan), **variables})
         if code != 0:
             shown = " ".join(os.path.basename(word) if "/" in word else word for word in argv[:4])
             text = (
@@ -118,8 +129,7 @@ class Installer:
     def _hashes(self, hashed: bool) -> List[str]:
         if hashed:
             return ["--require-hashes"]
-        text = "environment: %s has no hashes: another build may get others"
-        self._attempt.log.note(text % self._file)
+        self._note("environment: %s has no hashes: another build may get others" % self._file)
         return []
 
     def _python_here(self) -> str:

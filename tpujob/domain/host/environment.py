@@ -5,12 +5,19 @@ What may be written is in `domain/spec/env.py`; `agent/setup/` carries it out.
 
 from __future__ import annotations
 
-from tpujob.domain.spec import Env, JobSpec, Mount, time_text
+from tpujob.domain.spec import JobSpec, Mount, time_text
 from tpujob.protocol import EnvironmentOrder, MountOrder
 
+#: what the bundled programs run in where a job names nothing else: a file of their own bundle, and the Python that it
+#: was resolved for
+LOCK, LOCKED_PYTHON = "workloads/requirements.lock", "3.11"
 
-def environment_order(env: Env | None) -> EnvironmentOrder | None:
+
+def environment_order(spec: JobSpec) -> EnvironmentOrder | None:
     """The part of a host's plan. None: programs run on the host as it is."""
+    env = spec.env
+    if env is None and spec.run.workload is not None:
+        return {"kind": "uv", "file": LOCK, "python": LOCKED_PYTHON, "unless_installed": True}
     if env is None:
         return None
     if env.kind == "docker":
@@ -33,7 +40,8 @@ def environment_words(spec: JobSpec) -> str:
     """For people; empty: the host as it is."""
     env = spec.env
     if env is None:
-        return ""
+        own = f"that of the bundled program, with Python {LOCKED_PYTHON}"
+        return own if spec.run.workload else ""
     words = f"{env.kind} {env.source}"
     return f"{words}, Python {env.python}" if env.python else words
 

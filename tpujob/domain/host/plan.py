@@ -59,7 +59,7 @@ def _plan(
         "stall": stall.rule(spec.recovery.stall),
         "avoid": sorted(avoid),
         "preflight": _preflight(job, endpoints, spec) if spec.preflight else None,
-        "environment": environment_order(spec.env),
+        "environment": environment_order(spec),
         "mounts": [mount_order(mount) for mount in spec.mounts],
         "type": job.slice.type if job.slice else "",
         "shared": f"{job.bucket}/cache",

@@ -1,0 +1,114 @@
+"""Gets uv onto a host. What is made with it is in `installers.py`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import tarfile
+import urllib.request
+from typing import List
+
+from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.base import Failure, remove_file
+from tpujob.agent.commands import run_bare
+from tpujob.agent.folders import ROOT, TOOLS
+from tpujob.agent.processes import output_of
+from tpujob.agent.setup.places import places
+from tpujob.agent.storage import StorageError
+
+#: The release that a host without uv and without pip gets, with the SHA-256 of its archives by machine, as they are
+#: pinned in many public repositories. The address is documented; `UV_DOWNLOAD_URL` is the vendor's own variable for
+#: another folder that holds such an archive (https, file or gs), and what lies there is taken as it is.
+VERSION = "0.12.1"
+ARCHIVES = {
+    "x86_64": "90b2f223fb69d19db49e117da601f64978593417988530aa733d456141b4bcbb",
+    "aarch64": "769d373e146692c639b5fbaae33b331c297a32e03d30448772051902df52bbf4",
+}
+FOLDER = "https://github.com/astral-sh/uv/releases/download/" + VERSION
+ANSWER = 60.0  #: seconds without a byte after which a download has failed
+
+#: where both ways to install it put it
+OWN = os.path.join(TOOLS, "uv", "bin", "uv")
+
+
+def get_uv(attempt: HostAttempt) -> str:
+    """The path of uv: that of this host, else one that is installed with pip, else the vendor's archive. Raises Failure
+    that says what was tried, Stopped."""
+    found = shutil.which("uv") or shutil.which(OWN)
+    if found:
+        return found
+    tried: List[str] = []
+    for install in (_with_pip, _from_archive):
+        problem = install(attempt)
+        if not problem and shutil.which(OWN):
+            return OWN
+        tried.append(problem)
+        attempt.log.note("environment: no uv: %s" % problem)
+    cure = "install uv in a start-up script, or name a folder that has its archive: UV_DOWNLOAD_URL in run.env"
+    raise Failure("uv is not on this host and cannot be had (%s); %s" % ("; ".join(tried), cure))
+
+
+def _with_pip(attempt: HostAttempt) -> str:
+    """Why it was not installed; empty: it was."""
+    if not output_of(["python3", "-m", "pip", "--version"], 60):
+        return "its python3 has no pip"
+    # into a folder: that needs neither venv nor the right to write to the host's Python
+    words = ["python3", "-m", "pip", "install", "--disable-pip-version-check", "--upgrade"]
+    words += ["--target", os.path.join(TOOLS, "uv"), "uv"]
+    code = run_bare(attempt, words, ROOT, places(attempt.plan))
+    return "pip ended with exit code %d" % code if code else ""
+
+
+def _from_archive(attempt: HostAttempt) -> str:
+    """The same with the vendor's archive."""
+    machine = platform.machine()
+    given = places(attempt.plan).get("UV_DOWNLOAD_URL") or os.environ.get("UV_DOWNLOAD_URL")
+    if machine not in ARCHIVES:
+        return "there is no archive of it for %s" % machine
+    url = "%s/uv-%s-unknown-linux-gnu.tar.gz" % ((given or FOLDER).rstrip("/"), machine)
+    archive = OWN + ".tar.gz"
+    os.makedirs(os.path.dirname(OWN), exist_ok=True)
+    try:
+        attempt.aside(lambda: _download(attempt, url, archive))
+        if not given:
+            _verify(archive, ARCHIVES[machine])
+        _unpack(archive)
+    except (OSError, ValueError, StorageError, tarfile.TarError) as error:
+        return "%s: %s" % (url, error)
+    finally:
+        remove_file(archive)
+    attempt.log.note("environment: uv is from %s" % url)
+    return ""
+
+
+def _download(attempt: HostAttempt, url: str, path: str) -> None:
+    """Raises OSError, ValueError, StorageError."""
+    with open(path, "wb") as file:
+        if url.startswith("gs://"):
+            attempt.storage.read(url, file.write)
+            return
+        with urllib.request.urlopen(url, timeout=ANSWER) as answer:  # noqa: S310, the site's own choice
+            shutil.copyfileobj(answer, file)
+
+
+def _verify(path: str, expected: str) -> None:
+    """Raises ValueError."""
+    with open(path, "rb") as file:
+        found = hashlib.sha256(file.read()).hexdigest()
+    if found != expected:
+        raise ValueError("it has the SHA-256 %s, and %s is expected" % (found, expected))
+
+
+def _unpack(archive: str) -> None:
+    """Its program alone, whole or not at all. Raises OSError, ValueError, TarError."""
+    with tarfile.open(archive) as tar:
+        member = next((m for m in tar if m.isfile() and os.path.basename(m.name) == "uv"), None)
+        content = tar.extractfile(member) if member else None
+        if content is None:
+            raise ValueError("there is no uv in it")
+        with open(OWN + ".new", "wb") as file:
+            shutil.copyfileobj(content, file)
+    os.chmod(OWN + ".new", 0o755)  # noqa: S103
+    os.replace(OWN + ".new", OWN)
