@@ -9,7 +9,6 @@ import base64
 import hashlib
 import io
 import shutil
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -132,9 +131,6 @@ def test_pip_builds_what_the_file_says_and_set_up_and_program_run_in_it(host: Ho
     assert f"[setup] {prefix}/bin/tiny" in host.bucket.log(2)
 
 
-@pytest.mark.skipif(
-    not (Path(sys.executable).parent / "uv").exists(), reason="NOT TESTED: uv is not installed"
-)
 def test_uv_builds_what_the_file_says(host: Host) -> None:
     report = run(host, **wanted(host, "uv", hashed()))
     assert report["exit_code"] == 0, host.bucket.log()
@@ -148,7 +144,7 @@ def test_an_environment_is_built_once_and_reused(host: Host) -> None:
     assert run(host, command="echo in $VIRTUAL_ENV; command -v python3", **plan)["exit_code"] == 0
     (folder,) = envs(host)
     made, *program = (line for line in host.bucket.log() if "tinypkg" not in line)
-    assert made == f"[env] uv venv {folder}/prefix"
+    assert made == f"[env] uv venv {folder}/prefix --no-project --python python3"
     assert program[-2:] == [f"in {folder}/prefix", f"{folder}/prefix/bin/python3"]
     plain, built = notes(host)
     assert plain == "requirements.txt has no hashes: another build may get others"

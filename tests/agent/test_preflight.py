@@ -87,8 +87,11 @@ def test_without_preflight_nothing_is_checked(host: Host) -> None:
 
 def test_a_program_that_needs_jax_is_not_started_without_it(host: Host) -> None:
     report = host.run(["python3", "-c", "print('ran')"], preflight=asked())
-    assert (report["cause"], report["exit_code"]) == ("PREFLIGHT", None)
-    assert report["error"] == "jax has no libtpu to reach a TPU on host 0"
+    assert (report["cause"], report["exit_code"]) == ("SETUP", None), "no fault of the machine"
+    assert report["error"] == (
+        "jax has no libtpu to reach a TPU on host 0, in the host's own Python; add jax[tpu] to it, "
+        "or leave out `env` and the bundled program brings its own"
+    )
     assert "ran" not in host.bucket.log()
 
 

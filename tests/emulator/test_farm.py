@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import paramiko
 import pytest
 
 from tests.support.farm_rig import FarmProcess, alive, until
+from tpujob.agent.preflight.routes import way_to
+from tpujob.emulator.farm import image
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,7 @@ def test_a_session_has_the_environment_of_a_tpu_vm_and_nothing_of_the_farm(farm:
     assert env["GCE_METADATA_HOST"].startswith(f"{address}:")
     given = {"HOME", "USER", "LOGNAME", "SHELL", "LANG", "PATH", "TMPDIR", "GCE_METADATA_HOST"}
     given |= {"JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "TPUJOB_DEVICES", "STORAGE_EMULATOR_HOST"}
-    given |= {"TPUJOB_VMSTAT", "TPUJOB_PACKAGE_LOCKS"}
+    given |= {"TPUJOB_VMSTAT", "TPUJOB_PACKAGE_LOCKS", "TPUJOB_ROUTES"}
     of_the_shell = {"PWD", "SHLVL", "_", "OLDPWD"}
     assert set(env) - of_the_shell == given | {"TPUJOB_EMULATED_HOST"}, "something leaked in"
     _, out, _ = farm.run(
@@ -267,3 +271,55 @@ def _expect(channel: paramiko.Channel, text: bytes) -> None:
         data = channel.recv(4096)
         assert data, f"the session ended without {text!r}; it said {seen!r}"
         seen += data
+
+
+# What is installed, and the network ----------------------------------------------------------------------------------
+
+
+def test_a_bare_host_has_what_a_tpu_vm_has(farm: FarmProcess) -> None:
+    (address,) = farm.slice("tj-bare", image="bare")
+    lock = farm.state / "slices" / "tj-bare" / "host-0" / "dpkg.lock"
+    with lock.open("w") as file, pytest.raises(BlockingIOError):
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def said(command: str) -> tuple[int, str]:
+        code, out, err = farm.run(address, command)
+        return code, (out + err).decode().strip()
+
+    version = sysconfig.get_python_version() if image.shortcomings() else "3.10"
+    assert said("python3 -V")[1].startswith(f"Python {version}.")
+    assert said("python -V") == (127, "/bin/bash: line 1: python: command not found")
+    assert said("python3 -m pip --version")[1].endswith("No module named pip")
+    assert said("python3 -c 'import ensurepip'")[1].endswith("No module named 'ensurepip'")
+    assert said("python3 -c 'import jax'")[1].endswith("No module named 'jax'")
+    assert said("docker version")[0] == 1
+    assert said("command -v uv apt-get sudo")[0] != 0
+    assert (
+        farm.refusal(
+            "PUT", "/slices/tj-odd", {"zone": "z", "type": "t", "hosts": [], "image": "odd"}
+        )
+        == 400
+    )
+    farm.call("DELETE", "/slices/tj-bare")
+
+
+def test_hosts_that_are_cut_off_are_not_reached_and_nobody_says_so(
+    farm: FarmProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropped, as a firewall does it, not refused."""
+    addresses = farm.slice("tj-apart", hosts=3, cut=True)
+
+    def way(host: int, to: int) -> tuple[str, int]:
+        folder = farm.state / "slices" / "tj-apart" / f"host-{host}"
+        monkeypatch.setenv("TPUJOB_ROUTES", str(folder / "routes"))
+        return way_to((addresses[to], 8477))
+
+    for host, to in ((1, 0), (2, 0), (0, 2)):
+        with pytest.raises(TimeoutError):
+            socket.create_connection(way(host, to), timeout=0.2)
+    farm.call("POST", "/slices/tj-apart/cut", {"host": 1})
+    cut_off = {(h, t) for h in range(3) for t in range(3) if way(h, t) != (addresses[t], 8477)}
+    assert cut_off - {(1, 1)} == {(0, 1), (2, 1), (1, 0), (1, 2)}
+    farm.call("POST", "/slices/tj-apart/cut", {"off": True})
+    assert way(1, 0) == (addresses[0], 8477)
+    farm.call("DELETE", "/slices/tj-apart")

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from tpujob.emulator.farm import image
 from tpujob.emulator.faults import chaos, schedule, script
 from tpujob.emulator.faults.commands import COMMANDS, Answer, arguments, bad_request, perform
 from tpujob.emulator.faults.script import Coming, Script
@@ -60,6 +61,7 @@ class Control:
             ("POST", "/schedule"): lambda given: self._schedule(given.get("steps")),
             ("POST", "/end-plan"): lambda _: self._end_plan(),
             ("POST", "/settings"): self._settings,
+            ("POST", "/profile"): lambda given: self._profile(**arguments(self._profile, given)),
             **{("POST", f"/{name}"): partial(perform, world, name) for name in COMMANDS},
         }
 
@@ -100,6 +102,14 @@ class Control:
         world = self._world
         world.latencies = replace(world.latencies, **arguments(Latencies, given))
         return asdict(world.latencies)
+
+    def _profile(self, name: str) -> Answer:
+        """What is installed on hosts that come up from now on; answers with that, and in what it falls short."""
+        if name not in image.IMAGES:
+            raise bad_request(f"{name!r} is none of {', '.join(image.IMAGES)}")
+        self._world.image = name
+        lacks = image.shortcomings() if name == image.BARE else []
+        return {"profile": name, "shortcomings": lacks}
 
     def _begin(self, name: str, coming: Iterable[Coming]) -> Answer:
         self._end_plan()

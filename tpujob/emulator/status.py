@@ -22,6 +22,7 @@ def status(world: World, plan: dict[str, Any] | None) -> dict[str, Any]:
         "slices": sorted(slices, key=lambda s: s["name"]),
         "faults": _faults_view(world, now),
         "script": plan,
+        "profile": world.image,
         "recent": [{"at": round(at, 3), "text": text} for at, text in world.history],
     }
 

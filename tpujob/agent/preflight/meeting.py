@@ -13,7 +13,8 @@ import time
 from typing import Dict, List, cast
 
 from tpujob.agent.base import Check, Failure, Record, parse_json
-from tpujob.agent.preflight.reach import CONNECT, Address, is_silent, unreached
+from tpujob.agent.preflight.reach import CONNECT, is_silent, unreached
+from tpujob.agent.preflight.routes import Address, way_to
 
 LONGEST = 64 * 1024  #: bytes of a message; an answer holds one of each host
 SPARE_FILES = 64  #: that host 0 may have open besides its connections
@@ -141,7 +142,7 @@ def _visit(
     cut_off, answered = min(until, time.monotonic() + CUT_OFF), False
     while True:
         try:
-            peer = opened.enter_context(socket.create_connection(address, timeout=CONNECT))
+            peer = opened.enter_context(socket.create_connection(way_to(address), timeout=CONNECT))
             answered = True
             peer.sendall(json.dumps(message).encode() + b"\n")
             answer = parse_json(_answer(peer, until + ANSWER, check_stop))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import Iterable, List, Optional, Tuple
+from typing import Iterable, List, Optional
 
 from tpujob.agent.base import Check, Failure, Record
+from tpujob.agent.preflight.routes import Address, way_to
 from tpujob.protocol import UnreachedDocument
-
-Address = Tuple[str, int]
 
 CONNECT = 5.0  #: seconds for one connection: inside a network it takes milliseconds
 TRIES = 3  #: before a port counts as closed: packets get lost
@@ -33,7 +32,7 @@ def closed_port(address: str, ports: Iterable[int], check_stop: Check) -> Option
 def _answers(address: Address, check_stop: Check) -> bool:
     check_stop()
     try:
-        socket.create_connection(address, timeout=CONNECT).close()
+        socket.create_connection(way_to(address), timeout=CONNECT).close()
     except OSError as error:
         return not is_silent(error)
     return True

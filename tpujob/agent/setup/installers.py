@@ -88,10 +88,10 @@ class Installer:
             "UV_NO_PROGRESS": "1",
             **self._left_out(built),
         }
-        wanted = ["--python", self._version] if self._version else []
-        if self._kind == "pip":  # its Python is the host's, and set-up may call pip
-            wanted = ["--python", self._python_here(), "--seed"]
-        self._step([uv, "venv", *wanted, built.prefix], source, **variables)
+        python = self._version if self._kind == "uv" and self._version else self._python_here()
+        # not for the project of some folder above, and with pip where set-up may call it
+        words = ["--no-project", "--python", python, *(["--seed"] if self._kind == "pip" else [])]
+        self._step([uv, "venv", built.prefix, *words], source, **variables)
         into = ["--python", os.path.join(built.prefix, "bin", "python")]
         what = [*self._hashes(hashed), "-r", self._file]
         self._step([uv, "pip", "install", *into, *what], source, **variables)

@@ -45,9 +45,8 @@ def get_uv(attempt: HostAttempt) -> str:
         if not problem and shutil.which(OWN):
             return OWN
         tried.append(problem)
-        attempt.log.note("environment: no uv: %s" % problem)
-    cure = "install uv in a start-up script, or name a folder that has its archive: UV_DOWNLOAD_URL in run.env"
-    raise Failure("uv is not on this host and cannot be had (%s); %s" % ("; ".join(tried), cure))
+    cure = "install uv in a start-up script, or name a folder with its archive: UV_DOWNLOAD_URL in run.env"
+    raise Failure("uv is not on this host and cannot be had: %s; %s" % (", ".join(tried), cure))
 
 
 def _with_pip(attempt: HostAttempt) -> str:
@@ -76,7 +75,8 @@ def _from_archive(attempt: HostAttempt) -> str:
             _verify(archive, ARCHIVES[machine])
         _unpack(archive)
     except (OSError, ValueError, StorageError, tarfile.TarError) as error:
-        return "%s: %s" % (url, error)
+        attempt.log.note("environment: no uv from %s: %s" % (url, error))
+        return "its archive is not to be had (%s)" % getattr(error, "reason", error)
     finally:
         remove_file(archive)
     attempt.log.note("environment: uv is from %s" % url)

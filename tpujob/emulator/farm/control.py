@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from tpujob.emulator.farm.farm import Farm, SliceRequest
+from tpujob.emulator.farm.farm import Farm
 from tpujob.emulator.farm.hosts import HostSpec
+from tpujob.emulator.farm.image import DEFAULT
+from tpujob.emulator.farm.request import SliceRequest
 from tpujob.emulator.http import Request, Response, json_response
 from tpujob.errors import BadRequest, NotFound, TpujobError
 
@@ -67,6 +69,8 @@ class FarmControl:
                 await self._farm.switch_on(name)
             case "hang":
                 self._farm.hang(name, host_or_all, off=body.get("off") is True)
+            case "cut":
+                self._farm.cut(name, host_or_all, off=body.get("off") is True)
             case "oom":
                 self._farm.out_of_memory(name, host)
             case "env":
@@ -103,6 +107,8 @@ def _slice_request(name: str, body: dict[str, Any]) -> SliceRequest:
             metadata=_texts(body.get("metadata", {})),
             env=_texts(body.get("env", {})),
             project=str(body.get("project", "tpujob-emulator")),
+            image=str(body.get("image", DEFAULT)),
+            cut=body.get("cut") is True,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadRequest(f"not a description of a slice: {error!r}") from error

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from tpujob.emulator.farm import image
 from tpujob.emulator.farm.addresses import can_bind, free_everywhere, host_addresses
-from tpujob.emulator.farm.hosts import Host, HostSpec
+from tpujob.emulator.farm.hosts import Host
 from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
     MAINTENANCE,
@@ -22,28 +23,16 @@ from tpujob.emulator.farm.metadata import (
     SSH_KEYS,
     vm_facts,
 )
+from tpujob.emulator.farm.network import BlackHole, write_routes
 from tpujob.emulator.farm.processes import Census
+from tpujob.emulator.farm.request import SliceRequest
 from tpujob.errors import BadRequest, NotFound, TpujobError
-
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-MAX_HOSTS = 1024
 
 
 class Power(StrEnum):
     UP = "up"
     DYING = "dying"  #: preempted, within its notice
     DOWN = "down"
-
-
-@dataclass(frozen=True)
-class SliceRequest:
-    name: str
-    zone: str
-    type: str
-    hosts: tuple[HostSpec, ...]
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-    project: str = "tpujob-emulator"
 
 
 @dataclass
@@ -64,7 +53,10 @@ class Farm:
         self._census = Census(self._id)
         self._slices: dict[str, _Slice] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._addresses = host_addresses(10 + secrets.randbelow(240))
+        block = 10 + secrets.randbelow(240)
+        self._addresses, self._every_address = host_addresses(block), f"127.{block}.*"
+        self._hole = BlackHole()
+        self._imaging = threading.Lock()
         self.ssh_port = ssh_port or free_everywhere()
 
     async def clear(self) -> None:
@@ -74,7 +66,7 @@ class Farm:
 
     async def create(self, request: SliceRequest) -> list[Host]:
         """Bring up every host, or none. An existing slice only gets the new SSH keys. Raises BadRequest."""
-        _check(request)
+        request.check()
         async with self._lock(request.name):
             known = self._slices.get(request.name)
             if known is not None:
@@ -143,6 +135,14 @@ class Farm:
                 await asyncio.gather(*(host.power_on(self.ssh_port) for host in off))
                 _announce(chosen, NO_MAINTENANCE)
 
+    def cut(self, name: str, host: int | None, *, off: bool) -> None:
+        """Let one host reach no other, nor be reached; or each of them. `off`: the network is open again. Raises
+        NotFound."""
+        for chosen in self._get(name).hosts:
+            alone = host is None or host == chosen.spec.index
+            others = self._every_address if alone else self._hosts(name, host)[0].address
+            write_routes(chosen.routes, [] if off else [others], self._hole)
+
     def hang(self, name: str, host: int | None, *, off: bool) -> None:
         """Stop the program's processes; `off`: let them continue. Raises NotFound, also if no program runs there."""
         hung = [chosen.hang(off=off) for chosen in self._hosts(name, host)]
@@ -189,11 +189,13 @@ class Farm:
     async def close(self) -> None:
         """Switch everything off and remove it."""
         await asyncio.gather(*(self.delete(name) for name in list(self._slices)))
+        self._hole.close()
         await self.clear()
 
     async def _build(self, request: SliceRequest) -> _Slice:
         marker = f"{self._id}/{request.name}/"
         addresses = [self._free_address() for _ in request.hosts]
+        installed = await asyncio.to_thread(self._image, request.image)
         hosts = tuple(
             Host(
                 replace(spec, env={**request.env, **spec.env}),
@@ -211,17 +213,25 @@ class Farm:
                     attributes=request.metadata,
                 ),
                 census=self._census,
+                image=installed,
             )
             for spec, address in zip(request.hosts, addresses, strict=True)
         )
         made = _Slice(hosts, marker)
         try:
             await asyncio.gather(*(host.power_on(self.ssh_port) for host in hosts))
+            for host in hosts if request.cut else ():
+                write_routes(host.routes, [self._every_address], self._hole)
         except BaseException:
             await self._switch_off(made)
             shutil.rmtree(self._folder(request.name), ignore_errors=True)
             raise
         return made
+
+    def _image(self, name: str) -> image.Image:
+        """Made once for all hosts."""
+        with self._imaging:
+            return image.bare(self._state / image.BARE) if name == image.BARE else image.default()
 
     async def _end(self, victim: _Slice, notice: float) -> None:
         await asyncio.sleep(notice)
@@ -276,12 +286,3 @@ def _disarm(victim: _Slice) -> None:
 def _announce(chosen: _Slice, event: str) -> None:
     for host in chosen.hosts:
         host.metadata.set(MAINTENANCE, event)
-
-
-def _check(request: SliceRequest) -> None:
-    if not _NAME.fullmatch(request.name):
-        raise BadRequest(f"{request.name!r} is not a valid name of a slice")
-    if not 1 <= len(request.hosts) <= MAX_HOSTS:
-        raise BadRequest(f"a slice has 1 to {MAX_HOSTS} hosts")
-    if [h.index for h in request.hosts] != list(range(len(request.hosts))):
-        raise BadRequest("hosts must be numbered from 0, in order")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpujob.emulator.farm import processes
+from tpujob.emulator.farm.image import Image
 from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, NAME, OS_LOGIN, SSH_KEYS, MetadataServer
 from tpujob.emulator.farm.session import HostUser
 from tpujob.emulator.farm.sshd import SshServer
@@ -42,6 +42,7 @@ class Host:
         marker: str,
         facts: Mapping[str, str],
         census: processes.Census,
+        image: Image,
     ) -> None:
         self.spec = spec
         self.address = address
@@ -50,6 +51,7 @@ class Host:
         self.on = False
         self._folder = folder
         self._census = census
+        self._image = image
         self._http = HttpServer(self.metadata.answer)
         self._metadata_port = 0  #: stays the same when it is switched on again: programs know it
         self._env: dict[str, str] = {}
@@ -62,6 +64,7 @@ class Host:
         self._metadata_port = await self._http.start(self.address, self._metadata_port)
         if self._ssh is None:
             self._ssh = SshServer(self._install())
+            await self._boot()
         await self._ssh.start(self.address, ssh_port)
         self.on = True
 
@@ -125,8 +128,28 @@ class Host:
         processes.send([victim], signal.SIGKILL)
 
     @property
+    def routes(self) -> Path:
+        """What `network.py` writes for this host."""
+        return self._folder / "routes"
+
+    @property
     def _vmstat(self) -> Path:
         return self._folder / "vmstat"
+
+    @property
+    def _package_lock(self) -> Path:
+        return self._folder / "dpkg.lock"
+
+    async def _boot(self) -> None:
+        """Start what a new host does in the background. Returns when it has begun."""
+        command = self._image.boot(self._package_lock)
+        if command:
+            quiet = asyncio.subprocess.DEVNULL
+            child = await asyncio.create_subprocess_exec(
+                *command, stdin=quiet, stdout=asyncio.subprocess.PIPE, stderr=quiet, env=self._env
+            )
+            if child.stdout:
+                await child.stdout.readline()
 
     def _install(self) -> HostUser:
         """Make a new disk: folders, device files, and the environment of sessions."""
@@ -136,7 +159,6 @@ class Host:
         for chip in range(self.spec.chips):
             (devices / f"accel{chip}").touch(mode=0o600)
         self._vmstat.write_text("oom_kill 0\n")
-        python = Path(sys.executable).parent  # its `python3` has the same packages as this process
         # The whole environment of a session; of the farm's own environment only the language is kept.
         self._env = {
             "HOME": str(home),
@@ -144,14 +166,15 @@ class Host:
             "LOGNAME": USER,
             "SHELL": "/bin/bash",
             "LANG": os.environ.get("LANG", "C.UTF-8"),
-            "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": self._image.path,
             "TMPDIR": str(tmp),
             "GCE_METADATA_HOST": f"{self.address}:{self._metadata_port}",
             "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": str(self.spec.chips),
             "TPUJOB_DEVICES": f"{devices}/accel*",
             "TPUJOB_VMSTAT": str(self._vmstat),  # the kernel's own counts the whole machine
-            "TPUJOB_PACKAGE_LOCKS": str(self._vmstat.with_name("dpkg.lock")),  # so are its packages
+            "TPUJOB_PACKAGE_LOCKS": str(self._package_lock),  # so are its packages
+            "TPUJOB_ROUTES": str(self.routes),
             **self.spec.env,
             processes.MARKER: self.marker,
         }

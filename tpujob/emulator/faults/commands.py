@@ -63,6 +63,7 @@ COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
     "silence": inject_hosts.silence,
     "hang": inject_hosts.hang,
     "oom": inject_hosts.oom,
+    "cut": inject_hosts.cut,
     "delete": inject.delete,
     "suspend": inject.suspend,
     "stockout": inject.stockout,

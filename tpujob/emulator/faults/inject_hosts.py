@@ -45,6 +45,20 @@ def hang(world: World, target: str = "", host: int | None = None, off: bool = Fa
     return _disturb(world, node, "hang", host=host, off=off)
 
 
+def cut(world: World, target: str = "", host: int | None = None, off: bool = False) -> None:
+    """Cut hosts off from each other, as without a rule of the firewall between them: those of every slice, now and
+    later; or of one slice, or one host of it. `off` ends it in the same way."""
+    if target or host is not None:
+        node, host = _with_host(world, target, host)
+        chosen, where = [node], f"{node.id}: {_which(host)}"
+    else:
+        world.cut = not off
+        chosen, where = [node for node in world.nodes.values() if node.addresses], "every host"
+    world.tell(f"{where} {'reaches the others again' if off else 'is cut off from the others'}")
+    for node in chosen:
+        _disturb(world, node, "cut", host=host, off=off)
+
+
 def oom(world: World, target: str = "", host: int = 0) -> Node:
     """Kill the biggest process of the program there, and count it as the kernel does."""
     node, host = _host_of(world, target, host)
@@ -103,7 +117,7 @@ def _ready(world: World, wanted: str) -> Node:
 
 
 def _disturb(
-    world: World, node: Node, what: Literal["slow", "off", "hang", "oom", "env"], **how: Any
+    world: World, node: Node, what: Literal["slow", "off", "hang", "oom", "env", "cut"], **how: Any
 ) -> Node:
     world.ask_hosts(Disturb(node.farm_name, what, how))
     return node

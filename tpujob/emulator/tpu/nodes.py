@@ -210,6 +210,8 @@ def _bring_up(world: World, node: Node) -> None:
         metadata=node.spec.metadata,
         hosts=hosts,
         env=world.host_env,
+        image=world.image,
+        cut=world.cut,
     )
     world.ask_hosts(effect)
 

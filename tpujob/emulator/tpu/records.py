@@ -176,6 +176,8 @@ class BringUp:
     metadata: Mapping[str, str]
     hosts: tuple[HostWanted, ...]
     env: Mapping[str, str]  #: variables of every host
+    image: str  #: what is installed on the hosts, by the farm's name
+    cut: bool  #: whether they cannot reach each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ class Disturb:
     """`what` is the host farm's name for the disturbance."""
 
     slice: str
-    what: Literal["preempt", "maintain", "slow", "off", "hang", "oom", "env"]
+    what: Literal["preempt", "maintain", "slow", "off", "hang", "oom", "env", "cut"]
     how: Mapping[str, Any]
 
 

@@ -39,6 +39,8 @@ class World:
         self.latencies = latencies or Latencies()
         self.page_size = page_size  #: maximal length of one page of a list
         self.host_env = dict(host_env or {})  #: variables of every host
+        self.image = "default"  #: of hosts that come up from now on
+        self.cut = False  #: whether hosts that come up from now on cannot reach each other
         self.stock = HostStock.of_all_zones(hosts_per_generation)
         self.faults = faults or Faults()
         self.nodes: dict[str, Node] = {}  #: by full name, like the next two

@@ -16,7 +16,7 @@ from tpujob.cli.commands.emulator import HELP, plans, quirks, slices
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import Hang, Lasts, Type, Zone, lasting
 from tpujob.cli.options import Json
-from tpujob.cli.output import say, say_json, say_page
+from tpujob.cli.output import note, say, say_json, say_page
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
 
@@ -48,6 +48,25 @@ def env(
         say(f"unset {' '.join(variables)}")
     else:
         say("\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
+
+
+@app.command()
+def profile(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="default|bare",
+            help="bare: what a TPU VM has. Python 3.10 without pip and JAX, no `python`, packages being upgraded.",
+        ),
+    ],
+) -> None:
+    """Say what is installed on new hosts.
+
+    On those of slices that come up from now on."""
+    found = given.client().do("profile", name=name)
+    say(f"hosts that come up from now on are {name}")
+    for one in found["shortcomings"]:
+        note(f"tpujob: {one}")
 
 
 for command in slices.COMMANDS:

@@ -74,6 +74,22 @@ def hang(
     say(f"{slice}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
 
 
+def cut(
+    target: Annotated[
+        str, typer.Argument(metavar="[JOB|SLICE]", help="Default: every slice, now and later.")
+    ] = "",
+    host: AnyHost = None,
+    off: Annotated[bool, typer.Option("--off", help="They reach each other again.")] = False,
+) -> None:
+    """Cut hosts off from each other.
+
+    As without a rule of the firewall between them. SSH and the bucket are reached as before."""
+    given.client().do("cut", target=given.slice_or_id(target), host=host, off=off)
+    where = f"{target}: " if target else ""
+    how = "reaches the others again" if off else "is cut off from the others"
+    say(f"{where}{_which(host)} {how}")
+
+
 def oom(target: Target = "", host: OneHost = 0) -> None:
     """Let a host run out of memory.
 
@@ -121,4 +137,4 @@ def _which(host: int | None) -> str:
     return "every host" if host is None else f"host {host}"
 
 
-COMMANDS = (preempt, maintain, slow, silence, hang, oom, delete, suspend, break_host)
+COMMANDS = (preempt, maintain, slow, silence, cut, hang, oom, delete, suspend, break_host)

@@ -1,0 +1,82 @@
+"""Where a host without the internet gets uv and Pythons from, as a site with a mirror of its own would have them: this
+machine's own, packed as their vendors pack them. Packages come from the index that pip is set up with here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tarfile
+from pathlib import Path, PurePosixPath
+
+VERSION = platform.python_version()
+_UNUSED = {"test", "idlelib", "site-packages", "__pycache__", "ensurepip"}
+
+
+def own_uv() -> Path:
+    """The uv of the development packages."""
+    return Path(sys.executable).with_name("uv")
+
+
+def pack_uv(folder: Path) -> str:
+    """A folder, as a URL, with the vendor's archive in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"uv-{platform.machine()}-unknown-linux-gnu"
+    with tarfile.open(folder / f"{name}.tar.gz", "w:gz", compresslevel=1) as tar:
+        tar.add(own_uv(), f"{name}/uv")
+    return folder.as_uri()
+
+
+def pack_python(folder: Path) -> str:
+    """The list of Pythons that uv may get, as a URL: this one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    archive, base = folder / f"cpython-{VERSION}.tar.gz", Path(sys.base_prefix)
+    library = f"lib/python{VERSION.rpartition('.')[0]}"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+        for part in ("bin", library):
+            tar.add(base / part, f"python/{part}", filter=_needed)
+    family, (major, minor, patch) = platform.machine(), platform.python_version_tuple()
+    found = {
+        "name": "cpython", "arch": {"family": family, "variant": None}, "os": "linux", "libc": "gnu",
+        "major": int(major), "minor": int(minor), "patch": int(patch), "prerelease": "", "variant": None,
+        "url": archive.as_uri(), "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(), "build": "1",
+    }  # fmt: skip
+    listed = folder / "pythons.json"
+    listed.write_text(json.dumps({f"cpython-{VERSION}-linux-{family}-gnu": found}))
+    return listed.as_uri()
+
+
+def _needed(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    path = PurePosixPath(member.name)
+    unused = _UNUSED & set(path.parts) or any(part.startswith("config-") for part in path.parts)
+    return None if unused else member
+
+
+def index() -> dict[str, str]:
+    """The variables that make uv ask the index that pip asks here, and believe whom pip believes; empty: the usual."""
+    names = {"UV_DEFAULT_INDEX": "index-url", "SSL_CERT_FILE": "cert"}
+    found = {variable: _pips(name) for variable, name in names.items()}
+    found["SSL_CERT_FILE"] = os.environ.get("SSL_CERT_FILE") or found["SSL_CERT_FILE"]
+    return {variable: value for variable, value in found.items() if value}
+
+
+def _pips(name: str) -> str:
+    """A setting of pip; empty: it has none."""
+    told = os.environ.get(f"PIP_{name.replace('-', '_').upper()}", "")
+    for where in () if told else ("global", "user", "site"):
+        asked = [sys.executable, "-m", "pip", "config", "get", f"{where}.{name}"]
+        told = told or subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    return told
+
+
+def variables(folder: Path) -> dict[str, str]:
+    """What a job's `run.env` says of it."""
+    return {
+        "UV_DOWNLOAD_URL": pack_uv(folder / "uv"),
+        "UV_PYTHON_DOWNLOADS_JSON_URL": pack_python(folder / "python"),
+        **index(),
+    }
