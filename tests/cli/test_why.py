@@ -37,8 +37,11 @@ CRASHED = attempt_view(
     host=1,
     message="host 1: another process holds the TPU (exit code 134)",
     evidence=[
-        "host 1: Couldn't open iommu group /dev/vfio/0: \x1b[31mDevice or resource busy\x1b[0m",
-        "host 0: ended too: exit code 76",
+        {
+            "host": 1,
+            "text": "Couldn't open iommu group /dev/vfio/0: \x1b[31mDevice or resource busy\x1b[0m",
+        },
+        {"host": 0, "text": "ended too: exit code 76"},
     ],
     step=480,
     checkpoint=400,
@@ -166,9 +169,12 @@ def test_a_job_that_has_succeeded_needs_no_budget() -> None:
 
 
 TOLD = [
-    *(f"host 1: {line}" for line in ("Traceback", "  File a", "    x()", "  File b", "    y()")),
-    "host 1: ValueError: no such file",
-    "host 0: ended too: exit code 76",
+    *(
+        {"host": 1, "text": line}
+        for line in ("Traceback", "  File a", "    x()", "  File b", "    y()")
+    ),
+    {"host": 1, "text": "ValueError: no such file"},
+    {"host": 0, "text": "ended too: exit code 76"},
 ]
 
 

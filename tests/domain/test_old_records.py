@@ -16,6 +16,7 @@ from tpujob.domain.events import Event, EventKind
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import SCHEMA_VERSION, Job, State
 from tpujob.domain.observations import Absent, Present, Seen, SliceState, Unknown
+from tpujob.errors import StoreError
 
 LIVES: dict[str, Any] = {
     life["job"]["name"]: life
@@ -54,3 +55,16 @@ def test_the_job_of_an_old_record_goes_on(name: str) -> None:
             going = apply(going, decision.event) if decision.event else going
             assert invariants.of_job(going) == []
     assert going.state in State
+
+
+@pytest.mark.parametrize("damage", [{"state": 7}, {"attempts": [None]}, {"slices": "none"}])
+def test_a_damaged_old_record_is_named(damage: dict[str, Any]) -> None:
+    text = json.dumps({**LIVES["llama"]["job"], **damage})
+    with pytest.raises(StoreError, match="the record of job 000042 is damaged"):
+        job_from_text("000042", text)
+
+
+def test_a_record_of_a_newer_version_is_refused_whatever_its_fields_are() -> None:
+    text = json.dumps({"schema_version": SCHEMA_VERSION + 2, "state": ["new"]})
+    with pytest.raises(StoreError, match="written by a newer tpujob"):
+        job_from_text("000042", text)

@@ -40,7 +40,7 @@ def test_a_hang_in_a_collective_is_ended_with_its_stacks_and_started_again(
     assert view["state"] == "succeeded"
     assert [a["cause"] for a in view["attempts"]] == ["HANG", None]
     assert len(view["slices"]) == 1, "the slice is not to blame"
-    stacks = "\n".join(view["attempts"][0]["evidence"])
+    stacks = "\n".join(said["text"] for said in view["attempts"][0]["evidence"])
     assert "engine/loop.py" in stacks or "fault_injection.py" in stacks, (
         f"what it was doing is kept:\n{stacks}"
     )

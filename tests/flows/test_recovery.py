@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.support.stage import SPEC, Stage
-from tpujob.domain.model import Cause, Outcome, Slice, State, Wish
+from tpujob.domain.model import Cause, Outcome, Proof, Slice, State, Wish
 from tpujob.domain.observations import SliceState
 from tpujob.engine.loop import RESYNC, Loop
 from tpujob.errors import BadRequest, Refused, Transient
@@ -453,10 +454,11 @@ def test_the_lines_that_prove_the_cause_are_kept_with_the_attempt(stage: Stage) 
     first = job.attempts[0]
     assert (first.cause, first.host) == (Cause.TPU_BUSY, 0)
     assert first.evidence == (
-        "host 0: Couldn't open iommu group /dev/vfio/0",
-        "host 1: ended too: exit code 1",
+        Proof(0, "Couldn't open iommu group /dev/vfio/0"),
+        Proof(1, "ended too: exit code 1"),
     )
-    assert stage.api.get(job_id)["attempts"][0]["evidence"] == list(first.evidence)
+    shown = stage.api.get(job_id)["attempts"][0]["evidence"]
+    assert shown == [asdict(line) for line in first.evidence]
 
 
 def test_evidence_that_cannot_be_read_changes_only_the_detail(stage: Stage) -> None:

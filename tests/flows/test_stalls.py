@@ -38,7 +38,7 @@ def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage)
     job = stage.job(job_id)
     assert [a.cause for a in job.attempts] == [Cause.HANG, None]
     assert 300 <= stage.clock.now() - began <= 330, "found at the stall, not long after"
-    assert any("psum" in line for line in job.attempts[0].evidence), job.attempts[0].evidence
+    assert any("psum" in said.text for said in job.attempts[0].evidence), job.attempts[0].evidence
     assert job.attempts[1].slice == job.attempts[0].slice
     assert job.spent == {"hangs": 1}
 

@@ -17,6 +17,7 @@ from tpujob.domain.model import (
     Job,
     Outcome,
     Progress,
+    Proof,
     Role,
     Slice,
     State,
@@ -198,7 +199,7 @@ def test_a_line_of_a_list_has_no_lists_in_it() -> None:
 VERDICT = Verdict(step=7, host=1, device="TPU_0", blame="device", text="computed otherwise")
 ENDED = Attempt(
     2, "tj-000001-1", NOW - 60, running_at=NOW - 50, ended_at=NOW - 10, outcome=Outcome.FAILED,
-    cause=Cause.BAD_HOST, host=1, message="m", evidence=("e",), physical=("p", "q"),
+    cause=Cause.BAD_HOST, host=1, message="m", evidence=(Proof(1, "e"),), physical=("p", "q"),
     progress=Progress(step=9, checkpoint=8, resumed_from=3), versions={"jax": "0.10"},
     verdict=VERDICT,
 )  # fmt: skip
@@ -253,7 +254,7 @@ def test_a_view_has_every_field_and_says_what_the_record_says(
     assert len(copied) >= 5
     assert {name: view[name] for name in copied} == copied
     if isinstance(record, Attempt):
-        assert (view["evidence"], view["physical"]) == (["e"], ["p", "q"])
+        assert (view["evidence"], view["physical"]) == ([{"host": 1, "text": "e"}], ["p", "q"])
         assert (view["versions"], view["verdict"]) == ({"jax": "0.10"}, asdict(VERDICT))
 
 

@@ -55,6 +55,13 @@ class UnreachedView(TypedDict):
     port: int  #: of TCP
 
 
+class ProofView(TypedDict):
+    """A line that proves why an attempt ended."""
+
+    host: int | None  #: None: it is about several hosts
+    text: str
+
+
 class AttemptView(TypedDict):
     number: int
     slice: str
@@ -65,7 +72,7 @@ class AttemptView(TypedDict):
     cause: str | None
     host: int | None
     message: str
-    evidence: list[str]  #: the lines that prove the cause, each with its host
+    evidence: list[ProofView]
     physical: list[str]  #: the machines below its hosts, by host; empty where they are not known
     verdict: VerdictView | None  #: of numbers that are not finite
     unreached: NotRequired[UnreachedView | None]

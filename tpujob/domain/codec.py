@@ -6,6 +6,7 @@ by the next write: a change that must survive an older writer raises SCHEMA_VERS
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -38,18 +39,27 @@ def to_json(record: Job | Event | Suspect) -> Document:
 
 def job_from_text(job_id: str, text: str) -> Job:
     """The job that `to_text` was given. Raises StoreError, naming the job and the field, when the text is no job."""
-    job = _read(Job, job_id, text)
-    if job.schema_version == SCHEMA_VERSION:
+    try:
+        job = _read(Job, job_id, text)
+        version = job.schema_version
+    except StoreError:  # damaged, or of a version with other fields
+        job, version = None, _version(text)
+        if version in (None, SCHEMA_VERSION):
+            raise
+    if job and version == SCHEMA_VERSION:
         return job
-    if job.schema_version >= SCHEMA_VERSION + 2:
+    if version >= SCHEMA_VERSION + 2:
         raise StoreError(
-            f"the record of job {job_id} was written by a newer tpujob: its schema is {job.schema_version}, and this "
-            f"one reads up to {SCHEMA_VERSION + 1}",
+            f"the record of job {job_id} was written by a newer tpujob: its schema is {version}, and this one reads "
+            f"up to {SCHEMA_VERSION + 1}",
             hint="upgrade tpujob",
         )
     document = json.loads(text)
-    if job.schema_version == 1:
-        document = records_v1.job(document)
+    if version == 1:
+        with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
+            document = records_v1.job(
+                document
+            )  # not of a damaged one: the next line says what is wrong
     return _read(Job, job_id, json.dumps({**document, "schema_version": SCHEMA_VERSION}))
 
 
@@ -65,6 +75,15 @@ def event_from_text(job_id: str, text: str) -> Event:
     except (LookupError, TypeError, ValueError, AttributeError):
         payload = document["data"]  # it is damaged, and the next line says what is wrong
     return replace(happened, payload=_read(kind, job_id, json.dumps(payload), "payload"))
+
+
+def _version(text: str) -> int | None:
+    """The schema version of a job's text; None where it says none."""
+    try:
+        found = json.loads(text)["schema_version"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
 
 
 def suspect_from_json(document: Document) -> Suspect:

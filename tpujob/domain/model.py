@@ -166,6 +166,17 @@ class Unreached:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """A line that proves why an attempt ended."""
+
+    host: int | None  #: None: it is about several hosts
+    text: str
+
+    def __str__(self) -> str:
+        return self.text if self.host is None else f"host {self.host}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of the program on one slice. `outcome` and `cause`, once set, are never overwritten."""
 
@@ -178,7 +189,7 @@ class Attempt:
     cause: Cause | None = None
     host: int | None = None  #: the host that shows the cause
     message: str = ""  #: what happened, in one line for people
-    evidence: tuple[str, ...] = ()  #: lines that prove the cause, each with its host
+    evidence: tuple[Proof, ...] = ()
     progress: Progress = Progress()
     progress_at: float | None = None  #: when `progress` was last stored
     physical: tuple[
@@ -199,7 +210,7 @@ class End:
     cause: Cause | None  #: None: it succeeded
     host: int | None
     message: str
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[Proof, ...] = ()
     verdict: Verdict | None = None
     unreached: Unreached | None = None
     late: bool = False  #: something was not done in time; nothing was found wrong

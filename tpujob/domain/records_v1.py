@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 _ENDED = re.compile(r"attempt \d+ (?:succeeded|ended, [A-Z_]+): ")
+_OF_HOST = re.compile(r"(?:host (?P<host>\d+): )?(?P<text>.*)", re.DOTALL)
 _REGION = re.compile(r"\bin region [a-z]")
 _IN_QUEUE = "waiting for capacity"
 
@@ -25,7 +26,10 @@ def job(old: Document) -> Document:
     ]
     if waits and slices:
         slices[-1]["in_queue"] = True
-    attempts = [{**a, "message": _own(a.get("message", ""))} for a in old.get("attempts", [])]
+    attempts = [
+        {**a, "message": _own(a.get("message", "")), "evidence": _evidence(a)}
+        for a in old.get("attempts", [])
+    ]
     return {**old, "slices": slices, "attempts": attempts}
 
 
@@ -50,8 +54,17 @@ def payload(event: Document) -> Document:
 
 
 def _end(data: Document, text: str) -> Document:
-    known = _some(data, "outcome", "cause", "host", "progress", "physical", "verdict", "evidence")
-    return {"cause": None, "host": None, **known, "message": _own(text)}
+    known = _some(data, "outcome", "cause", "host", "progress", "physical", "verdict")
+    told = {"message": _own(text), "evidence": _evidence(data)}
+    return {"cause": None, "host": None, **known, **told}
+
+
+def _evidence(data: Document) -> list[Document]:
+    """Its lines began with their host."""
+    found = [_OF_HOST.fullmatch(line) for line in data.get("evidence") or ()]
+    return [
+        {"host": line["host"] and int(line["host"]), "text": line["text"]} for line in found if line
+    ]
 
 
 def _some(data: Document, *names: str) -> Document:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.records import end, host
 from tpujob.domain.failures import triage
-from tpujob.domain.model import Cause, Progress, Unreached
+from tpujob.domain.model import Cause, Progress, Proof, Unreached
 from tpujob.domain.observations import Report
 
 
@@ -75,8 +75,8 @@ def test_a_notice_is_reported_with_what_became_of_the_program(
 def test_three_of_many_hosts_with_a_notice_are_shown() -> None:
     told = [host(i, 75, notice="preempted") for i in range(5)]
     assert end(*told).evidence[2:] == (
-        "host 2: the metadata server said: preempted",
-        "2 more hosts were told so",
+        Proof(2, "the metadata server said: preempted"),
+        Proof(None, "2 more hosts were told so"),
     )
     assert len(end(*told[:3]).evidence) == 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpujob.domain.failures import stall
-from tpujob.domain.model import Cause, Outcome, Progress
+from tpujob.domain.model import Cause, Outcome, Progress, Proof
 from tpujob.domain.observations import Report, Silence
 
 STALL = 900.0
@@ -81,7 +81,7 @@ def test_the_host_whose_stack_differs_is_the_odd_one_and_shown_first() -> None:
     end = stall.hung(STALL, tuple(reports))
     assert end is not None
     assert end.host == 2
-    assert end.evidence[0] == "host 2: read (data.py:9)"
+    assert end.evidence[0] == Proof(2, "read (data.py:9)")
 
 
 def test_stacks_that_differ_in_numbers_only_are_alike() -> None:

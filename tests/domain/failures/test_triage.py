@@ -10,7 +10,7 @@ from tests.support.records import end, host
 from tpujob.agent.ship import evidence as agent
 from tpujob.domain.failures import triage
 from tpujob.domain.host.reports import read_evidence
-from tpujob.domain.model import Cause, Outcome, Progress, Verdict
+from tpujob.domain.model import Cause, Outcome, Progress, Proof, Verdict
 from tpujob.domain.observations import Report
 
 ERROR = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
@@ -65,7 +65,7 @@ SIGNS = [
 def test_each_sign_names_its_cause(cause: Cause, line: str, code: int) -> None:
     found = end(host(0, code, "step 7 loss 0.5", line, "bye"))
     assert (found.outcome, found.cause, found.host) == (Outcome.FAILED, cause, 0)
-    assert found.evidence == (f"host 0: {line}"[: triage.WIDTH],)
+    assert [str(said) for said in found.evidence] == [f"host 0: {line}"[: triage.WIDTH]]
 
 
 @pytest.mark.parametrize("line", [line for _, line in SIGNS] + [ECHO])
@@ -117,16 +117,16 @@ def test_a_crash_shows_the_end_of_its_traceback() -> None:
         Cause.CRASH,
         "host 0: exit code 1, ValueError: bad shape",
     )
-    assert found.evidence == tuple(f"host 0: {x}" for x in (*ERROR, "ValueError: bad shape"))
+    assert found.evidence == tuple(Proof(0, x) for x in (*ERROR, "ValueError: bad shape"))
 
 
 def test_a_blank_line_does_not_end_a_traceback_and_what_every_host_prints_is_no_evidence() -> None:
     noise = "WARNING: Could not find the credentials file: standard location"
     found = end(host(0, 1, *ERROR, "", "ValueError: bad shape", noise))
-    assert found.evidence[-1] == "host 0: ValueError: bad shape"
+    assert found.evidence[-1] == Proof(0, "ValueError: bad shape")
     assert end(host(0, 1, "step 1", noise, " ", "bye")).evidence == (
-        "host 0: step 1",
-        "host 0: bye",
+        Proof(0, "step 1"),
+        Proof(0, "bye"),
     )
 
 
@@ -161,8 +161,8 @@ def test_the_earliest_end_of_its_own_is_named_and_the_others_follow() -> None:
     )
     assert (found.host, found.cause) == (1, Cause.CRASH)
     assert found.evidence[-2:] == (
-        "host 0: ended too: exit code 76",
-        "host 2: ended too: killed by signal 6",
+        Proof(0, "ended too: exit code 76"),
+        Proof(2, "ended too: killed by signal 6"),
     )
 
 
@@ -191,15 +191,15 @@ def test_a_notice_explains_a_killed_program_better_than_its_lines() -> None:
     told = {"notice": "preempted"}
     found = end(host(0, -9, "MemoryError", **told), host(1, 75, **told))
     assert (found.outcome, found.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
-    assert found.evidence[0] == "host 0: the metadata server said: preempted"
+    assert found.evidence[0] == Proof(0, "the metadata server said: preempted")
 
 
 def test_evidence_of_a_great_slice_stays_small() -> None:
     lines = tuple(f"{BUSY} {'x' * 500} {i}" for i in range(50))
     found = end(*(host(i, 1, *lines, age=50 - i / 100) for i in range(1000)))
     assert len(found.evidence) <= triage.LINES
-    assert max(map(len, found.evidence)) <= triage.WIDTH
-    assert found.evidence[-1] == "994 more hosts ended too"
+    assert max(len(str(said)) for said in found.evidence) <= triage.WIDTH
+    assert found.evidence[-1] == Proof(None, "994 more hosts ended too")
 
 
 def test_the_hosts_asked_first_are_the_likeliest_culprits() -> None:

@@ -13,7 +13,7 @@ from tpujob.cli.render.text import clip, clock, dollars, number, paint, rate, se
 from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
-    from tpujob.api import AttemptView, EventView, JobView, SliceView
+    from tpujob.api import AttemptView, EventView, JobView, ProofView, SliceView
 
 
 def job_page(
@@ -123,8 +123,9 @@ def proof(
     return [" " * indent + paint(line, "dim", color) for line in lines]
 
 
-def _quoted(said: str, room: int) -> list[str]:
-    parts = wrap(clean(said), room)
+def _quoted(said: ProofView, room: int) -> list[str]:
+    host = "" if said["host"] is None else f"host {said['host']}: "
+    parts = wrap(host + clean(said["text"]), room)
     return [f"{'| ' if n == 0 else '  '}{clip(part, room)}" for n, part in enumerate(parts)]
 
 
@@ -133,6 +134,6 @@ def _telling(attempt: AttemptView, room: int, most: int) -> int:
     output says most; a stack, which proves a hang, begins with its innermost frame."""
     if attempt["cause"] == "HANG":
         return 0
-    host = attempt["evidence"][0].partition(":")[0]
-    own = takewhile(lambda said: said.startswith(f"{host}:"), attempt["evidence"])
+    host = attempt["evidence"][0]["host"]
+    own = takewhile(lambda said: said["host"] == host, attempt["evidence"])
     return max(0, sum(len(_quoted(said, room)) for said in own) - most)

@@ -10,7 +10,7 @@ from tpujob.domain.decide.attempt_end import best_progress, end_attempt, number,
 from tpujob.domain.events import AttemptRunning, EventKind, Progressed
 from tpujob.domain.failures import stall, triage
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, End, Job, Outcome, Progress, Wish
+from tpujob.domain.model import Cause, End, Job, Outcome, Progress, Proof, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen, SliceState, Unknown
 from tpujob.domain.text import duration, list_hosts, many
 from tpujob.protocol import Phase
@@ -108,7 +108,7 @@ def _interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
 
 
 def _lost_slice(job: Job, look: Present, reports: Sequence[Report]) -> End:
-    said = (f"the cloud says of {slice_name(job)}: {look.detail or look.state}",)
+    said = (Proof(None, f"the cloud says of {slice_name(job)}: {look.detail or look.state}"),)
     if look.state is SliceState.PREEMPTED:
         saved = triage.saved_words(reports)
         message = f"{slice_name(job)} was preempted" + (f"; {saved}" if saved else "")

@@ -11,8 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tpujob.domain.failures.triage import WIDTH
-from tpujob.domain.model import Cause, End, Outcome
+from tpujob.domain.failures.triage import proof
+from tpujob.domain.model import Cause, End, Outcome, Proof
 from tpujob.domain.observations import Report, Silence
 from tpujob.domain.text import duration, list_hosts
 from tpujob.protocol import Phase, StallRule
@@ -89,16 +89,16 @@ def silent(
     and it does not answer over SSH. One that answers has lost its agent, and the slice is not to blame. `every`: the
     seconds between two reports."""
     for report in (r for r in reports if r.phase != Phase.EXITED and r.age > QUIET * every):
-        quiet = f"host {report.host} has not reported for {duration(report.age)}"
+        quiet = proof(report.host, f"has not reported for {duration(report.age)}")
         dead = unreachable.get(report.host)
         if dead and dead.seconds >= UNREACHABLE * every and dead.probes >= PROBES:
-            message = f"{quiet} and does not answer over SSH"
-            proof = f"host {report.host}: {dead.probes} tries over SSH in {duration(dead.seconds)}"
+            message = f"host {report.host} {quiet.text} and does not answer over SSH"
+            tried = proof(report.host, f"{dead.probes} tries over SSH in {duration(dead.seconds)}")
             return End(
-                Outcome.INTERRUPTED, Cause.LOST_CONTACT, report.host, message, (proof, quiet)
+                Outcome.INTERRUPTED, Cause.LOST_CONTACT, report.host, message, (tried, quiet)
             )
         if dead is None and report.age > SILENCE * every:
-            message = f"{quiet}, but answers over SSH: its agent is gone"
+            message = f"host {report.host} {quiet.text}, but answers over SSH: its agent is gone"
             return End(Outcome.FAILED, Cause.CRASH, report.host, message, (quiet,))
     return None
 
@@ -127,10 +127,10 @@ def _shape(lines: Sequence[str]) -> str:
     return "\n".join(re.sub(r"0x[0-9a-f]+|\d+", "#", line.strip()) for line in lines)
 
 
-def _stacks(reports: Sequence[Report], odd: int | None) -> tuple[str, ...]:
+def _stacks(reports: Sequence[Report], odd: int | None) -> tuple[Proof, ...]:
     """The innermost frames, the odd host's first."""
     ordered = sorted(reports, key=lambda r: (r.host != odd, r.host))
-    lines = [f"host {r.host}: {line}"[:WIDTH] for r in ordered for line in r.evidence[:6]]
+    lines = [proof(r.host, line) for r in ordered for line in r.evidence[:6]]
     return tuple(lines[:12])
 
 

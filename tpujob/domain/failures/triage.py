@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tpujob.domain.model import Cause, End, Outcome, Verdict
+from tpujob.domain.model import Cause, End, Outcome, Proof, Verdict
 from tpujob.domain.observations import Report
-from tpujob.protocol import Phase
+from tpujob.protocol import MAINTENANCE, Phase
 from workloads.contract import Exit
 
 #: how long the other hosts get to end by themselves after the first one ended badly, in seconds
@@ -42,7 +42,7 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
 CASCADE = frozenset({int(Exit.PEER), 134, 137, 143, -6, -9, -15})
 
 LINES = 10  #: of evidence that an attempt keeps
-WIDTH = 240  #: characters of one
+WIDTH = 240  #: characters of one with its host
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:
             late=first.late,
         )
     if notice and (code in CASCADE or code == Exit.INTERRUPTED):
-        cause = Cause.MAINTENANCE if notice == "maintenance" else Cause.PREEMPTED
+        cause = Cause.MAINTENANCE if notice == MAINTENANCE else Cause.PREEMPTED
         word = "preempted" if cause is Cause.PREEMPTED else "taken for maintenance"
         plain = (
             "saved" if code == Exit.INTERRUPTED else f"the program was stopped ({_ending(code)})"
@@ -269,21 +269,23 @@ def _is_echo(lines: Sequence[str]) -> bool:
 # Evidence ------------------------------------------------------------------------------------------------------------
 
 
-def _proof(culprit: Report, named: Sequence[str], ordered: Sequence[Report]) -> tuple[str, ...]:
+def _proof(culprit: Report, named: Sequence[str], ordered: Sequence[Report]) -> tuple[Proof, ...]:
     """The lines that prove the cause, then how the other hosts followed."""
     lines = list(dict.fromkeys(named))[-4:] or _last_words(culprit.evidence)
-    own = [_line(culprit.host, line) for line in lines]
+    own = [proof(culprit.host, line) for line in lines]
     others = [r for r in ordered if r.host != culprit.host]
     room = max(1, LINES - len(own) - 1)
-    after = [_line(r.host, f"ended too: {_ending(_code(r))}") for r in others[:room]]
-    more = [f"{len(others) - room} more hosts ended too"] if len(others) > room else []
+    after = [proof(r.host, f"ended too: {_ending(_code(r))}") for r in others[:room]]
+    left = len(others) - room
+    more = [Proof(None, f"{left} more hosts ended too")] if left > 0 else []
     return (*own, *after, *more)
 
 
-def _notices(reports: Sequence[Report]) -> tuple[str, ...]:
+def _notices(reports: Sequence[Report]) -> tuple[Proof, ...]:
     """What the hosts were told before they ended."""
-    told = [_line(r.host, f"the metadata server said: {r.notice}") for r in reports if r.notice]
-    return (*told[:3], f"{len(told) - 3} more hosts were told so") if len(told) > 3 else (*told,)
+    told = [proof(r.host, f"the metadata server said: {r.notice}") for r in reports if r.notice]
+    more = [Proof(None, f"{len(told) - 3} more hosts were told so")] if len(told) > 3 else []
+    return (*told[:3], *more)
 
 
 def _last_words(lines: Sequence[str]) -> list[str]:
@@ -309,8 +311,9 @@ def _last_error(lines: Sequence[str]) -> str:
     return traceback[-1] if traceback and not traceback[-1][:1].isspace() else ""
 
 
-def _line(host: int, text: str) -> str:
-    return f"host {host}: {text}"[:WIDTH]
+def proof(host: int, text: str) -> Proof:
+    """A line of evidence, cut to its width."""
+    return Proof(host, text[: WIDTH - len(str(Proof(host, "")))])
 
 
 def _code(report: Report) -> int:
