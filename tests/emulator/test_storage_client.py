@@ -311,6 +311,11 @@ def test_only_clients_of_this_machine_are_served(server: StorageServer) -> None:
 def test_requests_that_are_not_emulated_say_so(
     server: StorageServer, client: storage.Client
 ) -> None:
-    status, _, body = ask(server.url, "GET", f"/storage/v1/b/{BUCKET}/o?matchGlob=**")
-    assert (status, error_of(body)["message"]) == (501, "matchGlob is not emulated.")
+    for path, what in (
+        ("o?softDeleted=true", "softDeleted"),
+        ("acl", "acl"),
+        ("folders/a", "folders"),
+    ):
+        status, _, body = ask(server.url, "GET", f"/storage/v1/b/{BUCKET}/{path}")
+        assert (status, error_of(body)["message"]) == (501, f"{what} is not emulated.")
     assert ask(server.url, "POST", f"/storage/v1/b/{BUCKET}")[0] == 405

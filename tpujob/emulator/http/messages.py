@@ -99,11 +99,17 @@ class Request:
     query: dict[str, str]
     headers: dict[str, str]  #: names in lower case
     body: Body
+    pairs: tuple[tuple[str, str], ...] = ()  #: the query as it came
 
     @staticmethod
     def parse(method: str, target: str, headers: dict[str, str], body: Body) -> Request:
         path, _, query = target.partition("?")
-        return Request(method, path, dict(parse_qsl(query, keep_blank_values=True)), headers, body)
+        pairs = parse_qsl(query, keep_blank_values=True)
+        return Request(method, path, dict(pairs), headers, body, tuple(pairs))
+
+    def all(self, name: str) -> list[str]:
+        """Every value of a parameter that may be repeated; `query` has the last one."""
+        return [value for key, value in self.pairs if key == name]
 
     @property
     def base(self) -> str:

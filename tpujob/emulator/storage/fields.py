@@ -19,27 +19,29 @@ def select(expression: str) -> Callable[[Json], Json]:
 def _parse_fields(text: str) -> tuple[dict[str, Json], str]:
     tree: dict[str, Json] = {}
     while text:
-        match = re.match(r"\s*([\w*]+)\s*", text)
-        if not match:
-            raise invalid(f"Invalid field selection near {text[:40]!r}.")
-        name, text = match[1], text[match.end() :]
-        inner: dict[str, Json] = {}
-        if text.startswith("("):
-            inner, text = _parse_fields(text[1:])
-            if not text.startswith(")"):
-                raise invalid("Invalid field selection: a parenthesis is not closed.")
-            text = text[1:].lstrip()
-        elif text.startswith("/"):
-            match = re.match(r"/([\w*/]+)", text)
-            path = match[1] if match else ""
-            for part in reversed(path.split("/")):
-                inner = {part: inner}
-            text = text[len(path) + 1 :].lstrip()
+        name, inner, text = _parse_field(text)
         tree[name] = _both(tree[name], inner) if name in tree else inner
         if not text.startswith(","):
             break
         text = text[1:]
     return tree, text
+
+
+def _parse_field(text: str) -> tuple[str, dict[str, Json], str]:
+    """The first field, what is wanted of it, and the rest. Keys of custom metadata may have any letters but `,()/`."""
+    match = re.match(r"\s*([^\s,()/]+)\s*", text)
+    if not match:
+        raise invalid(f"Invalid field selection near {text[:40]!r}.")
+    name, text = match[1], text[match.end() :]
+    if text.startswith("/"):
+        below, inner, text = _parse_field(text[1:])
+        return name, {below: inner}, text
+    if not text.startswith("("):
+        return name, {}, text
+    tree, text = _parse_fields(text[1:])
+    if not text.startswith(")"):
+        raise invalid("Invalid field selection: a parenthesis is not closed.")
+    return name, tree, text[1:].lstrip()
 
 
 def _both(one: Mapping[str, Json], other: Mapping[str, Json]) -> dict[str, Json]:

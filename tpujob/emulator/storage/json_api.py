@@ -1,4 +1,4 @@
-"""The JSON API of Cloud Storage: buckets and objects, except for uploads (`upload.py`).
+"""The JSON API of Cloud Storage: its paths, and objects, except for uploads (`upload.py`).
 
 Each handler reads the request, asks `ObjectStore` and builds the answer.
 """
@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from tpujob.emulator.http import Request, Response, json_response
-from tpujob.emulator.storage.disk import ObjectStore, timestamp
-from tpujob.emulator.storage.fields import select
+from tpujob.emulator.http import Request, Response
+from tpujob.emulator.storage.answers import answer, json_body
+from tpujob.emulator.storage.bucket_api import BucketApi, known_bucket
+from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.listing import Listing
 from tpujob.emulator.storage.media import media, not_modified
 from tpujob.emulator.storage.model import (
@@ -21,37 +22,42 @@ from tpujob.emulator.storage.model import (
     Json,
     StorageApiError,
     StoredObject,
-    bucket_json,
     check_object_fields,
     check_object_name,
     invalid,
-    new_bucket,
-    no_bucket,
     no_object,
     number,
     object_json,
-    patched_bucket,
     patched_object_fields,
-    precondition_failed,
 )
 
 #: Parameters that would change an answer and are missing here: refused, not ignored.
-_MISSING = ("matchGlob", "softDeleted", "filter", "userProject")
+_MISSING = ("softDeleted", "filter")
+#: Parts of the API that are missing, by the last names of their paths.
+_UNKNOWN = re.compile(
+    r".*/(acl|defaultObjectAcl|notificationConfigs|folders|anywhereCaches|restore|lockRetentionPolicy|hmacKeys)"
+    r"(?:/[^/]+)?"
+)
 _COMPOSE_LIMIT = 32
 
 
 class JsonApi:
     def __init__(self, disk: ObjectStore) -> None:
         self.disk = disk
+        buckets = BucketApi(disk)
         bucket, name = r"(?:/storage/v1)?/b/([^/]+)", r"/o/([^/]+)"
         routes: list[tuple[str, str, Callable[..., Awaitable[Response]]]] = [
-            ("GET", r"(?:/storage/v1)?/b/?", self.list_buckets),
-            ("POST", r"(?:/storage/v1)?/b/?", self.insert_bucket),
-            ("GET", bucket, self.get_bucket),
-            ("PATCH", bucket, self.patch_bucket),
-            ("PUT", bucket, self.patch_bucket),
-            ("DELETE", bucket, self.delete_bucket),
-            ("GET", bucket + "/storageLayout", self.layout),
+            ("GET", r"(?:/storage/v1)?/b/?", buckets.list_buckets),
+            ("POST", r"(?:/storage/v1)?/b/?", buckets.insert_bucket),
+            ("GET", bucket, buckets.get_bucket),
+            ("PATCH", bucket, buckets.patch_bucket),
+            ("PUT", bucket, buckets.patch_bucket),
+            ("DELETE", bucket, buckets.delete_bucket),
+            ("GET", bucket + "/storageLayout", buckets.layout),
+            ("GET", bucket + "/managedFolders", buckets.list_folders),
+            ("GET", bucket + "/iam", buckets.get_policy),
+            ("PUT", bucket + "/iam", buckets.set_policy),
+            ("GET", bucket + "/iam/testPermissions", buckets.test_permissions),
             ("GET", bucket + "/o/?", self.list_objects),
             ("GET", "(?:/download)?" + bucket + name, self.get_object),
             ("PATCH", bucket + name, self.patch_object),
@@ -76,56 +82,16 @@ class JsonApi:
                     request, *(unquote(part, errors="strict") for part in match.groups())
                 )
             known = known or bool(match)
+        if match := _UNKNOWN.fullmatch(request.path):
+            raise StorageApiError(501, "notImplemented", f"{match[1]} is not emulated.")
         if known:
             raise StorageApiError(405, "methodNotAllowed", f"{request.method} is not known here.")
         return None
 
-    # buckets
-
-    async def list_buckets(self, request: Request) -> Response:
-        prefix = request.query.get("prefix", "")
-        found = [b for b in self.disk.buckets() if b["name"].startswith(prefix)]
-        items = [bucket_json(bucket, request.base) for bucket in found]
-        return answer(request, {"kind": "storage#buckets", "items": items})
-
-    async def insert_bucket(self, request: Request) -> Response:
-        if not request.query.get("project"):
-            raise StorageApiError(400, "required", "Required parameter: project")
-        resource = new_bucket(await json_body(request), timestamp())
-        if self.disk.bucket(resource["name"]):
-            text = (
-                "Your previous request to create the named bucket succeeded and you already own it."
-            )
-            raise StorageApiError(409, "conflict", text)
-        self.disk.put_bucket(resource)
-        return answer(request, bucket_json(resource, request.base))
-
-    async def get_bucket(self, request: Request, bucket: str) -> Response:
-        return answer(request, bucket_json(self._bucket(bucket, request.query), request.base))
-
-    async def patch_bucket(self, request: Request, bucket: str) -> Response:
-        patch = await json_body(request)
-        resource = patched_bucket(self._bucket(bucket, request.query), patch, timestamp())
-        self.disk.put_bucket(resource)
-        return answer(request, bucket_json(resource, request.base))
-
-    async def delete_bucket(self, request: Request, bucket: str) -> Response:
-        self._bucket(bucket, request.query)
-        if not self.disk.delete_bucket(bucket):
-            raise StorageApiError(409, "conflict", "The bucket you tried to delete is not empty.")
-        return Response(204)
-
-    async def layout(self, request: Request, bucket: str) -> Response:
-        resource = self._bucket(bucket)
-        kept = {k: resource[k] for k in ("location", "locationType")}
-        flat = {"hierarchicalNamespace": {"enabled": False}}
-        layout = {"kind": "storage#storageLayout", "bucket": bucket, **kept, **flat}
-        return answer(request, layout)
-
     # objects
 
     async def list_objects(self, request: Request, bucket: str) -> Response:
-        self._bucket(bucket)
+        known_bucket(self.disk, bucket)
         query = request.query
         wanted = Listing(
             prefix=query.get("prefix", ""),
@@ -136,7 +102,10 @@ class JsonApi:
             limit=min(number(query, "maxResults") or 1000, 1000),
             versions=query.get("versions", "").lower() == "true",
             trailing=query.get("includeTrailingDelimiter", "").lower() == "true",
+            glob=query.get("matchGlob", ""),
         )
+        if wanted.glob and wanted.delimiter not in ("", "/"):
+            raise invalid("With matchGlob the delimiter can only be /.")
         page = self.disk.page(bucket, wanted)
         result: dict[str, Json] = {"kind": "storage#objects"}
         if page.items:
@@ -149,7 +118,7 @@ class JsonApi:
 
     async def get_object(self, request: Request, bucket: str, name: str) -> Response:
         stored = self._object(bucket, name, request.query)
-        if not_modified(Conditions.from_query(request.query), stored):
+        if not_modified(request, stored):
             return Response(304, {"ETag": stored.etag})
         if request.query.get("alt") == "media":
             return media(request, self.disk, stored)
@@ -164,14 +133,14 @@ class JsonApi:
         return answer(request, object_json(self.disk.update(stored, fields), request.base))
 
     async def delete_object(self, request: Request, bucket: str, name: str) -> Response:
-        self._bucket(bucket)
+        known_bucket(self.disk, bucket)
         conditions = Conditions.from_query(request.query)
         self.disk.delete(bucket, name, conditions, number(request.query, "generation"))
         return Response(204)
 
     async def compose(self, request: Request, bucket: str, name: str) -> Response:
         body = await json_body(request)
-        self._bucket(bucket)
+        known_bucket(self.disk, bucket)
         check_object_name(name)
         parts = [self._part(bucket, source) for source in _sources(body)]
         fields = check_object_fields(body.get("destination") or {})
@@ -189,7 +158,7 @@ class JsonApi:
         """copyTo and rewriteTo: one call is always enough, because the bytes are shared."""
         given = await json_body(request)
         source = self._source(request, bucket, name)
-        self._bucket(to_bucket)
+        known_bucket(self.disk, to_bucket)
         check_object_name(to_name)
         fields = check_object_fields(given) or dict(source.fields)
         fields.setdefault("contentType", source.content_type)
@@ -213,18 +182,8 @@ class JsonApi:
 
     # own
 
-    def _bucket(self, name: str, query: Mapping[str, str] | None = None) -> Json:
-        bucket = self.disk.bucket(name)
-        if bucket is None:
-            raise no_bucket()
-        conditions = Conditions.from_query(query or {})
-        current = int(bucket["metageneration"])
-        if conditions.metageneration not in (None, current):
-            raise precondition_failed()
-        return bucket
-
     def _object(self, bucket: str, name: str, query: Mapping[str, str]) -> StoredObject:
-        self._bucket(bucket)
+        known_bucket(self.disk, bucket)
         stored = self.disk.get(bucket, name, number(query, "generation"))
         if stored is None:
             raise no_object(bucket, name)
@@ -232,10 +191,9 @@ class JsonApi:
 
     def _part(self, bucket: str, source: Mapping[str, Json]) -> StoredObject:
         """One source of a compose."""
-        chosen = {"generation": str(source["generation"])} if "generation" in source else {}
+        chosen = _given(source, "generation")
         part = self._object(bucket, str(source.get("name", "")), chosen)
-        given: dict[str, Json] = source.get("objectPreconditions") or {}
-        Conditions.from_query({k: str(v) for k, v in given.items()}).check(part)
+        Conditions.from_query(_given(source.get("objectPreconditions") or {})).check(part)
         return part
 
     def _source(self, request: Request, bucket: str, name: str) -> StoredObject:
@@ -271,16 +229,7 @@ def _sources(body: Mapping[str, Json]) -> list[dict[str, Json]]:
     return sources  # pyright: ignore[reportUnknownVariableType]
 
 
-def answer(request: Request, value: Json, **headers: str) -> Response:
-    """A JSON answer, reduced to the `fields` that the client asks for."""
-    if "fields" in request.query:
-        value = select(request.query["fields"])(value)
-    return json_response(value, 200, **headers)
-
-
-async def json_body(request: Request) -> dict[str, Json]:
-    """The request's body, an object; an empty one when there is no body."""
-    try:
-        return await request.json_object()
-    except ValueError as error:
-        raise StorageApiError(400, "parseError", str(error)) from error
+def _given(values: Mapping[str, Json], *names: str) -> dict[str, str]:
+    """As a query would say it, without those that are null: the official client sends such for what it is not told."""
+    chosen = names or tuple(values)
+    return {name: str(values[name]) for name in chosen if values.get(name) is not None}

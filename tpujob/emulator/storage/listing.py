@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from tpujob.emulator.storage.glob import matcher
 from tpujob.emulator.storage.model import StoredObject, invalid
 
 _Place = tuple[str, int]  #: name and generation
@@ -27,6 +28,7 @@ class Listing:
     limit: int = 1000
     versions: bool = False
     trailing: bool = False  #: objects that end with the delimiter are items, too
+    glob: str = ""  #: of the names, of objects as of prefixes; empty: all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +40,32 @@ class Page:
 
 def page(wanted: Listing, rows: Rows) -> Page:
     prefix, delimiter = wanted.prefix, wanted.delimiter
+    matches = matcher(wanted.glob or "**")
     after = _read_token(wanted.token) if wanted.token else (max(prefix, wanted.start), -1)
     stop = min(filter(None, (wanted.end, successor(prefix))), default="")
     items: list[StoredObject] = []
     prefixes: list[str] = []
     while True:
         room = max(wanted.limit - len(items) - len(prefixes), 0)
-        for stored in rows(after, stop, room + 1):
+        found = list(rows(after, stop, room + 1))
+        folded = ""
+        for stored in found:
             if len(items) + len(prefixes) >= wanted.limit:
                 return Page(items, prefixes, _token(after))
             cut = stored.name.find(delimiter, len(prefix)) if delimiter else -1
             if cut >= 0:
                 folded = stored.name[: cut + len(delimiter)]
+                if matches(folded):
+                    prefixes.append(folded)
+                    if wanted.trailing and stored.name == folded:
+                        items.append(stored)
                 break
-            items.append(stored)
+            if matches(stored.name):
+                items.append(stored)
             after = (stored.name, stored.generation)
-        else:
-            return Page(items, prefixes, "")
-        prefixes.append(folded)
-        if wanted.trailing and stored.name == folded:
-            items.append(stored)
-        # Skip everything else below this prefix.
-        after = (successor(folded), -1)
-        if not after[0]:
+        if folded:  # skip everything else below this prefix
+            after = (successor(folded), -1)
+        if not after[0] or (not folded and len(found) <= room):
             return Page(items, prefixes, "")
 
 

@@ -8,18 +8,31 @@ from email.utils import format_datetime
 
 from tpujob.emulator.http import FilePart, Request, Response
 from tpujob.emulator.storage.disk import ObjectStore
-from tpujob.emulator.storage.model import Conditions, StorageApiError, StoredObject
+from tpujob.emulator.storage.model import (
+    Conditions,
+    StorageApiError,
+    StoredObject,
+    precondition_failed,
+)
 
 
-def not_modified(conditions: Conditions, stored: StoredObject) -> bool:
+def not_modified(request: Request, stored: StoredObject) -> bool:
     """For reads a failed "not match" means 304, any other failure 412."""
+    conditions = Conditions.from_query(request.query)
     wanted = Conditions(generation=conditions.generation, metageneration=conditions.metageneration)
     wanted.check(stored)
+    if not _names(request.headers.get("if-match", "*"), stored.etag):
+        raise precondition_failed()
     try:
         conditions.check(stored)
     except StorageApiError:
         return True
-    return False
+    return _names(request.headers.get("if-none-match", ""), stored.etag)
+
+
+def _names(header: str, etag: str) -> bool:
+    """Whether a list of entity tags has this one; clients differ in the quotes."""
+    return bool({"*", etag} & {one.strip().strip('"') for one in header.split(",")})
 
 
 def media(request: Request, disk: ObjectStore, stored: StoredObject) -> Response:

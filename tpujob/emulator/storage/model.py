@@ -27,9 +27,20 @@ OBJECT_FIELDS = frozenset(
         "storageClass",
     }
 )
+IAM = "iamPolicy"  #: its policy, of a bucket's record and of no answer
 #: Fields of a bucket that only the service sets.
 _BUCKET_FIXED = frozenset(
-    {"kind", "id", "selfLink", "projectNumber", "metageneration", "timeCreated", "updated", "etag"}
+    {
+        IAM,
+        "kind",
+        "id",
+        "selfLink",
+        "projectNumber",
+        "metageneration",
+        "timeCreated",
+        "updated",
+        "etag",
+    }
 )
 _METADATA_LIMIT = 8 * 1024  # bytes of all custom keys and values of one object
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
@@ -243,7 +254,8 @@ def patched_bucket(old: Mapping[str, Json], patch: Mapping[str, Json], now: str)
 
 def bucket_json(bucket: Mapping[str, Json], base: str) -> Json:
     etag = base64.b64encode(bucket["metageneration"].encode()).decode()
-    return {**bucket, "etag": etag, "selfLink": f"{base}/storage/v1/b/{bucket['name']}"}
+    shown = {key: value for key, value in bucket.items() if key != IAM}
+    return {**shown, "etag": etag, "selfLink": f"{base}/storage/v1/b/{bucket['name']}"}
 
 
 def _merge(old: Mapping[str, Json], patch: Mapping[str, Json]) -> dict[str, Json]:

@@ -1,12 +1,14 @@
 """Google Cloud Storage on a laptop: the JSON API, uploads and batches, on loopback.
 
-It runs in a thread of its own, so that large transfers do not delay the other emulated APIs of the process. Missing:
-access control lists, IAM, soft delete, life-cycle rules, notifications, decompressive transcoding.
+It runs in a thread of its own, so that large transfers do not delay the other emulated APIs of the process. Kept and
+shown, and without effect: IAM policies, life-cycle rules. Missing: access control lists, soft delete, notifications,
+decompressive transcoding, the XML API but for multipart uploads.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from tpujob.emulator.http import Handler, HttpThread, Request, Response, TooLarge, json_response
@@ -15,11 +17,16 @@ from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.faults import StorageFaults, failing
 from tpujob.emulator.storage.json_api import JsonApi
 from tpujob.emulator.storage.model import StorageApiError
+from tpujob.emulator.storage.parts import PartUploads
 from tpujob.emulator.storage.upload import Uploads
+
+#: None: not a path of this API
+_Api = Callable[[Request], Awaitable[Response | None]]
 
 _log = logging.getLogger(__name__)
 _ONLY_JSON = (
-    "There is nothing here: the emulator serves the JSON API of Cloud Storage, and no XML API."
+    "There is nothing here: the emulator serves the JSON API of Cloud Storage, and of its XML API the "
+    "multipart uploads."
 )
 
 
@@ -33,7 +40,9 @@ class StorageServer:
     def __init__(self, state: Path, port: int = 0, faults: StorageFaults | None = None) -> None:
         self._disk = ObjectStore(state)
         self._uploads = Uploads(self._disk)
-        handler = _handler(JsonApi(self._disk), self._uploads, faults or StorageFaults())
+        self._parts = PartUploads(self._disk)
+        apis = (self._uploads.handle, self._parts.handle, JsonApi(self._disk).handle)
+        handler = _handler(apis, faults or StorageFaults())
         try:
             self._http = HttpThread(handler, port, name="storage")
         except OSError:
@@ -45,14 +54,17 @@ class StorageServer:
         """Afterwards nothing listens, every connection is closed and the files are at rest. Safe to repeat."""
         self._http.stop()
         self._uploads.close()
+        self._parts.close()
         self._disk.close()
 
 
-def _handler(api: JsonApi, uploads: Uploads, faults: StorageFaults) -> Handler:
+def _handler(apis: Sequence[_Api], faults: StorageFaults) -> Handler:
     async def answer(request: Request) -> Response:
         try:
-            found = await uploads.handle(request) or await api.handle(request)
-            return found or _error(StorageApiError(404, "notFound", _ONLY_JSON))
+            for api in apis:
+                if found := await api(request):
+                    return found
+            return _error(StorageApiError(404, "notFound", _ONLY_JSON))
         except StorageApiError as error:
             return _error(error)
         except TooLarge:

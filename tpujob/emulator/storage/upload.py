@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from tpujob.emulator.http import Request, Response
+from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.files import Incoming
-from tpujob.emulator.storage.json_api import answer, json_body
 from tpujob.emulator.storage.model import (
     Conditions,
     Json,
@@ -164,15 +164,18 @@ class Uploads:
         return answer(request, object_json(session.stored, request.base))
 
 
+class WrongChecksum(StorageApiError):
+    """The bytes are not those that the client has sent."""
+
+
 def verify(incoming: Incoming, declared: Mapping[str, str]) -> None:
-    """Raises 400 when a checksum from the client does not match."""
+    """Raises WrongChecksum, a 400, when a checksum from the client does not match."""
     found = {"crc32c": incoming.crc32c, "md5": incoming.md5}
     for kind, value in declared.items():
         if value and value != found[kind]:
             label = {"crc32c": "CRC32C", "md5": "MD5 hash"}[kind]
-            raise invalid(
-                f'Provided {label} "{value[:40]}" doesn\'t match calculated {label} "{found[kind]}".'
-            )
+            text = f'Provided {label} "{value[:40]}" doesn\'t match calculated {label} "{found[kind]}".'
+            raise WrongChecksum(400, "invalid", text)
 
 
 def content_range(header: str) -> tuple[int | None, int | None]:
