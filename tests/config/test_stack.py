@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -281,6 +282,23 @@ def test_the_backend_is_started_once_and_then_found(rig: Rig) -> None:
     assert access == ("http://backend", token)
     assert stack.ensure_backend(rig.settings, []) == access
     assert stack.running_backend(rig.settings) == access
+
+
+def test_a_backend_that_was_killed_is_replaced_when_it_refuses_a_connection(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.settings.token()
+    refused = stack.ensure_backend(rig.settings, rig.parts)
+    first = rig.pids()[2]
+    assert first
+    monkeypatch.setattr(stack, "DYING", 0.1)
+    assert stack.backend_after(rig.settings, refused, rig.parts) is None, "it still runs"
+    monkeypatch.setattr(stack, "DYING", LONG)
+    killer = threading.Timer(0.05, os.kill, (first, signal.SIGKILL))
+    killer.start()
+    found = stack.backend_after(rig.settings, refused, rig.parts)
+    assert found == refused, "a stand-in has the same address"
+    assert rig.pids()[2] not in (None, first)
 
 
 def test_the_real_stack_is_farm_then_emulator_then_backend(rig: Rig) -> None:

@@ -161,6 +161,30 @@ def test_a_missing_backend_is_reported_with_how_to_start_it_and_its_log() -> Non
     assert "/state/run/backend.log" in caught.value.hint
 
 
+def test_where_a_backend_went_is_asked_once_and_only_before_the_first_answer() -> None:
+    asked = 0
+
+    with socket.socket() as free, answering(EMPTY_LIST) as (url, heard):
+        free.bind(("127.0.0.1", 0))
+        gone = f"http://127.0.0.1:{free.getsockname()[1]}"
+
+        def look_again() -> tuple[str, str]:
+            nonlocal asked
+            asked += 1
+            return (url if asked == 1 else gone), "another"
+
+        remote = RemoteJobs(gone, TOKEN, look_again=look_again)
+        assert remote.list() == []
+        assert (remote.url, b"Bearer another" in heard[0]) == (url, True)
+        remote.close()
+        nowhere = RemoteJobs(gone, TOKEN, look_again=look_again)
+        with pytest.raises(BackendGone):
+            nowhere.list()
+        with pytest.raises(BackendGone):
+            nowhere.list()
+    assert asked == 2
+
+
 def test_a_token_never_travels_unencrypted() -> None:
     with pytest.raises(BadRequest, match="unencrypted"):
         RemoteJobs("http://tpujob.example", TOKEN)

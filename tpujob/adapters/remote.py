@@ -14,7 +14,7 @@ from tpujob import errors
 from tpujob.errors import BackendGone, BadRequest, NotFound, TpujobError, Transient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpujob.api import (
         BrokenView,
@@ -44,7 +44,24 @@ _BROKEN = (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatu
 class RemoteJobs:
     """Implements `jobsapi.JobsApi` against a backend at `url`. Each thread has its own connection."""
 
-    def __init__(self, url: str, token: str, *, log: str = "", timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        log: str = "",
+        timeout: float = TIMEOUT,
+        look_again: Callable[[], tuple[str, str] | None] | None = None,
+    ) -> None:
+        """`log`: of a backend on this machine. `look_again`: asked once when the very first connection is refused, for
+        another URL and token; None: there is no other."""
+        self._timeout, self._log, self._look_again = timeout, log, look_again
+        self._mine = threading.local()
+        self._open: set[http.client.HTTPConnection] = set()
+        weakref.finalize(self, _close_all, self._open)
+        self._aim(url, token)
+
+    def _aim(self, url: str, token: str) -> None:
         parts = urlsplit(url)
         self.url = url
         self._host, self._port = parts.hostname or "", parts.port
@@ -54,10 +71,7 @@ class RemoteJobs:
                 f"{url} is not safe: the token would travel unencrypted",
                 hint="a backend on another machine needs an https:// URL",
             )
-        self._token, self._log, self._timeout = token, log, timeout
-        self._mine = threading.local()
-        self._open: set[http.client.HTTPConnection] = set()
-        weakref.finalize(self, _close_all, self._open)
+        self._token = token
 
     # JobsApi ---------------------------------------------------------------------------------------------------------
 
@@ -185,7 +199,7 @@ class RemoteJobs:
         """One request and its answer. `repeat`: doing it twice is the same as once, so it is sent again when a kept
         connection turns out to be closed."""
         target = f"/v1{path}{_query(query or {})}"
-        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        headers = {"Accept": "application/json"}
         if key:
             headers["Idempotency-Key"] = key
         if body is not None and not isinstance(body, bytes):
@@ -193,12 +207,18 @@ class RemoteJobs:
             body = json.dumps(body).encode()
         while True:
             kept = getattr(self._mine, "connection", None) is not None
+            headers["Authorization"] = f"Bearer {self._token}"
+            look_again, self._look_again = self._look_again, None
             try:
                 status, answer = self._exchange(method, target, body, headers, timeout)
             except BaseException as error:
                 self.close()  # an unread answer would be taken for that of the next request
                 if kept and repeat and isinstance(error, _BROKEN):
                     continue  # `kept` is False the second time
+                refused = isinstance(error, ConnectionRefusedError)
+                if refused and look_again and (found := look_again()):
+                    self._aim(*found)
+                    continue
                 if isinstance(error, TimeoutError):
                     said = f"the backend at {self.url} did not answer in time"
                     raise Transient(said, hint=self._see_log("try again")) from None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 START = 60.0  #: seconds for one process to come up; a cold start on a busy machine takes ten
 STOP = 20.0  #: seconds for one process to end by itself; the farm ends its hosts meanwhile
+DYING = 5.0  #: seconds for which a killed process is waited for; on a busy machine it takes a tenth
 LAST_LINES = 15  #: of a log, shown when its process does not come up
 
 
@@ -87,6 +88,17 @@ def ensure_backend(settings: Settings, stack: Sequence[StackProcess] | None = No
     if found is None:
         raise BackendGone("the backend ended as soon as it was up", hint=_see(settings, "backend"))
     return found
+
+
+def backend_after(
+    settings: Settings, refused: Access, stack: Sequence[StackProcess] | None = None
+) -> Access | None:
+    """The backend on this machine after one has refused a connection; started when it is not there. None: that one runs
+    still. A process that was killed is found for a moment longer than its port answers. Raises BackendGone."""
+    end = time.monotonic() + DYING
+    while (found := running_backend(settings)) == refused and time.monotonic() < end:
+        time.sleep(0.02)
+    return None if found == refused else found or ensure_backend(settings, stack)
 
 
 def running_backend(settings: Settings) -> Access | None:

@@ -121,7 +121,13 @@ def usual_project() -> str:
 def _remote(settings: Settings, access: Access) -> RemoteJobs:
     from tpujob.adapters.remote import RemoteJobs
 
-    return RemoteJobs(access.url, access.token, log=str(settings.log_file("backend")))
+    def look_again() -> Access | None:
+        from tpujob.config import stack
+
+        return None if deployed(settings) else stack.backend_after(settings, access)
+
+    log = str(settings.log_file("backend"))
+    return RemoteJobs(access.url, access.token, log=log, look_again=look_again)
 
 
 def _check_credentials(settings: Settings) -> None:
