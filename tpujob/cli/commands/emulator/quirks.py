@@ -23,7 +23,7 @@ def quirk(
     ],
     off: Annotated[bool, typer.Option("--off", help="End it.")] = False,
 ) -> None:
-    """Let the cloud do what Google's is reported to do only at times."""
+    """Behave as Google's service does only at times."""
     given.client().do("quirk", name=name, off=off)
     say(f"{name} is {'off' if off else 'on'}")
 
