@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -35,7 +36,7 @@ def blocks(text: str, kind: str) -> list[str]:
 def steps() -> list[tuple[str, list[str]]]:
     """Every command that is typed, with the lines that it is shown to print."""
     found: list[tuple[str, list[str]]] = []
-    for line in "".join(blocks(TEXT, "console")).splitlines():
+    for line in "".join(blocks(TEXT, "console")).replace("\\\n", " ").splitlines():
         if line.startswith("$ "):
             found.append((line[2:], []))
         else:
@@ -46,9 +47,7 @@ def steps() -> list[tuple[str, list[str]]]:
 @pytest.mark.parametrize("name", PAGES)
 def test_untested_commands_of_the_page_are_marked(name: str) -> None:
     for block in blocks(PAGES[name], "bash"):
-        tried = block.startswith("# the addresses are those that `tpujob up` has written")
-        assert tried or block.startswith(NOT_TRIED), block
-    assert not any(step.startswith("gcloud") for step, _ in steps())
+        assert block.startswith(NOT_TRIED), block
 
 
 def test_the_page_shows_files_and_enough_commands() -> None:
@@ -56,6 +55,9 @@ def test_the_page_shows_files_and_enough_commands() -> None:
     jobspec.load(FILES["job.yaml"], "job.yaml")
     typed = {step.split()[1] for step, _ in steps()}
     assert {"init", "use", "bucket", "doctor", "quota", "create", "diff", "leaks", "sweep"} <= typed
+    by_gcloud = {" ".join(step.split()[1:4]) for step, _ in steps() if step.startswith("gcloud ")}
+    assert {"compute tpus queued-resources", "compute tpus tpu-vm"} <= by_gcloud
+    assert {"storage rm --recursive", "storage buckets add-iam-policy-binding"} <= by_gcloud
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -83,6 +85,10 @@ def reader(tmp_path: Path) -> Iterator[Lab]:
         (tmp_path / "reader" / name).write_text(text)
     path = f"{Path(sys.executable).parent}{os.pathsep}{lab.tpujob.env['PATH']}"
     lab.tpujob.env |= {"PATH": path, "TPUJOB_GOOGLE_ENDPOINT": google.url, "COLUMNS": "120"}
+    lab.tpujob.env |= {
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "true",
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+    }
     yield lab
     lab.down()
     google.stop()
@@ -92,16 +98,28 @@ def reader(tmp_path: Path) -> Iterator[Lab]:
 @pytest.mark.timeout(400)
 def test_the_commands_shown_can_be_typed_one_after_the_other(reader: Lab) -> None:
     for command, shown in steps():
+        if command.startswith("gcloud ") and not shutil.which("gcloud"):
+            continue
         said = typed(reader, command)
         for line in shown:
             if not re.match(
                 r"ok +(Python|packages)", line
             ):  # as they are where the page was written
                 assert plain(line) in plain(said), f"$ {command}\n{said}\ndoes not say\n{line}"
+    if not shutil.which("gcloud"):
+        pytest.skip(
+            "NOT TESTED: the lines for gcloud, which is not installed; all others were typed"
+        )
+
+
+#: what differs from one machine, and one start, to another
+_ADDRESS = re.compile(
+    r"(?<=127\.0\.0\.1:)\d+|(?<=TPUJOB_SSH_PORT=)\d+|(?<=CLOUDSDK_CONFIG=)\S+(?=/gcloud)"
+)
 
 
 def plain(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(_ADDRESS.sub("...", text).split())
 
 
 def typed(reader: Lab, command: str) -> str:

@@ -142,15 +142,9 @@ class Lab:
         self.local = LocalStack(folder)
         self.local.run("up")
         self.local.env["TPUJOB_CONTEXT"] = "local"
-        emulator, farm = self.local.ready("emulator"), self.local.ready("farm")
         self.tpujob = LocalStack(folder)
-        self.tpujob.env |= {
-            "FIRESTORE_EMULATOR_HOST": firestore,
-            "STORAGE_EMULATOR_HOST": emulator["storage"],
-            "TPUJOB_TPU_ENDPOINT": emulator["tpu"],
-            "TPUJOB_SSH_PORT": str(farm["ssh_port"]),
-            "TPUJOB_REPORT_EVERY": "2",
-        }
+        self.tpujob.env |= self.local.json("emulator", "env")
+        self.tpujob.env |= {"FIRESTORE_EMULATOR_HOST": firestore, "TPUJOB_REPORT_EVERY": "2"}
 
     def context(self, name: str) -> str:
         """A new context, in use from now on, in a project of its own; its bucket."""
