@@ -166,6 +166,7 @@ class Owned:
     type: str = ""  #: empty: not known
     pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: not known
     tpu_slices: int = 1  #: how many TPU slices it consists of, all of that type
+    suspending: bool = False  #: the cloud is taking it down by itself
 
 
 class Slices(Protocol):
@@ -178,9 +179,10 @@ class Slices(Protocol):
         carries our labels is adopted. Raises Transient, or Refused with its cause."""
         ...
 
-    def delete(self, slice: Slice, *, timeout: float) -> None:
+    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         """Request the deletion of its nodes and queued resource; returns when that is accepted. Absent is success.
-        Raises Transient; Refused, also for a slice of that name that is not ours."""
+        Raises Transient, also while the cloud is suspending it, unless `even_suspending`; Refused, also for a slice of
+        that name that is not ours."""
         ...
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:

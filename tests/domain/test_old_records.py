@@ -22,6 +22,7 @@ LIVES: dict[str, Any] = {
     life["job"]["name"]: life
     for life in json.loads(Path(__file__).with_name("records_v1.json").read_text())
 }
+NEWER = {EventKind.SLICE_SUSPENDING}  #: kinds that version 1 did not have
 LOOKS = (Absent(), Unknown("503"), *(Present(state, ENDPOINTS) for state in SliceState))
 
 
@@ -32,7 +33,7 @@ def read(name: str) -> tuple[Job, list[Event]]:
 
 def test_the_records_have_every_kind_of_event() -> None:
     kinds = {event.kind for name in LIVES for event in read(name)[1]}
-    assert kinds == {*EventKind}
+    assert kinds == {*EventKind} - NEWER
 
 
 @pytest.mark.parametrize("name", LIVES)

@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.stage import Stage, leftover
 from tests.support.stores import DAMAGE
+from tests.support.world import orphans
 from tpujob.api import LeakView
+from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.model import Slice
 from tpujob.engine import zones
 from tpujob.errors import Refused, Transient
@@ -216,7 +218,7 @@ def test_slices_that_cannot_be_listed_or_deleted_are_reported_and_kept(
     assert stage.api.sweep()["keys"] == ["tj-000066-1"], "a damaged record may need its keys"
     monkeypatch.undo()
 
-    def delete(slice: Slice, *, timeout: float) -> None:
+    def delete(slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         raise Refused("deleting it: Permission denied", cause="PERMISSION")
 
     monkeypatch.setattr(stage.cloud, "delete", delete)
@@ -235,7 +237,7 @@ def test_the_rest_of_several_slices_is_swept_as_a_whole(
     def list_all(asked: Sequence[str], *, timeout: float) -> list[Owned]:
         return [replace(o, tpu_slices=3) for o in listed(asked, timeout=timeout)]
 
-    def noted(slice: Slice, *, timeout: float) -> None:
+    def noted(slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         deleted.append((slice.name, slice.tpu_slices))
         delete(slice, timeout=timeout)
 
@@ -243,3 +245,26 @@ def test_the_rest_of_several_slices_is_swept_as_a_whole(
     monkeypatch.setattr(stage.cloud, "delete", noted)
     stage.sweep("us-central2-b")
     assert deleted == [("tj-000077-1", 3)]
+
+
+def test_an_orphan_that_the_cloud_is_suspending_is_given_its_time(stage: Stage) -> None:
+    """Its deletion by force could leave it there for good; and it is not waited for without an end."""
+    leftover(stage, "tj-000009-1", "us-central2-b")
+    listed, asked = stage.cloud.list_all, list[bool]()
+    stage.cloud.list_all = lambda zones, timeout: [  # type: ignore[method-assign]
+        replace(o, suspending=True) for o in listed(zones, timeout=timeout)
+    ]
+
+    def delete(slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
+        asked.append(even_suspending)
+        if not even_suspending:
+            raise Transient("waiting until the cloud has suspended it")
+
+    stage.cloud.delete = delete  # type: ignore[method-assign]
+    sweeps = orphans(stage.reconciler)
+    assert [why for _, why in sweeps.sweep().failed] == ["waiting until the cloud has suspended it"]
+    stage.clock.sleep(SUSPENDED_WITHIN - 1)
+    sweeps.sweep()
+    stage.clock.sleep(1)
+    assert [o.name for o in sweeps.sweep().deleted] == ["tj-000009-1"]
+    assert asked == [False, False, True]

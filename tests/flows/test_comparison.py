@@ -62,8 +62,8 @@ class RealCloud:
     def create(self, slice: Slice, **more: Any) -> None:
         self._slices.create(slice, **more)
 
-    def delete(self, slice: Slice, *, timeout: float) -> None:
-        self._slices.delete(slice, timeout=timeout)
+    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
+        self._slices.delete(slice, timeout=timeout, even_suspending=even_suspending)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Any]:
         return list(self._slices.list_all(zones, timeout=timeout))

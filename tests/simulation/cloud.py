@@ -47,11 +47,13 @@ class Cloud:
         machine.found = True
         state = machine.state(now)
         cause = Cause.STOCKOUT if state is SliceState.FAILED else None
+        suspending = state is SliceState.PREEMPTED and machine.suspending(now)
         return Present(
             state,
             machine.endpoints() if state is SliceState.READY else (),
             "There is no more capacity in the zone" if cause else "",
             cause,
+            suspending=suspending,
         )
 
     def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
@@ -88,19 +90,23 @@ class Cloud:
         self.faults.begin(machine)
         world.monitor.created(machine)
 
-    def delete(self, slice: Slice, *, timeout: float) -> None:
+    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         self.effect(
-            "delete", slice.name, lambda: self._delete(slice), timeout=timeout,
+            "delete", slice.name, lambda: self._delete(slice, even_suspending), timeout=timeout,
             before="cloud_before", after="cloud_after",
         )  # fmt: skip
 
-    def _delete(self, slice: Slice) -> None:
+    def _delete(self, slice: Slice, even_suspending: bool) -> None:
         world, now = self.world, self.sim.now
         world.cloud_outage.check("delete")
         world.monitor.deleting(slice)
         machine = world.machines.get(slice.name)
         if machine is None or now >= machine.deleting_at:
             return
+        if machine.suspending(now):
+            if not even_suspending:
+                raise Transient(f"{slice.name} is being suspended")
+            world.monitor.forcing(machine)
         self.sim.note(f"deleting {slice.name}")
         if machine.survives:
             machine.survives -= 1
@@ -124,7 +130,7 @@ class Cloud:
     def _list(self, zones: Sequence[str]) -> list[Owned]:
         self.world.cloud_outage.check("list")
         return [
-            Owned(m.name, m.zone, m.job, m.created)
+            Owned(m.name, m.zone, m.job, m.created, suspending=m.suspending(self.sim.now))
             for m in self.world.machines.values()
             if m.ours and m.zone in zones and self.sim.now >= m.listed_at
         ]

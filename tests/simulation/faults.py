@@ -16,6 +16,7 @@ class SliceFaults:
         self.fate = world.sim.random(
             "mishaps"
         )  # another name would make another history of every seed
+        self.suspends = world.sim.random("suspends")
 
     def begin(self, machine: Machine) -> None:
         """From now on they happen to it, each at its rate for an hour."""
@@ -57,6 +58,7 @@ class SliceFaults:
         machine.shown_at = math.inf if silent else machine.dead_at + self.fate.uniform(0, 120)
         if machine.shown_at < math.inf:
             self.sim.at(machine.shown_at, lambda: self.world.stirred(machine.job))
+        self._suspend(machine)
         saved_at = now + 1 + self.fate.uniform(0.5, 40)
         for program in machine.running(now):
             program.died_at = machine.dead_at
@@ -67,6 +69,12 @@ class SliceFaults:
             if run.begins < saved_at < min(machine.dead_at, run.hangs, run.spoils):
                 program.end(saved_at, 75, "preempted")
                 program.saved_in = saved_at - program.told_at
+
+    def _suspend(self, machine: Machine) -> None:
+        """From when it is shown to be lost: mostly for a while, at times for longer than anybody waits."""
+        if self.world.drawn(self.suspends, "suspending", count=True):
+            longest = 3000.0 if self.suspends.random() < 0.1 else 400.0
+            machine.suspended_at = machine.shown_at + self.suspends.uniform(20, longest)
 
     def repair(self, machine: Machine) -> None:
         if self.fate.random() < 0.5:

@@ -32,6 +32,7 @@ class Machine:
     told_at: float = math.inf  #: a preemption's notice
     dead_at: float = math.inf  #: its hosts are gone
     shown_at: float = math.inf  #: the API says so
+    suspended_at: float = 0.0  #: until then the cloud is suspending it
     stopped_at: float = math.inf  #: by a person
     repair: tuple[float, float] = (math.inf, math.inf)
     absent: tuple[float, float] = (0.0, 0.0)  #: lists miss it
@@ -75,6 +76,9 @@ class Machine:
         if now < self.ready_at:
             return SliceState.CREATING
         return SliceState.REPAIRING if self.repair[0] <= now < self.repair[1] else SliceState.READY
+
+    def suspending(self, now: float) -> bool:
+        return self.shown_at <= now < min(self.suspended_at, self.deleting_at)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         return tuple(Endpoint(i, f"10.0.{self.k}.{i}") for i in range(self.hosts))

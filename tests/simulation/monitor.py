@@ -13,6 +13,7 @@ from tests.simulation.programs import Program
 from tests.simulation.sim import Sim, Violation
 from tests.simulation.world import World
 from tpujob.domain import invariants
+from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.model import Cause, Job, Outcome, Role, Slice, State, Wish
 from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
@@ -233,6 +234,13 @@ class Monitor:
         condemned = record.role is Role.CONDEMNED
         if not record.delete_reason or not (condemned or job.state is State.RELEASING):
             self.broken("I5", job.id, f"{slice.name} was deleted while the job was {job.state}")
+
+    def forcing(self, machine: Machine) -> None:
+        """I13: what the cloud is suspending is given its time, as a forced deletion may leave it stuck."""
+        waited = self.sim.now - machine.shown_at
+        if waited < SUSPENDED_WITHIN - 1:
+            text = f"{machine.name} was deleted by force after {waited:.0f} s of being suspended"
+            self.broken("I13", machine.job, text)
 
     # Programs --------------------------------------------------------------------------------------------------------
 

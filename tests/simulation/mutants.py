@@ -128,6 +128,24 @@ def one_look_after_a_delete_is_enough() -> Patch:
     return mock.patch.object(releasing, "deletion_is_sure", return_value=True)
 
 
+def suspending_is_not_waited_for() -> Patch:
+    return mock.patch.object(releasing, "SUSPENDED_WITHIN", 0.0)
+
+
+def suspending_is_waited_for_for_ever() -> Patch:
+    return mock.patch.object(releasing, "SUSPENDED_WITHIN", 1e9)
+
+
+def suspending_since_is_not_stored() -> Patch:
+    """As if a backend counted the time by itself, from its start."""
+
+    def change(job: Any, happened: Any, after: Any) -> Any:
+        seen = happened.kind is EventKind.SLICE_SUSPENDING
+        return replace(after, slices=job.slices) if seen else after
+
+    return folded(change)
+
+
 def looks_agree_whenever_they_were() -> Patch:
     return mock.patch.object(releasing, "AGREES_FOR", 1e9)
 
@@ -405,7 +423,8 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
     for made in (
         create_before_intent, acts_on_an_old_look, no_compare_and_set, no_fencing_and_no_lease,
         unknown_is_gone, gone_at_first_sight, one_look_after_a_delete_is_enough,
-        looks_agree_whenever_they_were, empty_list_is_gone, delete_is_forgotten,
+        suspending_is_not_waited_for, suspending_is_waited_for_for_ever,
+        suspending_since_is_not_stored, looks_agree_whenever_they_were, empty_list_is_gone, delete_is_forgotten,
         no_delete_at_all, sweep_without_grace, no_sweep, sweep_takes_foreign_slices,
         sweep_believes_an_empty_list_of_jobs, lost_reply_is_a_failure, half_the_hosts_are_started,
         attempt_number_is_reused, cleanup_overwrites_the_outcome, idempotency_key_is_ignored,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from random import Random
 
 #: chance for each effect, unless said otherwise; then the most that is drawn
-RATES: dict[str, tuple[float, float]] = {
+_FIRST: dict[str, tuple[float, float]] = {
     "kill_before": (0.004, 0.01),
     "kill_after": (0.004, 0.01),
     "pause": (0.0004, 0.003),  #: longer than a lease
@@ -50,6 +50,11 @@ RATES: dict[str, tuple[float, float]] = {
     "foreign": (0.1, 0.5),  #: in each hour
     "orphan": (0.1, 0.5),
 }
+#: drawn after all else, so that seeds that are known keep their histories
+_LATER: dict[str, tuple[float, float]] = {
+    "suspending": (0.3, 1.0),  #: of each preemption: the cloud takes its time to suspend the slice
+}
+RATES = _FIRST | _LATER
 
 
 @dataclass(frozen=True)
@@ -86,10 +91,15 @@ def draw(
     hours: float | None = None,
 ) -> Profile:
     """The profile of a seed; what is given replaces what was drawn, and shifts nothing else."""
-    drawn = {
-        name: min(most, base * random.choice((0, 1, 1, 4, 20)))
-        for name, (base, most) in RATES.items()
-    }
-    rates = {name: 0.0 if name in off else rate for name, rate in drawn.items()}
+    drawn = _drawn(random, _FIRST)
     backends = backends or random.randint(1, 3)
+    drawn |= _drawn(random, _LATER)
+    rates = {name: 0.0 if name in off else rate for name, rate in drawn.items()}
     return Profile(rates, jobs or size.jobs, backends, hours or size.hours, size.lengths)
+
+
+def _drawn(random: Random, rates: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    return {
+        name: min(most, base * random.choice((0, 1, 1, 4, 20)))
+        for name, (base, most) in rates.items()
+    }

@@ -140,6 +140,16 @@ def _preempted(play: Play, machine: Machine) -> None:
     SliceFaults(play.world).preempt(machine)
 
 
+def _suspended_late(play: Play, machine: Machine) -> None:
+    _preempted(play, machine)
+    machine.suspended_at = machine.shown_at + 300
+
+
+def _never_suspended(play: Play, machine: Machine) -> None:
+    _preempted(play, machine)
+    machine.suspended_at = math.inf
+
+
 def _dead_ready(play: Play, machine: Machine) -> None:
     _preempted(play, machine)
     machine.shown_at, machine.dead_at = math.inf, play.sim.now
@@ -248,6 +258,8 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("preempted while running", at(_S.RUNNING, _preempted, then=70.0)),
         Scenario("preempted while it is prepared", at(_S.PREPARING, _preempted)),
         Scenario("preempted before it is ready", at(_S.PROVISIONING, _preempted)),
+        Scenario("preempted, and suspended late", at(_S.RUNNING, _suspended_late)),
+        Scenario("preempted, and never suspended", at(_S.RUNNING, _never_suspended)),
         Scenario("dead, and called ready", at(_S.RUNNING, _dead_ready)),
         Scenario("two slices in a row are bad", _bad_machines, work=Work(120, contract=True)),
         Scenario("dead, and the cloud is away", at(_S.RUNNING, _dies_unseen)),

@@ -45,6 +45,7 @@ BREAKS: dict[str, tuple[str, str | int]] = {
     "I10": ("condemned_slices_pile_up", "every machine is bad"),
     "I11": ("secrets_are_told", "happy"),
     "I12": ("unknown_is_gone", "dead, and the cloud is away"),
+    "I13": ("suspending_is_not_waited_for", "preempted, and suspended late"),
     "L1": ("circuits_are_ignored", "stockout, then the next zone"),
     "L2": ("ready_is_trusted", "dead, and called ready"),
     "L3": ("a_new_backend_looks_after_nobody", 1),

@@ -18,6 +18,7 @@ class CreateSlice:
 @dataclass(frozen=True, slots=True)
 class DeleteSlice:
     name: str
+    even_suspending: bool = False  #: the cloud has been suspending it for too long to wait for
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,9 @@ class EventKind(StrEnum):
     HELD = "held"
     PROGRAM_STOPPED = "program_stopped"
     RELEASE_STARTED = "release_started"
+    SLICE_SUSPENDING = (
+        "slice_suspending"  #: the cloud is suspending it; its deletion waits for that
+    )
     DELETE_ASKED = "delete_asked"
     SLICE_GONE = "slice_gone"
     REQUEUED = "requeued"
@@ -59,7 +62,7 @@ class SliceReady:
 
 @dataclass(frozen=True, slots=True)
 class AboutSlice:
-    """The slice that was missed, found, stopped, asked to go or seen to be gone."""
+    """The slice that was missed, found, stopped, suspended, asked to go or seen to be gone."""
 
     slice: str
 
@@ -144,6 +147,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.PROGRESSED: Progressed,
     EventKind.SLICE_MISSING: AboutSlice,
     EventKind.SLICE_FOUND: AboutSlice,
+    EventKind.SLICE_SUSPENDING: AboutSlice,
     EventKind.ATTEMPT_ENDED: AttemptEnded,
     EventKind.ATTEMPT_RETRIED: AttemptRepeated,
     EventKind.ATTEMPT_CONDEMNED: AttemptRepeated,

@@ -62,7 +62,9 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.SLICE_MISSING): s for s in _LIVE},
     **{(s, _E.SLICE_FOUND): s for s in _LIVE},
     **{(s, _E.RELEASE_STARTED): _S.RELEASING for s in (_S.PROVISIONING, _S.HOLDING)},
-    **{(s, _E.DELETE_ASKED): s for s in _LIVE},  # outside of RELEASING: of a condemned slice
+    # outside of RELEASING: of a condemned slice
+    **{(s, _E.SLICE_SUSPENDING): s for s in _LIVE},
+    **{(s, _E.DELETE_ASKED): s for s in _LIVE},
     **{(s, _E.SLICE_GONE): s for s in _LIVE},
     (_S.RELEASING, _E.REQUEUED): _S.QUEUED,
     (_S.RELEASING, _E.SUCCEEDED): _S.SUCCEEDED,
@@ -194,6 +196,7 @@ def _about_slice(kind: EventKind, at: float) -> dict[str, Any]:
         _E.SLICE_MISSING: {"missing_since": at},
         _E.SLICE_FOUND: {"missing_since": None},
         _E.CONDEMNED_STOPPED: {"stopped": True},
+        _E.SLICE_SUSPENDING: {"suspending_since": at},
         _E.DELETE_ASKED: {"delete_asked_at": at},
         _E.SLICE_GONE: {"gone_at": at},
     }[kind]

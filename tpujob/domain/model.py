@@ -112,6 +112,8 @@ class Slice:
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
     missing_since: float | None = None  #: first seen absent although nobody saw it being deleted
+    #: first seen being suspended by the cloud, when it was to be deleted: that waits (`decide/releasing.py`)
+    suspending_since: float | None = None
     in_queue: bool = False  #: the cloud keeps the request in its queue, as was last stored
     delete_reason: str = ""  #: for people; stored before the first delete
     delete_asked_at: float | None = None  #: the first deletion that was accepted; it may yet fail

@@ -36,6 +36,8 @@ class Present:
     detail: str = ""  #: the cloud's own words
     cause: Cause | None = None  #: for FAILED: what the error means
     scope: Scope = ""  #: for FAILED: where it holds
+    #: the cloud is taking it down by itself; a deletion should wait until that is over
+    suspending: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from tpujob.domain import invariants
+from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
 from tpujob.errors import Refused, TpujobError, Transient
@@ -54,6 +55,9 @@ class Orphans:
     ) -> None:
         self.store, self.slices, self.hosts, self.clock = store, slices, hosts, clock
         self.zones = zones
+        #: since when this process has seen the cloud suspend an orphan: no record says it, and one that starts later
+        #: waits a little longer
+        self._suspending: dict[str, float] = {}
 
     def sweep(self, *, dry_run: bool = False) -> Swept:
         """Delete orphans that are older than GRACE. If every zone was listed, remove the keys of slices that are gone.
@@ -109,13 +113,22 @@ class Orphans:
     def _delete(self, orphan: Owned, swept: Swept) -> None:
         log.warning("sweep: no live job claims %s in %s: deleting it", orphan.name, orphan.zone)
         try:
-            self.slices.delete(as_slice(orphan), timeout=DELETING)
+            overdue = self._overdue(orphan)
+            self.slices.delete(as_slice(orphan), timeout=DELETING, even_suspending=overdue)
             self.hosts.forget(as_slice(orphan))
         except (Transient, Refused) as error:
             log.warning("sweep: %s: %s", orphan.name, error)
             swept.failed.append((orphan, error.message))
         else:
             swept.deleted.append(orphan)
+
+    def _overdue(self, orphan: Owned) -> bool:
+        """Whether the cloud has been suspending it for too long to wait for."""
+        if not orphan.suspending:
+            self._suspending.pop(orphan.name, None)
+            return False
+        now = self.clock.now()
+        return now - self._suspending.setdefault(orphan.name, now) >= SUSPENDED_WITHIN
 
     def _forget(self, name: str) -> bool:
         try:

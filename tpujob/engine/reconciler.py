@@ -232,9 +232,10 @@ class Reconciler:
                 slice = _serving(job)
                 key = self.hosts.public_key(slice)
                 self.slices.create(slice, job_id=job.id, public_key=key, timeout=self._left(lease))
-            case DeleteSlice(name):
+            case DeleteSlice(name, even_suspending):
                 slice = next(s for s in job.slices if s.name == name)
-                self.slices.delete(slice, timeout=self._left(lease))
+                left = self._left(lease)
+                self.slices.delete(slice, timeout=left, even_suspending=even_suspending)
                 self.hosts.forget(slice)
             case StartProgram():
                 avoid = self._avoided(job)

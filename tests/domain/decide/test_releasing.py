@@ -9,7 +9,7 @@ import pytest
 from tests.support.records import NOW, job_in
 from tpujob.domain.actions import CreateSlice, DeleteSlice, StopProgram
 from tpujob.domain.decide.dispatch import decide
-from tpujob.domain.decide.releasing import AGREES_FOR, SECOND_LOOK
+from tpujob.domain.decide.releasing import AGREES_FOR, SECOND_LOOK, SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, EventKind
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Job, Role, State
@@ -118,3 +118,47 @@ def test_no_further_slice_is_asked_for_while_three_are_condemned_and_billed() ->
     assert isinstance(decide(job, Seen(there), NOW).action, DeleteSlice)
     one_goes = Seen(there, leaving=frozenset({NAME}))
     assert decide(job, one_goes, NOW).action == CreateSlice()
+
+
+SUSPENDING = Present(SliceState.PREEMPTED, suspending=True)
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["deleted-before", "not-yet"])
+def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(asked: bool) -> None:
+    """The time is counted from the record, so that another backend goes on counting."""
+    job = job_in(State.RELEASING, asked=asked)
+    assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)
+    event = decide(job, Seen({NAME: SUSPENDING}), NOW).event
+    assert event is not None
+    assert (
+        event.text == f"the cloud is suspending {NAME}; it is deleted then, at the latest in 10 min"
+    )
+    since = apply(job, event)
+    assert since.message == event.text, "`show` says it"
+    for waited, action in (
+        (0.0, None),
+        (SUSPENDED_WITHIN - 1, None),
+        (SUSPENDED_WITHIN, DeleteSlice(NAME, even_suspending=True)),
+    ):
+        decision = decide(since, Seen({NAME: SUSPENDING}), NOW + waited)
+        assert (decision.event, decision.action) == (None, action), waited
+        assert action or decision.wake_in <= SUSPENDED_WITHIN - waited, "looked at when it is over"
+
+
+def test_a_slice_that_is_suspended_is_deleted_without_force() -> None:
+    one = replace(releasing().slices[0], suspending_since=NOW - 30, delete_asked_at=None)
+    job = replace(releasing(), slices=(one,))
+    assert step(job, Present(SliceState.PREEMPTED)) == (None, DeleteSlice(NAME))
+
+
+def test_a_slice_that_is_being_suspended_is_there() -> None:
+    """Two looks that missed it, one before and one after, do not agree."""
+    one = replace(releasing(missing=70).slices[0], suspending_since=NOW - 60)
+    assert step(replace(releasing(), slices=(one,)), SUSPENDING)[0] is K.SLICE_FOUND
+
+
+def test_a_condemned_slice_is_given_its_time_to_be_suspended_too() -> None:
+    condemned = {"role": Role.CONDEMNED, "condemned_at": NOW - 20, "delete_reason": "bad"}
+    one = replace(releasing().slices[0], delete_asked_at=None, stopped=True, **condemned)
+    job = replace(job_in(State.QUEUED), slices=(one,), wake=NOW + 60)
+    assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)

@@ -28,6 +28,11 @@ class QueuedSeen:
     pricing: str = ""  #: `spot`, `on-demand` or `reserved`
     nodes: int = 1  #: how many it asks for, all of one kind
 
+    @property
+    def suspending(self) -> bool:
+        """A deletion should wait until it is SUSPENDED."""
+        return self.state == "SUSPENDING"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
@@ -75,15 +80,15 @@ def _failed(queued: QueuedSeen) -> Present:
 
 def _suspended(queued: QueuedSeen, nodes: Sequence[NodeSeen]) -> Present | Unknown:
     """Suspended by the service means preempted. So does a preempted node, whoever suspended the queued resource."""
-    detail = f"the queued resource is {queued.state}"
+    detail, suspending = f"the queued resource is {queued.state}", queued.suspending
     if any(map(_preempted, nodes)):
-        return Present(SliceState.PREEMPTED, detail=detail)
+        return Present(SliceState.PREEMPTED, detail=detail, suspending=suspending)
     by_person = INITIATORS.get(queued.initiator)
     if by_person is None:
         return Unknown(f"{detail}, by {queued.initiator}")
     if by_person:
-        return Present(SliceState.STOPPED, detail=f"{detail}, by a person")
-    return Present(SliceState.PREEMPTED, detail=detail)
+        return Present(SliceState.STOPPED, detail=f"{detail}, by a person", suspending=suspending)
+    return Present(SliceState.PREEMPTED, detail=detail, suspending=suspending)
 
 
 def _preempted(node: NodeSeen) -> bool:

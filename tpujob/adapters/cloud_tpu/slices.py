@@ -79,12 +79,14 @@ class CloudTpuSlices:
         except Exists:
             self._adopt(slice, job_id, deadline)
 
-    def delete(self, slice: Slice, *, timeout: float) -> None:
+    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         deadline = Deadline(timeout)
         doing = f"deleting {slice.name}"
         with contextlib.suppress(Missing):
             if queued := self._queued(slice, deadline, doing):
                 self._check_ours(slice, queued.marks)
+                if queued.suspending and not even_suspending:
+                    raise Transient(f"{doing}: waiting until the cloud has suspended it")
                 request = {"name": self._queued_name(slice), "force": True}
                 self._call("delete_queued_resource", request, deadline, doing)
                 return
@@ -208,7 +210,11 @@ class CloudTpuSlices:
                 detail = known.detail if detail in told else f"{known.detail}, {detail}"
                 type, pricing = type or known.type, pricing or known.pricing
                 tpu_slices = max(tpu_slices, known.tpu_slices)
-            found[name] = Owned(name, zone, job, seen.created_at, detail, type, pricing, tpu_slices)
+            suspending = isinstance(seen, QueuedSeen) and seen.suspending
+            suspending = suspending or (known is not None and known.suspending)
+            found[name] = Owned(
+                name, zone, job, seen.created_at, detail, type, pricing, tpu_slices, suspending
+            )
 
     # Asking
 

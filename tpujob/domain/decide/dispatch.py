@@ -66,7 +66,7 @@ def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | N
             return event(job, _E.CONDEMNED_STOPPED, now, text, AboutSlice(name))
         case StopProgram(""), Done() if job.state is State.HOLDING and not job.stopped:
             return event(job, _E.PROGRAM_STOPPED, now, holding.held_text(job))
-        case DeleteSlice(name), Done() if not _delete_asked(job, name):
+        case DeleteSlice(name, _), Done() if not _delete_asked(job, name):
             text = f"{name} is being deleted"
             return event(job, _E.DELETE_ASKED, now, text, AboutSlice(name))
         case _:

@@ -2,6 +2,9 @@
 
 A single look proves nothing: it may miss a slice that is there, whose program runs on and is billed. A slice is gone
 when a second look agrees, or when its deletion was watched before it went out of sight.
+
+A slice that the cloud is suspending is deleted when that is over: public code, quoting Google, warns that a deletion by
+force may leave it stuck (axlearn, `tpu.py`). How long suspending takes is not documented, so the wait has a bound.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Job, Slice, State, Wish
 from tpujob.domain.observations import Absent, Present, Seen, SliceState
 from tpujob.domain.placement import circuits
+from tpujob.domain.text import duration
 
 #: an absent slice is believed gone only when a second look, this many seconds later, agrees
 SECOND_LOOK = 60.0
 #: and no more than this many seconds later: two looks that each missed it, hours apart, do not agree
 AGREES_FOR = 240.0
+#: seconds that a deletion waits while the cloud is suspending the slice; then it is forced
+SUSPENDED_WITHIN = 600.0
 #: seconds until the next look at a slice that was missing
 LOOK_AGAIN = 15.0
 
@@ -59,10 +65,13 @@ def fresh_first(slices: Iterable[Slice]) -> list[Slice]:
 
 def leaving(job: Job, one: Slice, seen: Seen, now: float) -> Decision:
     """The next step for a slice that is not needed any more: its deletion, until it is gone."""
-    again = Decision(action=DeleteSlice(one.name), wake_in=soon(job, now))
+    look, overdue = seen.of(one), suspended_for(one, now) >= SUSPENDED_WITHIN
+    if isinstance(look, Present) and look.suspending and not overdue:
+        return _wait_until_suspended(job, one, now)
+    again = Decision(action=DeleteSlice(one.name, overdue), wake_in=soon(job, now))
     if one.delete_asked_at is None:
         return again
-    match seen.of(one):
+    match look:
         case Present(SliceState.DELETING):
             return Decision(wake_in=soon(job, now))
         case Present():  # the deletion was accepted, and has failed since
@@ -73,6 +82,23 @@ def leaving(job: Job, one: Slice, seen: Seen, now: float) -> Decision:
             return unsure or Decision(gone, wake_in=0)
         case _:
             return again
+
+
+def suspended_for(one: Slice, now: float) -> float:
+    """Seconds since the cloud was first seen suspending it, when it was to be deleted."""
+    return 0.0 if one.suspending_since is None else now - one.suspending_since
+
+
+def _wait_until_suspended(job: Job, one: Slice, now: float) -> Decision:
+    left = SUSPENDED_WITHIN - suspended_for(one, now)
+    wake_in = min(soon(job, now), left)
+    if one.suspending_since is not None:
+        return Decision(note_found(job, one, now), wake_in=wake_in)
+    text = (
+        f"the cloud is suspending {one.name}; it is deleted then, at the latest in {duration(left)}"
+    )
+    happened = event(job, _E.SLICE_SUSPENDING, now, text, AboutSlice(one.name))
+    return Decision(happened, wake_in=wake_in)
 
 
 def deletion_is_sure(one: Slice, seen: Seen) -> bool:
