@@ -18,6 +18,7 @@ from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.adapters.google.rest import GoogleRest
 from tpujob.doctor.quota import ONE_HOST, Held, Kind, Limit, Overview, Reported
+from tpujob.emulator.faults import inject
 from tpujob.errors import Refused, TpujobError, Transient
 
 NOW = 1_750_000_000.0
@@ -163,8 +164,12 @@ def test_chips_in_use_are_counted_once_whoever_made_them(cloud: Cloud) -> None:
 
 
 def test_a_zone_that_cannot_be_listed_is_named(cloud: Cloud) -> None:
-    found = held(cloud, ZONE, "us-central2-z")
-    assert list(found.closed) == ["us-central2-z"]
+    with cloud.world.lock:
+        inject.unreachable(cloud.world, "europe-west4-a")
+    found = held(cloud, ZONE, "europe-west4-a")
+    assert list(found.closed) == ["europe-west4-a"]
+    assert "the list is not complete" in found.closed["europe-west4-a"].why
+    found = held(cloud, "us-central2-z")
     assert "is not found or access is unauthorized" in found.closed["us-central2-z"].why
     fail(cloud, "ListQueuedResources", "UNAVAILABLE")
     assert list(held(cloud, ZONE).closed) == [ZONE]

@@ -13,13 +13,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 from typing import Any
 
 from tpujob.adapters.calling import Deadline, Missing
 from tpujob.adapters.cloud_tpu.calls import Api, Exists, Method, ZoneClosed, refusal
 from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
+from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
 from tpujob.adapters.cloud_tpu.messages import id_of, node_seen, queued_seen
 from tpujob.adapters.cloud_tpu.request import (
     LABEL,
@@ -39,9 +38,6 @@ from tpujob.ports import Owned
 from tpujob.protocol import JOB_LABEL
 
 _log = logging.getLogger(__name__)
-
-#: zones that are listed at once: there are 40, and a list takes some tenths of a second
-LISTERS = 8
 
 
 class CloudTpuSlices:
@@ -63,6 +59,7 @@ class CloudTpuSlices:
         self._options = options or Options()
         self.api = Api(project, endpoint=endpoint, throttle=throttle)
         self.guest_attributes = GuestAttributes(self.api)
+        self._lists = Lists(self.api)
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         try:
@@ -98,10 +95,16 @@ class CloudTpuSlices:
                     self._call("delete_node", request, deadline, doing)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
-        deadline = Deadline(timeout)
-        with ThreadPoolExecutor(LISTERS, thread_name_prefix="list") as pool:
-            found = pool.map(self._list_zone, zones, repeat(deadline))
-            return [owned for of_zone in found for owned in of_zone]
+        listed, found = self._lists.zones(zones, Deadline(timeout)), list[Owned]()
+        for zone in zones:
+            match listed[zone]:
+                case ZoneList() as there:
+                    found += self._owned(zone, there)
+                case ZoneClosed():
+                    continue
+                case TpujobError() as error:
+                    raise error
+        return found
 
     def close(self) -> None:
         """Close the connection, if there is one; a later call opens another."""
@@ -124,20 +127,11 @@ class CloudTpuSlices:
         return seen
 
     def _agreed_absent(self, slice: Slice, deadline: Deadline) -> SliceSeen:
-        """Gone only if the lists agree, all pages of them."""
-        zone, request = slice.zone, {"parent": self.api.parent(slice.zone)}
+        """Gone only if the zone's own lists agree, all pages of them."""
         names = {slice.name, *node_ids(slice)}
-        lists: tuple[tuple[Method, str], ...] = (
-            ("list_nodes", "nodes"),
-            ("list_queued_resources", "queued_resources"),
-        )
-        for method, field in lists:
-            doing = f"listing {zone}"
-            pages = list(self.api.pages(method, request, deadline, doing=doing))
-            if any(page.unreachable for page in pages):
-                return Unknown(f"{slice.name} is not found, but the list is not complete")
-            if any(id_of(one.name) in names for page in pages for one in getattr(page, field)):
-                return Unknown(f"{slice.name} is not found, but is still listed")
+        there = self._lists.zone(slice.zone, deadline)
+        if any(id_of(one.name) in names for one in (*there.queued, *there.nodes)):
+            return Unknown(f"{slice.name} is not found, but is still listed")
         return Absent()
 
     def _queued(self, slice: Slice, deadline: Deadline, doing: str) -> QueuedSeen | None:
@@ -176,20 +170,15 @@ class CloudTpuSlices:
             found |= {id_of(node.name): node_seen(node) for node in page.nodes}
         return found
 
-    def _list_zone(self, zone: str, deadline: Deadline) -> list[Owned]:
-        request, doing = {"parent": self.api.parent(zone)}, f"listing {zone}"
-        api, found = self.api, dict[str, Owned]()
-        try:
-            for page in api.pages("list_queued_resources", request, deadline, doing=doing):
-                for queued in page.queued_resources:
-                    seen = queued_seen(queued)
-                    self._add(found, id_of(queued.name), zone, seen, seen.nodes)
-            for page in api.pages("list_nodes", request, deadline, doing=doing):
-                for node in page.nodes:
-                    name, place = slice_of(id_of(node.name))
-                    self._add(found, name, zone, node_seen(node), place + 1)
-        except ZoneClosed:
-            return []
+    def _owned(self, zone: str, there: ZoneList) -> list[Owned]:
+        """What is ours of that; a queued resource and its nodes are one."""
+        found = dict[str, Owned]()
+        for queued in there.queued:
+            seen = queued_seen(queued)
+            self._add(found, id_of(queued.name), zone, seen, seen.nodes)
+        for node in there.nodes:
+            name, place = slice_of(id_of(node.name))
+            self._add(found, name, zone, node_seen(node), place + 1)
         return list(found.values())
 
     def _add(

@@ -6,21 +6,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.cloud_tpu.calls import Api
+from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
 from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen
 from tpujob.doctor.findings import NotSeen
 from tpujob.doctor.quota import Held, Kind, kind_of
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import BadSpec, TpujobError
-
-#: zones that are listed at once
-LISTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +31,33 @@ def count_usage(project: str, zones: Sequence[str], *, timeout: float, endpoint:
     `endpoint`: `host:port` of an emulator."""
     api, deadline = Api(project, endpoint=endpoint), Deadline(timeout)
     try:
-        with ThreadPoolExecutor(LISTERS, thread_name_prefix="count") as pool:
-            found = list(pool.map(_zone, repeat(api), zones, repeat(deadline)))
+        found = Lists(api).zones(zones, deadline)
     finally:
         api.close()
-    both = list(zip(zones, found, strict=True))
     return Usage(
-        held=[held for _, one in both if not isinstance(one, NotSeen) for held in one],
-        closed={zone: one for zone, one in both if isinstance(one, NotSeen)},
+        held=[
+            held
+            for zone, there in found.items()
+            if isinstance(there, ZoneList)
+            for held in _holdings(zone, there)
+        ],
+        closed={
+            zone: NotSeen(error.message, error.hint)
+            for zone, error in found.items()
+            if isinstance(error, TpujobError)
+        },
     )
 
 
-def _zone(api: Api, zone: str, deadline: Deadline) -> list[Held] | NotSeen:
-    try:
-        return list(_listed(api, zone, deadline))
-    except TpujobError as error:
-        return NotSeen(error.message, error.hint)
-
-
-def _listed(api: Api, zone: str, deadline: Deadline) -> Iterator[Held]:
+def _holdings(zone: str, there: ZoneList) -> Iterator[Held]:
     """Every queued resource, and the nodes that belong to none."""
-    request, doing = {"parent": api.parent(zone)}, f"listing {zone}"
-    for page in api.pages("list_queued_resources", request, deadline, doing=doing):
-        for queued in page.queued_resources:
-            pricing = queued_seen(queued).pricing
-            for spec in queued.tpu.node_spec:
-                yield from _held(spec.node, zone, pricing)
-    for page in api.pages("list_nodes", request, deadline, doing=doing):
-        for node in page.nodes:
-            if not node.queued_resource:
-                yield from _held(node, zone, node_seen(node).pricing)
+    for queued in there.queued:
+        pricing = queued_seen(queued).pricing
+        for spec in queued.tpu.node_spec:
+            yield from _held(spec.node, zone, pricing)
+    for node in there.nodes:
+        if not node.queued_resource:
+            yield from _held(node, zone, node_seen(node).pricing)
 
 
 def _held(node: Any, zone: str, pricing: str) -> Iterator[Held]:
