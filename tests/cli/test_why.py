@@ -195,6 +195,25 @@ def test_where_there_is_no_room_for_all_evidence_the_line_that_says_most_is_show
     assert left_out in whole
 
 
+def test_announced_maintenance_is_told_with_its_window() -> None:
+    coming = {
+        "starts": "2026-01-08T04:00:00.000Z",
+        "ends": "2026-01-08T08:00:00.000Z",
+        "latest": None,
+        "kind": "SCHEDULED",
+        "status": "PENDING",
+    }
+    told = "scheduled maintenance of its hosts from 2026-01-08 04:00 to 2026-01-08 08:00 UTC, in 6d"
+    job = job_view(maintenance=coming)
+    for page in (why_page(job, [], 200, NOW), job_page(job, [], 200, NOW)):
+        (line,) = [line for line in page.splitlines() if line.startswith("  Upcoming")]
+        assert told in line
+        assert "nothing is done before the notice" in line
+    over = job_view(maintenance=coming | {"starts": "2026-01-01T00:00:00.000Z"})
+    assert "which has begun" in why_page(over, [], 200, NOW)
+    assert "Upcoming" not in why_page(job_view(), [], 200, NOW)
+
+
 def test_a_running_job_that_makes_no_step_while_the_cloud_does_not_answer() -> None:
     job = job_view(
         message="attempt 1 runs on 2 hosts",

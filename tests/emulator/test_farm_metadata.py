@@ -107,6 +107,17 @@ def test_a_waiting_reader_is_woken_by_the_change(farm: FarmProcess):
     assert vm.get(f"{path}?wait_for_change=true&timeout_sec=0")[0] == "NONE"
 
 
+def test_maintenance_is_announced_for_later(farm: FarmProcess):
+    vm = Vm(farm, "tj-announced")
+    path = f"{V1}instance/upcoming-maintenance?alt=json"
+    assert "no notifications" in json.loads(vm.get(path)[0])["error"]
+    farm.call("POST", "/slices/tj-announced/announce", {"upcoming": {"type": "SCHEDULED"}})
+    assert json.loads(vm.get(path)[0]) == {"type": "SCHEDULED"}
+    assert vm.get(f"{V1}instance/maintenance-event")[0] == "NONE", "no notice"
+    farm.call("POST", "/slices/tj-announced/announce", {})
+    assert "no notifications" in json.loads(vm.get(path)[0])["error"]
+
+
 def test_googles_own_library_gets_its_token_here(farm: FarmProcess, vm: Vm):
     program = (
         "import google.auth.compute_engine as c, google.auth.transport.requests as r\n"

@@ -24,6 +24,8 @@ from tpujob.domain.model import (
     Suspect,
     Verdict,
 )
+from tpujob.domain.observations import Maintenance
+from tpujob.domain.text import rfc3339
 from tpujob.ports import Owned
 from tpujob.service.views import (
     attempt_view,
@@ -185,6 +187,25 @@ def test_trouble_is_shown_until_the_job_has_ended() -> None:
     assert (ended["trouble"], ended["trouble_since"]) == ("", None)
     assert job_view(replace(job, finished_at=NOW), now=NOW)["finished_at"] == AT
     assert job_view(job, now=NOW, trouble_since=NOW)["trouble_since"] is None, "it is over"
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "shown"),
+    [
+        (NOW + 60, NOW + 120, True),
+        (NOW - 60, NOW + 60, True),
+        (NOW - 60, None, True),
+        (NOW - 60, NOW - 1, False),
+    ],
+)
+def test_announced_maintenance_is_shown_until_its_window_is_over(
+    starts: float, ends: float | None, shown: bool
+) -> None:
+    coming = Maintenance(starts, ends, None, "SCHEDULED", "PENDING")
+    view = job_view(job_in(State.RUNNING), now=NOW, maintenance=coming).get("maintenance")
+    assert bool(view) is shown
+    assert view is None or (view["starts"], view["kind"]) == (rfc3339(starts), "SCHEDULED")
+    assert job_view(job_in(State.RUNNING), now=NOW).get("maintenance") is None
 
 
 def test_a_line_of_a_list_has_no_lists_in_it() -> None:

@@ -115,6 +115,7 @@ class HostAttempt:
                 self.grace, self.state["stopped"] = float(grace), True
         urgent = self.progress.look()
         self._hear_notice()
+        self.reporter.update({"maintenance": self.notices.upcoming})
         if self.supervision is not None:
             self.supervision.look()
         self.reporter.update(self.progress.facts, urgent)

@@ -15,7 +15,8 @@ import urllib.request
 from email.utils import parsedate_to_datetime
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from tpujob.protocol import MAINTENANCE, PREEMPTED
+from tpujob.agent.base import parse_json
+from tpujob.protocol import MAINTENANCE, PREEMPTED, MaintenanceDocument
 
 PIECE = 1024 * 1024  #: bytes that are read at once
 
@@ -51,6 +52,28 @@ class MetadataClient:
         if preempted is None and coming is None:
             return None
         return "" if coming in ("NONE", "", None) else MAINTENANCE
+
+    def upcoming(self) -> Optional[MaintenanceDocument]:
+        """The maintenance that is announced for this host; None: none that can be read.
+
+        Documented for TPU VMs, with a week's notice where it is scheduled. Without one the server answers
+        `{"error": ...}` or 503; names are spelled with `_` here, and as in the API elsewhere."""
+        said = parse_json((self.get("upcoming-maintenance?alt=json") or "").encode())
+
+        def text(*names: str) -> str:
+            found = (said[name] for name in names if isinstance(said.get(name), str))
+            return str(next(found, ""))[:60]
+
+        starts = text("window_start_time", "windowStartTime")
+        if not starts:
+            return None
+        return {
+            "starts": starts,
+            "ends": text("window_end_time", "windowEndTime"),
+            "latest": text("latest_window_start_time", "latestWindowStartTime"),
+            "kind": text("type", "maintenanceType"),
+            "status": text("maintenance_status", "maintenanceStatus"),
+        }
 
 
 class StorageError(Exception):

@@ -187,6 +187,16 @@ class CapacityView(TypedDict):
     first_at: str
 
 
+class MaintenanceView(TypedDict):
+    """What the cloud announces for the hosts of a job, up to a week ahead. Nothing is done before its notice."""
+
+    starts: str
+    ends: str | None
+    latest: str | None  #: until when the start may be moved
+    kind: str  #: SCHEDULED or UNSCHEDULED, in the cloud's words
+    status: str  #: PENDING or ONGOING
+
+
 class JobView(TypedDict):
     id: str
     name: str
@@ -199,6 +209,7 @@ class JobView(TypedDict):
     trouble_since: str | None
     waiting: str  #: `capacity` in one line; empty: it waits for none
     capacity: NotRequired[CapacityView | None]
+    maintenance: NotRequired[MaintenanceView | None]  #: None: none is announced
     outcome: str | None
     cause: str | None
     type: str

@@ -56,6 +56,17 @@ SliceSeen = Present | Absent | Unknown
 
 
 @dataclass(frozen=True, slots=True)
+class Maintenance:
+    """What the cloud announces for a host, perhaps days ahead. Shown, never acted upon: a notice comes before it."""
+
+    starts: float
+    ends: float | None = None
+    latest: float | None = None  #: until when the start may be moved
+    kind: str = ""  #: in the cloud's words, as is the status
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What the agent on a host says about its attempt, and how old that is by the storage's clock."""
 
@@ -69,6 +80,7 @@ class Report:
     late: bool = False  #: the error is that something was not done in time; nothing was found wrong
     unreached: Unreached | None = None  #: the error is that this host got no answer
     notice: str = ""  #: `preempted` or `maintenance`, from the metadata server
+    maintenance: Maintenance | None = None  #: announced for later
     saved_in: float | None = None  #: seconds from the notice to the commit of a newer checkpoint
     progress: Progress = field(default_factory=Progress)
     idle: float | None = None  #: seconds without a sign of progress, by the host's own clock

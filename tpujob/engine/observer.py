@@ -15,6 +15,7 @@ from tpujob.domain.host import reports as host_reports
 from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.observations import (
     Circuit,
+    Maintenance,
     Present,
     Report,
     Seen,
@@ -43,6 +44,7 @@ class Live:
 
     progress: Progress = field(default_factory=Progress)
     attempt: int = 0
+    maintenance: Maintenance | None = None  #: the first that is announced for a host
     moved_at: float | None = None  #: when the step was last seen to change
     readable_since: float | None = None  #: since when every read of the reports has worked
     trouble: str = ""  #: what is being retried, in one line
@@ -152,6 +154,8 @@ class Observer:
             elif progress.step != live.progress.step:
                 live.moved_at = self.clock.now()
             live.progress, live.attempt = progress, job.attempt.number
+            announced = (r.maintenance for r in found if r.maintenance)
+            live.maintenance = min(announced, key=lambda one: one.starts, default=None)
         return found
 
     def with_evidence(self, job: Job, seen: Seen) -> Seen:

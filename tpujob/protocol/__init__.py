@@ -21,13 +21,14 @@ from tpujob.protocol.plan import (
 from tpujob.protocol.report import (
     VERSIONS,
     AgentCause,
+    MaintenanceDocument,
     ReportDocument,
     UnreachedDocument,
     VerdictDocument,
 )
 
 __all__ = [
-    "JOB_LABEL", "MAINTENANCE", "NOTICES", "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder", "MountOrder",
-    "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule", "UnreachedDocument", "VerdictDocument",
-    "WatchPatterns", "check_plan", "limits", "paths",
+    "JOB_LABEL", "MAINTENANCE", "NOTICES", "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder",
+    "MaintenanceDocument", "MountOrder", "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule",
+    "UnreachedDocument", "VerdictDocument", "WatchPatterns", "check_plan", "limits", "paths",
 ]  # fmt: skip

@@ -37,6 +37,16 @@ class UnreachedDocument(TypedDict):
     port: int  #: of TCP
 
 
+class MaintenanceDocument(TypedDict):
+    """What the cloud announces for the host, in its own words; times are RFC 3339, empty where it names none."""
+
+    starts: str
+    ends: str
+    latest: str  #: until when the start may be moved
+    kind: str  #: SCHEDULED: a week ahead; UNSCHEDULED: with less notice
+    status: str  #: PENDING or ONGOING
+
+
 class ReportDocument(TypedDict, total=False):
     v: int  #: 1
     job: str
@@ -51,6 +61,7 @@ class ReportDocument(TypedDict, total=False):
     late: bool  #: of that error: something was not done in time, and nothing was found wrong
     unreached: UnreachedDocument | None  #: of that error
     notice: str  #: one of NOTICES
+    maintenance: MaintenanceDocument | None  #: announced, perhaps days ahead; not a notice
     saved_in: float | None  #: seconds from the notice to the commit of a newer checkpoint
     physical: str  #: the machine below the host
     verdict: VerdictDocument | None

@@ -231,6 +231,7 @@ class Jobs:
             now=self._clock.now(),
             progress=use,
             moved_at=live.moved_at if live and use else None,
+            maintenance=live.maintenance if live and use else None,
             trouble=live.trouble if live else "",
             trouble_since=live.trouble_since if live else None,
             wait=self._wait(job) if full else None,

@@ -10,6 +10,7 @@ from tpujob.api import (
     EventView,
     JobView,
     LeakView,
+    MaintenanceView,
     ProofView,
     SliceView,
     SuspectView,
@@ -20,7 +21,7 @@ from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators, prices
 from tpujob.domain.model import Attempt, Code, Job, Progress, Slice, State, Suspect
-from tpujob.domain.observations import Report
+from tpujob.domain.observations import Maintenance, Report
 from tpujob.domain.placement import circuits
 from tpujob.domain.spec import dump
 from tpujob.domain.text import rfc3339
@@ -36,14 +37,15 @@ def job_view(
     now: float,
     progress: Progress | None = None,
     moved_at: float | None = None,
+    maintenance: Maintenance | None = None,
     trouble: str = "",
     trouble_since: float | None = None,
     wait: circuits.Wait | None = None,
     full: bool = True,
 ) -> JobView:
-    """`job` at `now`. `progress` is what its reports say just now, `moved_at` when its step last changed, `trouble`
-    what is being retried, `wait` the hardware that the cloud refused. Without `full`, `budgets`, `slices`, `attempts`
-    and `spec` stay empty."""
+    """`job` at `now`. `progress` is what its reports say just now, `moved_at` when its step last changed,
+    `maintenance` what the cloud announces for its hosts, `trouble` what is being retried, `wait` the hardware that the
+    cloud refused. Without `full`, `budgets`, `slices`, `attempts` and `spec` stay empty."""
     trouble = "" if job.state.final else trouble
     serving, attempt = job.slice, job.attempt
     shown = serving or (job.slices[-1] if job.slices else None)
@@ -63,6 +65,7 @@ def job_view(
         trouble_since=_maybe(trouble_since) if trouble else None,
         waiting=circuits.told(wait, now) if wait else "",
         capacity=outlook.capacity(wait) if wait else None,
+        maintenance=_maintenance_view(maintenance, now),
         outcome=job.outcome,
         cause=job.cause,
         type=facts.type,
@@ -102,6 +105,19 @@ def job_view(
         if full
         else [],
         spec=dump(job.spec) if full else {},
+    )
+
+
+def _maintenance_view(coming: Maintenance | None, now: float) -> MaintenanceView | None:
+    """None, too, when its window is over: the cloud may go on to tell it for a while."""
+    if coming is None or (coming.ends or now) < now:
+        return None
+    return MaintenanceView(
+        starts=rfc3339(coming.starts),
+        ends=_maybe(coming.ends),
+        latest=_maybe(coming.latest),
+        kind=coming.kind,
+        status=coming.status,
     )
 
 

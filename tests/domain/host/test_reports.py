@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tests.support.records import a_job
+from tests.support.records import ENDPOINTS, NOW, a_job, job_in
+from tpujob.domain.decide import decide
 from tpujob.domain.host import reports
-from tpujob.domain.model import Cause, Progress, Unreached, Verdict
-from tpujob.domain.observations import Report
+from tpujob.domain.model import Cause, Progress, State, Unreached, Verdict
+from tpujob.domain.observations import Maintenance, Present, Report, Seen, SliceState
 from tpujob.protocol import AgentCause, Phase
 
 #: As an agent of 0.1.0 writes it. It may outlive its backend, so it is understood for ever.
@@ -100,6 +101,36 @@ def test_values_of_a_wrong_type_count_as_missing() -> None:
     assert replace(read, error="") == report
 
 
+def test_announced_maintenance_is_read_and_changes_no_decision() -> None:
+    window = {
+        "starts": "2026-11-29T04:00:00Z",
+        "ends": "2026-11-29T08:00:00Z",
+        "latest": "",
+        "kind": "SCHEDULED",
+        "status": "PENDING",
+    }
+    report = reports.read_report(0, said(maintenance=window), age=1.0)
+    assert report is not None
+    starts = 1795924800.0
+    assert report.maintenance == Maintenance(starts, starts + 14400, None, "SCHEDULED", "PENDING")
+    assert not report.notice
+    job = job_in(State.RUNNING)
+    told = (replace(report, attempt=1), replace(report, attempt=1, host=1))
+    plain = tuple(replace(one, maintenance=None) for one in told)
+    there = {job.slices[0].name: Present(SliceState.READY, ENDPOINTS)}
+    for now in (NOW, starts + 1):
+        assert decide(job, Seen(there, told), now) == decide(job, Seen(there, plain), now)
+
+
+@pytest.mark.parametrize(
+    "starts", ["", "soon", 7, None, "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"]
+)
+def test_maintenance_that_names_no_time_is_passed_over(starts: object) -> None:
+    report = reports.read_report(0, said(maintenance={"starts": starts}), age=1.0)
+    assert report is not None
+    assert report.maintenance is None
+
+
 _JSON = some.recursive(
     some.none() | some.booleans() | some.integers() | some.floats() | some.text(),
     lambda inner: some.lists(inner) | some.dictionaries(some.text(), inner),
@@ -118,6 +149,7 @@ _KEYS = some.sampled_from(
         "loss",
         "metrics",
         "program_phase",
+        "maintenance",
     ]
 )
 

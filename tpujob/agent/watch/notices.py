@@ -1,4 +1,5 @@
-"""Notices that this host is about to be taken away, and whether the program still saved a checkpoint."""
+"""Notices that this host is about to be taken away, whether the program still saved a checkpoint; and maintenance that
+is announced for later, which is only passed on."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ from typing import Any, Optional
 
 from tpujob.agent.ship import ProgressReader
 from tpujob.agent.storage import MetadataClient
-from tpujob.protocol import PREEMPTED
+from tpujob.protocol import PREEMPTED, MaintenanceDocument
+
+#: seconds between two questions for announced maintenance, which comes hours to days ahead
+UPCOMING_EVERY = 60.0
 
 
 class Notices:
@@ -17,6 +21,7 @@ class Notices:
     def __init__(self, metadata: MetadataClient, progress: ProgressReader) -> None:
         self._metadata, self._progress = metadata, progress
         self.said = ""
+        self.upcoming: Optional[MaintenanceDocument] = None  #: announced for later; no notice
         self._heard = 0.0  #: monotonic
         self._saved_before: Any = None  #: the step of the newest checkpoint then
         threading.Thread(target=self._watch, name="metadata", daemon=True).start()
@@ -40,9 +45,11 @@ class Notices:
 
     def _watch(self) -> None:
         """Ask once a second while the server answers, rarely while it does not."""
-        delay = 1.0
+        delay, due = 1.0, 0.0
         while self.said != PREEMPTED:
             notice = self._metadata.notice()
+            if notice is not None and time.monotonic() >= due:
+                self.upcoming, due = self._metadata.upcoming(), time.monotonic() + UPCOMING_EVERY
             self.said = notice or self.said
             delay = min(delay * 2, 60) if notice is None else 1.0
             time.sleep(delay)

@@ -51,6 +51,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     return [
         ("Now", words.now(job)),
         ("Trouble", words.trouble(job)),
+        ("Upcoming", words.maintenance(job, now)),
         ("Next", words.what_next(job, now)),
         ("Swap", words.condemned(job)),
         ("Progress", progress_line(job) if job["step"] is not None else ""),

@@ -47,6 +47,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Told", words.told(job)),
         ("Swap", words.condemned(job)),
         ("Trouble", words.trouble(job)),
+        ("Upcoming", words.maintenance(job, now)),
     ]
     if job["state"] == "running" or job["step"] is not None:
         reasons += _progress(job, now)

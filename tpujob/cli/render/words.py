@@ -62,6 +62,25 @@ def trouble(job: JobView) -> str:
     return f"{job['trouble']}{since}; it is tried again" if job["trouble"] else ""
 
 
+def maintenance(job: JobView, now: float) -> str:
+    """What the cloud announces for the hosts, and what comes of it; empty: nothing."""
+    coming = job.get("maintenance")
+    starts = seconds(coming["starts"]) if coming else None
+    if coming is None or starts is None:
+        return ""
+    kind = f"{coming['kind'].lower()} " if coming["kind"] else ""
+    until = f" to {_utc(coming['ends'])}" if coming["ends"] else ""
+    when = f"from {_utc(coming['starts'])}{until} UTC"
+    soon = f", in {span(starts - now)}" if starts > now else ", which has begun"
+    then = "nothing is done before the notice; then the program saves and goes on afterwards"
+    return f"{kind}maintenance of its hosts {when}{soon}; {then}"
+
+
+def _utc(at: str | None) -> str:
+    """`2026-11-29 04:00` of a view's time."""
+    return (at or "")[:16].replace("T", " ")
+
+
 def told(job: JobView) -> str:
     """What the cloud said when it last refused what the job waits for; empty: nothing, or nobody knows."""
     waits = job.get("capacity")

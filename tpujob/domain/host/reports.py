@@ -6,10 +6,11 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Protocol, cast, get_args
 
 from tpujob.domain.model import Cause, Job, Progress, Unreached, Verdict
-from tpujob.domain.observations import Report
+from tpujob.domain.observations import Maintenance, Report
 from tpujob.domain.text import clean, one_line
 from tpujob.protocol import NOTICES, VERSIONS, Phase, ReportDocument, VerdictDocument, limits, paths
 from workloads.contract import Blame
@@ -72,6 +73,7 @@ def _report(host: int, said: ReportDocument, *, age: float) -> Report | None:
         late=said.get("late") is True,
         unreached=_unreached(said.get("unreached")),
         notice=notice if notice in NOTICES else "",
+        maintenance=_maintenance(said.get("maintenance")),
         saved_in=_number(said.get("saved_in")),
         progress=_progress(said),
         idle=_number(said.get("idle")),
@@ -108,6 +110,20 @@ def _unreached(value: object) -> Unreached | None:
     if source is None or target is None or port is None:
         return None
     return Unreached(source, target, port)
+
+
+def _maintenance(value: object) -> Maintenance | None:
+    said = _mapping(value)
+    starts = _time(said.get("starts"))
+    if starts is None:
+        return None
+    return Maintenance(
+        starts=starts,
+        ends=_time(said.get("ends")),
+        latest=_time(said.get("latest")),
+        kind=_text(said.get("kind")),
+        status=_text(said.get("status")),
+    )
 
 
 def read_evidence(body: bytes) -> tuple[str, ...]:
@@ -166,6 +182,16 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
         return None
     return float(value) if math.isfinite(value) else None
+
+
+def _time(value: object) -> float | None:
+    """Seconds of a time by RFC 3339; without a zone it is UTC."""
+    try:
+        at = datetime.fromisoformat(_text(value))
+    except ValueError:
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return at.timestamp() if 1970 < at.year < 9999 else None
 
 
 def _text(value: object) -> str:

@@ -61,6 +61,8 @@ class FarmControl:
                 self._farm.preempt(name, _number(body, "notice_s", NOTICE))
             case "maintain":
                 self._farm.maintain(name, _number(body, "window_s", WINDOW))
+            case "announce":
+                self._farm.announce(name, _texts(body.get("upcoming", {})))
             case "slow":
                 self._farm.slow(name, host, _number(body, "factor", 1))
             case "off":

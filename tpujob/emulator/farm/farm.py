@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import secrets
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -19,8 +20,10 @@ from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
     MAINTENANCE,
     NO_MAINTENANCE,
+    NOTHING_UPCOMING,
     PREEMPTED,
     SSH_KEYS,
+    UPCOMING,
     vm_facts,
 )
 from tpujob.emulator.farm.network import BlackHole, write_routes
@@ -111,6 +114,12 @@ class Farm:
         _announce(chosen, COMING_MAINTENANCE)
         loop = asyncio.get_running_loop()
         chosen.window = loop.call_later(window, _announce, chosen, NO_MAINTENANCE)
+
+    def announce(self, name: str, upcoming: Mapping[str, str]) -> None:
+        """Tell of maintenance in the metadata of every host; empty: of none. Raises NotFound."""
+        text = json.dumps(upcoming) if upcoming else NOTHING_UPCOMING
+        for host in self._get(name).hosts:
+            host.metadata.set(UPCOMING, text)
 
     def slow(self, name: str, host: int, factor: float) -> None:
         """Raises NotFound, BadRequest."""

@@ -18,6 +18,9 @@ ROOT = "/computeMetadata/v1/"
 PREEMPTED = "instance/preempted"
 MAINTENANCE = "instance/maintenance-event"
 NO_MAINTENANCE = "NONE"
+UPCOMING = "instance/upcoming-maintenance"
+#: what the server says while nothing is announced (documented)
+NOTHING_UPCOMING = '{"error": "no notifications have been received yet, try again later"}'
 COMING_MAINTENANCE = "TERMINATE_ON_HOST_MAINTENANCE"
 SSH_KEYS = "instance/attributes/ssh-keys"
 OS_LOGIN = "instance/attributes/enable-oslogin"
@@ -69,6 +72,7 @@ def vm_facts(
         "name": name,
         "network-interfaces/0/ip": addresses[host],
         "preempted": "FALSE",
+        "upcoming-maintenance": NOTHING_UPCOMING,
         "zone": f"projects/{_NUMERIC_PROJECT}/zones/{zone}",
         **{f"attributes/{k}": v for k, v in own.items()},
         **{f"service-accounts/{a}/{k}": v for a in ("default", email) for k, v in account.items()},

@@ -59,6 +59,7 @@ def storage_error(
 COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
     "preempt": inject.preempt,
     "maintain": inject.maintain,
+    "announce": inject.announce,
     "slow": inject_hosts.slow,
     "silence": inject_hosts.silence,
     "hang": inject_hosts.hang,

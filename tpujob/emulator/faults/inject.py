@@ -64,6 +64,20 @@ def maintain(
     return node
 
 
+def announce(
+    world: World,
+    target: str = "",
+    in_s: float = 86400.0,
+    window_s: float = 3600.0,
+    off: bool = False,
+) -> Node:
+    """Tell of maintenance that begins in `in_s` seconds; `off` cancels it. Nothing happens then by itself."""
+    node = find(world, target)
+    starts = None if off else world.clock() + in_s
+    interruptions.announce(world, node, starts, window_s)
+    return node
+
+
 def delete(world: World, target: str = "") -> Node | Queued:
     """Delete the node and its queued resource, as a person in the console would."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpujob.domain.text import rfc3339
 from tpujob.emulator.tpu import nodes
 from tpujob.emulator.tpu.records import Disturb, Node, NodeChange, NodeState, SwitchOn
 from tpujob.emulator.tpu.world import World
@@ -25,6 +26,27 @@ def maintain(world: World, node: Node, window: float) -> None:
     node.maintenance_until = world.clock() + window
     world.tell(f"{node.id}: maintenance for {window:g} s")
     world.ask_hosts(Disturb(node.farm_name, "maintain", {"window_s": window}))
+
+
+def announce(world: World, node: Node, starts: float | None, window: float) -> None:
+    """Tell of maintenance that begins at `starts` and takes `window` seconds; None: it is cancelled. Nothing else
+    happens then: that is for `maintain` and `restart`."""
+    _check(node, "maintenance")
+    node.upcoming = None if starts is None else (starts, starts + window)
+    world.tell(f"{node.id}: maintenance is {'announced' if node.upcoming else 'cancelled'}")
+    told = {} if node.upcoming is None else upcoming(*node.upcoming)
+    world.ask_hosts(Disturb(node.farm_name, "announce", {"upcoming": told}))
+
+
+def upcoming(starts: float, ends: float) -> dict[str, str]:
+    """As the metadata server of a TPU VM tells it, and under the same names the API (v2alpha1)."""
+    return {
+        "window_start_time": rfc3339(starts),
+        "window_end_time": rfc3339(ends),
+        "latest_window_start_time": rfc3339(starts),
+        "maintenance_status": "PENDING",
+        "type": "SCHEDULED",
+    }
 
 
 def restart(world: World, node: Node, notice: float, window: float) -> None:

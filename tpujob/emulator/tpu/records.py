@@ -94,6 +94,8 @@ class Node:
     operation: str = ""  #: done when the present state ends
     preempted_at: float | None = None  #: when the running notice ends
     maintenance_until: float = 0.0
+    #: announced maintenance: from when to when
+    upcoming: tuple[float, float] | None = None
     slowed: dict[int, float] = field(default_factory=dict[int, float])
     silent: set[int] = field(default_factory=set[int])  #: dead hosts, while the API says READY
     hung: frozenset[int] = frozenset()  #: hosts with a program that a fault has stopped
@@ -192,7 +194,7 @@ class Disturb:
     """`what` is the host farm's name for the disturbance."""
 
     slice: str
-    what: Literal["preempt", "maintain", "slow", "off", "hang", "oom", "env", "cut"]
+    what: Literal["preempt", "maintain", "slow", "off", "hang", "oom", "env", "cut", "announce"]
     how: Mapping[str, Any]
 
 

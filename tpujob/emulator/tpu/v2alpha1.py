@@ -14,6 +14,7 @@ from dataclasses import replace
 from google.cloud.tpu_v2.types import cloud_tpu as v2
 from google.cloud.tpu_v2alpha1.types import cloud_tpu as v2alpha1
 from google.longrunning import operations_pb2
+from google.protobuf import json_format
 
 from tpujob.emulator.tpu import interruptions
 from tpujob.emulator.tpu.convert import Message, by_name, operation_message
@@ -46,7 +47,11 @@ class TpuV2Alpha1:
     def get_node(self, request: Message) -> Message:
         shown = self._v2.get_node(by_name(request, v2.GetNodeRequest.pb()))
         message = by_name(shown, v2alpha1.Node.pb())
-        message.autocheckpoint_enabled = self._world.get_node(request.name).spec.autocheckpoint
+        node = self._world.get_node(request.name)
+        message.autocheckpoint_enabled = node.spec.autocheckpoint
+        if node.upcoming:
+            announced = interruptions.upcoming(*node.upcoming)
+            json_format.ParseDict(announced, message.upcoming_maintenance)
         return message
 
     def create_node(self, request: Message) -> Message:

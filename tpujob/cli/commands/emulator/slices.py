@@ -39,6 +39,20 @@ def maintain(
         say(f"{slice}: maintenance is announced for {window:g} s")
 
 
+def announce(
+    target: Target = "",
+    begins: Annotated[float, lasting("Time until it begins; default: 1d.", "--in")] = 86400.0,
+    window: Annotated[float, lasting("Its duration; default: 1h.")] = 3600.0,
+    off: Annotated[bool, typer.Option("--off", help="Cancel it.")] = False,
+) -> None:
+    """Announce maintenance for later.
+
+    Nothing happens by itself then: `maintain` carries it out."""
+    slice = given.do("announce", target, in_s=begins, window_s=window, off=off)
+    said = "no maintenance is announced" if off else f"maintenance is announced, in {begins:g} s"
+    say(f"{slice}: {said}")
+
+
 def slow(
     target: Target = "",
     host: OneHost = 0,
@@ -137,4 +151,16 @@ def _which(host: int | None) -> str:
     return "every host" if host is None else f"host {host}"
 
 
-COMMANDS = (preempt, maintain, slow, silence, cut, hang, oom, delete, suspend, break_host)
+COMMANDS = (
+    preempt,
+    maintain,
+    announce,
+    slow,
+    silence,
+    cut,
+    hang,
+    oom,
+    delete,
+    suspend,
+    break_host,
+)

@@ -1,0 +1,79 @@
+"""What the metadata server tells a host of what is to come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.agent_host import Host, MetadataServer
+from tpujob.agent.storage import MetadataClient
+
+UPCOMING = "upcoming-maintenance?alt=json"
+#: as Google documents it
+ANNOUNCED = {
+    "can_reschedule": "false",
+    "latest_window_start_time": "2026-11-29T04:00:01Z",
+    "maintenance_status": "PENDING",
+    "type": "SCHEDULED",
+    "window_end_time": "2026-11-29T08:00:00Z",
+    "window_start_time": "2026-11-29T04:00:00Z",
+}
+READ = {
+    "starts": "2026-11-29T04:00:00Z",
+    "ends": "2026-11-29T08:00:00Z",
+    "latest": "2026-11-29T04:00:01Z",
+    "kind": "SCHEDULED",
+    "status": "PENDING",
+}
+#: the spelling of the API, which is seen in audit logs
+AS_THE_API = {
+    "windowStartTime": "2026-11-29T04:00:00Z",
+    "windowEndTime": "2026-11-29T08:00:00Z",
+    "latestWindowStartTime": "2026-11-29T04:00:01Z",
+    "type": "SCHEDULED",
+    "maintenanceStatus": "PENDING",
+}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
+    made = MetadataServer()
+    monkeypatch.setenv("GCE_METADATA_HOST", made.address)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("said", [ANNOUNCED, AS_THE_API], ids=["metadata", "api"])
+def test_maintenance_is_announced_in_either_spelling(
+    server: MetadataServer, said: dict[str, str]
+) -> None:
+    server.facts[UPCOMING] = json.dumps(said)
+    assert MetadataClient().upcoming() == READ
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        "",
+        "NONE",
+        "{}",
+        '{"error": "no notifications have been received yet, try again later"}',
+        '["window_start_time"]',
+        '{"window_start_time": 7}',
+    ],
+)
+def test_where_nothing_is_announced_nothing_is_read(
+    server: MetadataServer, said: str | None
+) -> None:
+    if said is not None:
+        server.facts[UPCOMING] = said
+    assert MetadataClient().upcoming() is None
+
+
+def test_announced_maintenance_is_in_the_report_and_the_program_is_told_nothing(host: Host) -> None:
+    host.metadata.facts[UPCOMING] = json.dumps(ANNOUNCED)
+    report = host.run("trap 'exit 75' TERM; sleep 1.5; exit 0")
+    assert (report["exit_code"], report["notice"], report["maintenance"]) == (0, "", READ)
