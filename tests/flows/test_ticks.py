@@ -168,7 +168,7 @@ def test_an_orphan_that_cannot_be_deleted_keeps_no_other_from_being_swept(
         leftover(stage, f"tj-000077-{k}", "us-central2-b", job_id="000077")
     delete = stage.cloud.delete
 
-    def refuse(slice: Slice, *, timeout: float) -> None:
+    def refuse(slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         if slice.name == "tj-000077-2":
             raise Refused("deleting it: Permission denied", cause="PERMISSION")
         delete(slice, timeout=timeout)

@@ -185,7 +185,7 @@ def delete_is_forgotten() -> Patch:
 
 def no_delete_at_all() -> Patch:
     def slices(self: Reconciler) -> Any:
-        return Instead(self.slices, delete=lambda slice, *, timeout: None)
+        return Instead(self.slices, delete=lambda slice, **_: None)
 
     return ticking(slices=slices)
 

@@ -141,13 +141,14 @@ def _preempted(play: Play, machine: Machine) -> None:
 
 
 def _suspended_late(play: Play, machine: Machine) -> None:
+    """The cloud begins before the program has ended, and takes minutes."""
     _preempted(play, machine)
-    machine.suspended_at = machine.shown_at + 300
+    machine.shown_at, machine.suspended_at = play.sim.now, play.sim.now + 300
 
 
 def _never_suspended(play: Play, machine: Machine) -> None:
     _preempted(play, machine)
-    machine.suspended_at = math.inf
+    machine.shown_at, machine.suspended_at = play.sim.now, math.inf
 
 
 def _dead_ready(play: Play, machine: Machine) -> None:
