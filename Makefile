@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test sim lint fmt bench lock clean help
+.PHONY: demo test sim bare lint fmt bench lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -23,6 +23,9 @@ POINTS ?= 40
 
 sim: $(READY)  ## recovery under a virtual clock: faults and kills by the thousand, every invariant checked
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --fresh $(FRESH) --points $(POINTS)
+
+bare: $(READY)  ## jobs on hosts that have only what a TPU VM has; about ten minutes, and 2 GB from the package index
+	@$(BIN)/python -m pytest -m bare tests/flows/test_bare_hosts.py
 
 lint: $(READY)  ## format, lint, types, and the direction of imports
 	$(BIN)/ruff check

@@ -39,7 +39,7 @@ LISTS = (
     (
         Stage(
             "slow",
-            (*PYTEST, "-m", "slow", "--ignore=tests/simulation", "-n", "4", *BY_FILE),
+            (*PYTEST, "-m", "slow and not bare", "--ignore=tests/simulation", "-n", "4", *BY_FILE),
         ),
     ),
     (

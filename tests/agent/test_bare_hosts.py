@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -46,6 +47,15 @@ def test_this_checkout_has_what_the_bundled_programs_are_locked_to(
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("PATH", str(mirror.own_uv().parent), prepend=":")
     assert shortcoming([("lock", LOCK.read_text())], "3.11") == ""
+
+
+def test_the_lock_has_the_whole_extra_and_what_a_tpu_needs() -> None:
+    project = tomllib.loads((LOCK.parents[1] / "pyproject.toml").read_text())["project"]
+    asked = project["optional-dependencies"]["workloads"]
+    direct = {re.split(r"[^a-z-]", line)[0] for line in asked} | {"libtpu"}
+    locked = set(re.findall(r"^([a-z0-9-]+)==", LOCK.read_text(), re.MULTILINE))
+    assert direct <= locked, f"run `make lock`: {direct - locked}"
+    assert "//" not in LOCK.read_text(), "no address, as every site has its own index"
 
 
 def test_a_host_without_all_of_it_says_what_it_lacks(

@@ -96,6 +96,11 @@ SIGNS: tuple[Sign, ...] = (
     ),
     _sign(
         Cause.SETUP,
+        r"^(?:ba)?sh: .*\bpython: (?:command )?not found$|\[tpujob\] cannot start python:",
+        "there is no `python` where it runs, as Ubuntu has `python3` alone; write that",
+    ),
+    _sign(
+        Cause.SETUP,
         r"^ModuleNotFoundError: No module named|\[tpujob\] cannot start "
         r"|^(?:ba)?sh: .*: (?:command )?not found$",
         "something that the program needs is not installed",
