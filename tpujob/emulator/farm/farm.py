@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tpujob.emulator.farm import image
 from tpujob.emulator.farm.addresses import can_bind, free_everywhere, host_addresses
+from tpujob.emulator.farm.homes import Homes
 from tpujob.emulator.farm.hosts import Host
 from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
@@ -60,12 +61,15 @@ class Farm:
         self._addresses, self._every_address = host_addresses(block), f"127.{block}.*"
         self._hole = BlackHole()
         self._imaging = threading.Lock()
+        self._shared = state / "shared"  #: what belongs to no slice
+        self._homes = Homes(self._shared / "homes")
         self.ssh_port = ssh_port or free_everywhere()
 
     async def clear(self) -> None:
         """Kill and remove everything that an earlier farm on this folder left behind."""
         await self._census.kill(f"{self._id}/")
-        await asyncio.to_thread(shutil.rmtree, self._folder(), ignore_errors=True)
+        for folder in (self._folder(), self._shared):
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def create(self, request: SliceRequest) -> list[Host]:
         """Bring up every host, or none. An existing slice only gets the new SSH keys. Raises BadRequest."""
@@ -223,6 +227,7 @@ class Farm:
                 ),
                 census=self._census,
                 image=installed,
+                homes=self._homes,
             )
             for spec, address in zip(request.hosts, addresses, strict=True)
         )
@@ -240,7 +245,7 @@ class Farm:
     def _image(self, name: str) -> image.Image:
         """Made once for all hosts."""
         with self._imaging:
-            return image.bare(self._state / image.BARE) if name == image.BARE else image.default()
+            return image.bare(self._shared / image.BARE) if name == image.BARE else image.default()
 
     async def _end(self, victim: _Slice, notice: float) -> None:
         await asyncio.sleep(notice)

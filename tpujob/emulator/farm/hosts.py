@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpujob.emulator.farm import processes
+from tpujob.emulator.farm.homes import Homes
 from tpujob.emulator.farm.image import Image
 from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, NAME, OS_LOGIN, SSH_KEYS, MetadataServer
 from tpujob.emulator.farm.session import HostUser
@@ -43,6 +44,7 @@ class Host:
         facts: Mapping[str, str],
         census: processes.Census,
         image: Image,
+        homes: Homes,
     ) -> None:
         self.spec = spec
         self.address = address
@@ -51,7 +53,7 @@ class Host:
         self.on = False
         self._folder = folder
         self._census = census
-        self._image = image
+        self._image, self._homes = image, homes
         self._http = HttpServer(self.metadata.answer)
         self._metadata_port = 0  #: stays the same when it is switched on again: programs know it
         self._env: dict[str, str] = {}
@@ -158,6 +160,7 @@ class Host:
             folder.mkdir(parents=True, mode=0o700)
         for chip in range(self.spec.chips):
             (devices / f"accel{chip}").touch(mode=0o600)
+        home = self._homes.path_of(home)
         self._vmstat.write_text("oom_kill 0\n")
         # The whole environment of a session; of the farm's own environment only the language is kept.
         self._env = {
