@@ -199,6 +199,7 @@ def test_gcloud_makes_stops_starts_and_deletes_a_tpu_vm(stage: Stage) -> None:
     shown = gcloud.json(*NODES, "describe", "vm", IN_ZONE)
     assert (shown["acceleratorType"], shown["state"]) == ("v4-8", "READY")
     assert shown["labels"] == {"team": "blue"}
+    assert gcloud.json(*NODES, "get-guest-attributes", "vm", IN_ZONE) == []
     gcloud(*NODES, "stop", "vm", IN_ZONE)
     assert node_state(stage.cloud.client(), "vm") == "STOPPED"
     gcloud(*NODES, "start", "vm", IN_ZONE)

@@ -32,3 +32,9 @@ def of_shell(
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{emulator['tpu_rest']}/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{emulator['storage']}/storage/v1/",
     }
+
+
+def names() -> list[str]:
+    """Of the variables of a shell, wherever they lead."""
+    nowhere = {"storage": "", "tpu": "", "tpu_rest": ""}
+    return list(of_shell(nowhere, {"ssh_port": 0}, project="", gcloud=Path()))

@@ -80,6 +80,7 @@ class TpuV2:
         response = v2.GetGuestAttributesResponse.pb()()
         for worker in workers:
             one = response.guest_attributes.add(query_path=request.query_path)
+            one.query_value.SetInParent()  # gcloud fails on an entry without it
             published = node.guests[worker] if worker < len(node.guests) else {}
             for path, value in published.items():
                 if path.startswith(request.query_path.lstrip("/")):

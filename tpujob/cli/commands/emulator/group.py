@@ -41,13 +41,16 @@ def env(
 
     eval "$(tpujob emulator env)" leads gcloud, Google's Python clients and the contexts of tpujob
     in this terminal to the emulator. Its addresses are others after each start."""
+    if off:
+        from tpujob.emulator import environment
+
+        say(f"unset {' '.join(environment.names())}")
+        return
     variables = given.shell_variables(project)
     if as_json:
         say_json(variables)
-    elif off:
-        say(f"unset {' '.join(variables)}")
-    else:
-        say("\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
+        return
+    say("\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
 
 
 @app.command()
