@@ -35,7 +35,7 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True)
-class _World:
+class World:
     """What the service runs in: the emulator, or Google Cloud."""
 
     store: SqliteStore | FirestoreStore
@@ -43,6 +43,8 @@ class _World:
     blobs: GcsBlobs
     hosts: SshHosts
     site: Site
+    project: str
+    suffix: str  #: of the names of its slices: the backend's own word, with a hyphen before it
 
 
 def backend(settings: Settings) -> Backend:
@@ -54,14 +56,14 @@ def backend(settings: Settings) -> Backend:
     from tpujob.engine import Loop, Orphans, Reconciler, zones
     from tpujob.service import Admin, Changes, Jobs
 
-    world = _emulated(settings) if settings.local else _google(settings)
-    clock, store = SystemClock(), world.store
+    found = world(settings)
+    clock, store = SystemClock(), found.store
     changes = Changes(store)
     reconciler = Reconciler(
         store,
-        world.slices,
-        world.hosts,
-        world.blobs,
+        found.slices,
+        found.hosts,
+        found.blobs,
         clock,
         owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         reputation=store.reputation,
@@ -69,22 +71,28 @@ def backend(settings: Settings) -> Backend:
         changed=changes.poke,
     )
     orphans = Orphans(
-        store, world.slices, world.hosts, clock, zones=lambda: zones(store, world.site.zones)
+        store, found.slices, found.hosts, clock, zones=lambda: zones(store, found.site.zones)
     )
     loop = Loop(reconciler, store, clock, sweep=orphans.sweep)
     api = Jobs(
         store,
-        world.blobs,
+        found.blobs,
         clock,
         admin=Admin(store, orphans, store.reputation, clock),
-        site=world.site,
-        access=world.hosts.access,
+        site=found.site,
+        access=found.hosts.access,
         loop=loop,
         changes=changes,
         live=reconciler.live,
         circuits=reconciler.circuits,
     )
     return Backend(api, loop, changes)
+
+
+def world(settings: Settings, *, keys: KeyStore | None = None, wait: float | None = None) -> World:
+    """The context's adapters. `keys`: instead of the backend's; `wait`: seconds that a request may wait in the cloud's
+    queue. Raises as `backend` does."""
+    return _emulated(settings, keys, wait) if settings.local else _google(settings, keys, wait)
 
 
 def open_store(settings: Settings) -> SqliteStore | FirestoreStore:
@@ -101,29 +109,31 @@ def open_store(settings: Settings) -> SqliteStore | FirestoreStore:
     return SqliteStore(settings.db)
 
 
-def _emulated(settings: Settings) -> _World:
-    from tpujob.adapters.cloud_tpu import CloudTpuSlices
+def _emulated(settings: Settings, keys: KeyStore | None, wait: float | None) -> World:
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.ssh import SshHosts
     from tpujob.domain.placement import EVERYWHERE
 
     emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
-    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"])
-    return _World(
+    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"], options=Options(wait=wait))
+    return World(
         open_store(settings),
         slices,
         GcsBlobs(settings.project, endpoint=emulator["storage"]),
         SshHosts(
-            settings.keys,
+            keys or settings.keys,
             port=farm["ssh_port"],
             guests=slices.guest_attributes.look,
             obstacle=slices.guest_attributes.obstacle,
         ),
         EVERYWHERE,
+        settings.project,
+        suffix="",
     )
 
 
-def _google(settings: Settings) -> _World:
+def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> World:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.ssh import SshHosts
@@ -143,17 +153,18 @@ def _google(settings: Settings) -> _World:
             service_account=here.service_account,
             labels=here.labels,
             reservation=here.reservation,
+            wait=wait,
         ),
         throttle=Throttle(here.calls_per_minute),
     )
-    return _World(
+    return World(
         open_store(
             replace(settings, project=here.project, store=here.store, database=here.database)
         ),
         slices,
         GcsBlobs(here.project, endpoint=settings.storage_endpoint),
         SshHosts(
-            _keys(settings, here.project, owner),
+            keys or _keys(settings, here.project, owner),
             port=settings.ssh_port,
             reach=here.ssh,
             project=here.project,
@@ -162,6 +173,8 @@ def _google(settings: Settings) -> _World:
             obstacle=slices.guest_attributes.obstacle,
         ),
         context.site(here, owner),
+        here.project,
+        suffix=f"-{owner}",
     )
 
 

@@ -49,6 +49,10 @@ class ZoneClosed(Refused):
     """The project may not use that zone."""
 
 
+class ServiceOff(Refused):
+    """The API is not enabled for the project, or the project has no billing account."""
+
+
 class Api:
     """The service behind one connection, made at the first use. Threads may share it."""
 
@@ -144,7 +148,7 @@ def refusal(doing: str, code: str, message: str) -> TpujobError:
     if meaning.cause is None:
         return Transient(said)
     kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
-    kind = ZoneClosed if meaning.zone_closed else kind
+    kind = ZoneClosed if meaning.zone_closed else ServiceOff if meaning.service_off else kind
     return kind(said, cause=meaning.cause, scope=meaning.scope)
 
 

@@ -17,6 +17,7 @@ class Meaning:
     hint: str = ""  #: what a person may do about it
     scope: Scope = ""  #: where it holds; empty: the text does not say
     zone_closed: bool = False  #: the project may not use that zone at all
+    service_off: bool = False  #: the API is not enabled, or nobody pays: no call succeeds
 
 
 LOGIN_HINT = f"run `{LOGIN}`"
@@ -59,10 +60,10 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
             zone_closed=True,
         ),
         r"SERVICE_DISABLED|has not been used in project|API .{0,40}(?:disabled|not enabled)": Meaning(
-            Cause.PERMISSION, "run `gcloud services enable tpu.googleapis.com`"
+            Cause.PERMISSION, "run `gcloud services enable tpu.googleapis.com`", service_off=True
         ),
         r"BILLING_DISABLED|billing .{0,40}(?:disabled|to be enabled)": Meaning(
-            Cause.PERMISSION, "link a billing account to the project"
+            Cause.PERMISSION, "link a billing account to the project", service_off=True
         ),
         r"CONSUMER_INVALID|Permission denied on resource project|Project .{1,60} (?:not found|deleted)": Meaning(
             Cause.PERMISSION, "check the project's id, and that this account may use it"

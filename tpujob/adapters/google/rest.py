@@ -21,6 +21,14 @@ PATIENCE = 15
 MOST_PAGES = 200
 
 
+class HttpError(Exception):
+    """The answer that an error of ours was made from: its `__cause__`."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+
+
 class GoogleRest:
     """The REST APIs on behalf of one project. Threads may share it."""
 
@@ -83,7 +91,8 @@ class GoogleRest:
         except RequestException as error:  # also when the answer is not JSON
             raise Transient(f"{host} {_trouble(error)}") from error
         if answer.status_code != 200:
-            raise self._error(host, answer.status_code, found)
+            status = int(answer.status_code)
+            raise self._error(host, status, found) from HttpError(status)
         if not isinstance(found, dict):
             raise Transient(f"{host} sent an answer that is not a JSON object")
         return cast("dict[str, Any]", found)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.agent_calls import AgentCalls
-from tpujob.adapters.ssh.connection import Connection, Login, NoLogin
+from tpujob.adapters.ssh.connection import Connection, Login, NoLogin, Output
 from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import FileKeys, KeyStore, host_label, public_line, write_pins
 from tpujob.adapters.ssh.pool import Bounds, Outcomes, Pool, SliceSession
@@ -99,6 +99,22 @@ class SshHosts:
         except Exception:  # whatever failed, no host has shown that it is alive
             return frozenset()
         return frozenset(host for host, answer in answers.items() if answer is True)
+
+    def run(self, slice: Slice, command: str, *, stdin: bytes = b"", timeout: float) -> Output:
+        """Run a line of shell on the slice's first host, over a connection of its own. Raises Transient,
+        HostKeyChanged."""
+        deadline = Deadline(timeout)
+        host = slice.endpoints[0].host
+        with self._session(slice, [host], deadline) as session:
+            answers = session.each(lambda _, on: on.run(command, deadline, stdin=stdin), deadline)
+            session.insist(answers)
+        answer = answers[host]
+        assert isinstance(answer, Output)
+        return answer
+
+    def pinned(self, slice: Slice) -> Mapping[str, tuple[str, str]]:
+        """The host keys that were met, by address: type, and key in base64."""
+        return self._keys.pinned(slice.name)
 
     def forget(self, slice: Slice) -> None:
         self._keys.forget(slice.name)

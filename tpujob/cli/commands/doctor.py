@@ -9,13 +9,41 @@ import typer
 
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, Yes
 from tpujob.cli.output import say, say_json, screen
-from tpujob.errors import Transient
+from tpujob.errors import BadRequest, Transient
 
 
-def doctor(as_json: Json = False) -> int:
+def doctor(
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Try a slice of one host, and keep what the cloud answers."),
+    ] = False,
+    type: Annotated[
+        str, typer.Option(metavar="TYPE", help="--probe: of the slice; the cheapest if left out.")
+    ] = "",
+    zone: Annotated[
+        str, typer.Option(metavar="ZONE", help="--probe: of the slice; the cheapest if left out.")
+    ] = "",
+    cap: Annotated[
+        float, typer.Option(min=0.01, metavar="USD", help="--probe: what it may cost at most.")
+    ] = 1.0,
+    to: Annotated[
+        str, typer.Option(metavar="FOLDER", help="--probe: where the answers are kept.")
+    ] = "",
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
     """Check that jobs can run, and say what to do where they cannot."""
+    if probe:
+        from tpujob.cli.commands.probing import probe as run_probes
+        from tpujob.wiring.probe import Wanted
+
+        return run_probes(Wanted(type, zone, cap), to, yes=yes, as_json=as_json)
+    if type or zone or to or yes:
+        raise BadRequest(
+            "--type, --zone, --to and --yes are for --probe", hint="tpujob doctor --probe"
+        )
     from tpujob.doctor.findings import Severity, worst
     from tpujob.wiring import doctor
 

@@ -1,0 +1,89 @@
+"""Probes that need no slice: what the Cloud TPU API lists, and in which words it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpujob.doctor.probe.cloud import ZONE_CLOSED, Answer
+from tpujob.doctor.probe.probing import Probing
+from tpujob.doctor.probe.verdicts import Judged, judged
+from tpujob.domain.model import Cause
+
+#: a zone that no project has, and a type that no zone has
+NO_ZONE, NO_TYPE = "us-central9-z", "v2-7"
+LISTS = ("list_nodes", "list_queued_resources")
+
+
+def list_zone(probing: Probing) -> Judged:
+    return _listed([probing.ask(method, {"parent": probing.parent}) for method in LISTS])
+
+
+def list_everywhere(probing: Probing) -> Judged:
+    parent = probing.cloud.parent("-")
+    return _listed([probing.ask(method, {"parent": parent}) for method in LISTS])
+
+
+def _listed(answers: Sequence[Answer]) -> Judged:
+    refused = [one.said for one in answers if not one.ok]
+    unreachable = [str(z) for one in answers for z in one.body.get("unreachable", ())]
+    found = sum(len(one.body.get(f, ())) for one in answers for f in ("nodes", "queuedResources"))
+    seen = f"{found} nodes and queued resources"
+    if unreachable:
+        seen += f"; unreachable: {', '.join(unreachable)}"
+    return judged(
+        "both lists answer, and reach every zone",
+        refused[0] if refused else seen,
+        as_expected=not refused and not unreachable,
+    )
+
+
+def catalog(probing: Probing) -> Judged:
+    choice, asked = probing.choice, {"parent": probing.parent, "page_size": 1000}
+    types = probing.ask("list_accelerator_types", asked)
+    runtimes = probing.ask("list_runtime_versions", asked)
+    return judge_catalog(choice.type, choice.runtime_version, types, runtimes)
+
+
+def judge_catalog(type: str, runtime: str, types: Answer, runtimes: Answer) -> Judged:
+    refused = [one.said for one in (types, runtimes) if not one.ok]
+    named = [_ids(types, "acceleratorTypes"), _ids(runtimes, "runtimeVersions")]
+    lacking = [n for n, listed in zip((type, runtime), named, strict=True) if n not in listed]
+    seen = f"{len(named[0])} types, {len(named[1])} runtimes"
+    if lacking:
+        seen += f", without {' and '.join(lacking)}"
+    return judged(
+        f"{type} and its runtime {runtime} are listed",
+        refused[0] if refused else seen,
+        as_expected=not refused and not lacking,
+    )
+
+
+def unknown_type(probing: Probing) -> Judged:
+    return judge_refusal(_create(probing, probing.choice.zone, NO_TYPE), Cause.BAD_SPEC)
+
+
+def closed_zone(probing: Probing) -> Judged:
+    return judge_refusal(_create(probing, NO_ZONE, probing.choice.type), ZONE_CLOSED)
+
+
+def judge_refusal(answer: Answer, read_as: str) -> Judged:
+    expected = f"refused, and read as {read_as}"
+    if answer.ok:
+        return judged(expected, "accepted", as_expected=False)
+    seen = f"{answer.said} (read as {answer.read_as})"
+    return judged(expected, seen, as_expected=answer.read_as == read_as)
+
+
+def _create(probing: Probing, zone: str, type: str) -> Answer:
+    """A request that costs nothing even if it is accepted: it is deleted at the end of the run."""
+    parent, id = probing.cloud.parent(zone), probing.refused_name
+    runtime = probing.choice.runtime_version
+    node = {"accelerator_type": type, "runtime_version": runtime}
+    spec = {"parent": parent, "node_id": id, "node": node}
+    queued = {"tpu": {"node_spec": [spec]}, "spot": {}}
+    asked = {"parent": parent, "queued_resource_id": id, "queued_resource": queued}
+    return probing.ask("create_queued_resource", asked)
+
+
+def _ids(answer: Answer, field: str) -> list[str]:
+    return [str(one["name"]).rpartition("/")[2] for one in answer.body.get(field, ())]

@@ -1,0 +1,164 @@
+"""One run of the probes: what it asks, what it has made, and how much time is left to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tpujob.doctor.probe.cloud import SERVICE_OFF, Answer, ProbedCloud
+from tpujob.doctor.probe.spend import Budget, Choice
+from tpujob.doctor.probe.verdicts import UntriedError
+from tpujob.domain.model import Slice
+from tpujob.errors import TpujobError
+from tpujob.ports import Clock
+
+#: seconds that one question may take, and one look at a host
+ASKING, ON_HOST = 20.0, 60.0
+
+
+@dataclass(slots=True)
+class Probing:
+    """Probes get it in the order of the table: a later one builds upon what an earlier one left here."""
+
+    cloud: ProbedCloud
+    clock: Clock
+    choice: Choice
+    budget: Budget
+    slice: Slice  #: with its addresses, once it is there
+    workdir: str  #: a folder in the bucket of the slice's region; empty: there is no bucket
+    project: str
+    wait: float  #: seconds for capacity
+    poll: float  #: seconds between two looks
+    say: Callable[[str], None]
+    answers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  #: to this probe
+    first_asked_at: float | None = None  #: when money may have begun to be spent
+    asked_at: float | None = None  #: the slice was asked for
+    ready_at: float | None = None
+    deleted_at: float | None = None  #: its end was asked for
+    problem: str = "it was not asked for"  #: why there is no slice
+    off: str = ""  #: Cloud TPU answers nothing any more, in its own words: the rest cannot be tried
+    usage_before: Mapping[str, int] | None = None  #: of quotas, by name and place
+    usage_waiting: Mapping[str, int] | None = None  #: the same while the request was waiting
+
+    # Asking
+
+    def ask(self, method: str, request: Mapping[str, Any], *, version: str = "v2") -> Answer:
+        answer = self.cloud.call(method, request, timeout=self.left(ASKING), version=version)
+        self.keep(answer, request)
+        return answer
+
+    def rest(
+        self, host: str, path: str, body: Mapping[str, Any] | None = None, **params: str
+    ) -> Answer:
+        answer = self.cloud.rest(host, path, body, timeout=self.left(ASKING), **params)
+        self.keep(answer, body or params)
+        return answer
+
+    def on_host(self, part: str, seconds: float = ON_HOST, **about: Any) -> Any:
+        """Raises UntriedError where there is no host, or it gives no answer."""
+        self.insist_on_host()
+        try:
+            found = self.cloud.on_host(self.slice, part, about, timeout=self.left(seconds))
+        except TpujobError as error:
+            raise UntriedError(f"the host gave no answer: {error.message}") from error
+        self.answers.append({"on_host": part, "answer": found})
+        return found
+
+    def keep(self, answer: Answer, request: Mapping[str, Any] | None = None) -> None:
+        """Into the file of the probe that is under way."""
+        if answer.read_as == SERVICE_OFF:
+            self.off = answer.said
+        said = {"code": answer.code, "message": answer.message, "read_as": answer.read_as}
+        self.answers.append(
+            {
+                "doing": answer.doing,
+                "request": _plain(request or {}),
+                "answer": answer.body if answer.ok else said,
+                "seconds": round(answer.seconds, 2),
+            }
+        )
+
+    def waiting(self, seconds: float) -> Iterator[float]:
+        """Now and every `poll` seconds, until `seconds` or the budget are used up: for how long it has been so far."""
+        began = self.clock.now()
+        while (passed := self.clock.now() - began) < seconds and self.rest_of_budget() > 0:
+            yield passed
+            self.clock.sleep(self.poll)
+
+    def create(self) -> Answer:
+        """Ask for the slice; its time runs from here."""
+        now = self.clock.now()
+        self.asked_at, self.deleted_at, self.ready_at = now, None, None
+        self.first_asked_at = self.first_asked_at or now
+        answer = self.cloud.create(self.slice, timeout=self.left(ASKING))
+        self.keep(answer)
+        return answer
+
+    def delete(self) -> Answer:
+        """Ask for its end, also when the budget is used up."""
+        answer = self.cloud.delete(self.slice, timeout=ASKING)
+        self.keep(answer)
+        if answer.ok:
+            self.deleted_at, self.problem = self.clock.now(), "it was deleted"
+        return answer
+
+    # What there is
+
+    @property
+    def parent(self) -> str:
+        return self.cloud.parent(self.choice.zone)
+
+    @property
+    def node_name(self) -> str:
+        return f"{self.parent}/nodes/{self.slice.name}"
+
+    @property
+    def queued_name(self) -> str:
+        return f"{self.parent}/queuedResources/{self.slice.name}"
+
+    @property
+    def refused_name(self) -> str:
+        """Of a request that must be refused; if it is not, it is cleaned up like the slice."""
+        return f"{self.slice.name}-no"
+
+    def slices(self) -> tuple[Slice, ...]:
+        """Everything that the probes may make."""
+        return (self.slice, replace(self.slice, name=self.refused_name, endpoints=()))
+
+    def insist_on_slice(self) -> None:
+        """Raises UntriedError unless the slice is there and may still be used."""
+        if self.ready_at is None or self.deleted_at is not None:
+            raise UntriedError(f"there is no slice: {self.problem}")
+        self.left(1)
+
+    def insist_on_host(self) -> None:
+        self.insist_on_slice()
+        if not self.slice.endpoints:
+            raise UntriedError("the slice has no addresses")
+
+    # What is left
+
+    def rest_of_budget(self) -> float:
+        """Seconds for which the slice may still be held; all of them while there is none."""
+        if self.asked_at is None or self.deleted_at is not None:
+            return self.budget.seconds
+        return self.budget.seconds - (self.clock.now() - self.asked_at)
+
+    def left(self, most: float) -> float:
+        """Seconds that one step may take. Raises UntriedError when the budget is used up, or nothing answers."""
+        if self.off:
+            raise UntriedError(self.off)
+        rest = self.rest_of_budget()
+        if rest <= 0:
+            used_up = (
+                f"the cap of ${self.budget.cap:.2f} is reached"
+                if self.budget.by_cap
+                else f"the {self.budget.seconds / 60:.0f} min for the probes are over"
+            )
+            raise UntriedError(used_up)
+        return min(most, rest)
+
+
+def _plain(request: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in request.items() if value not in ("", None)}

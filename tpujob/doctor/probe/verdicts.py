@@ -1,0 +1,49 @@
+"""What a probe comes to: data only, rendered in `cli/render/probe.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    OK = "ok"  #: as tpujob expects it
+    DIFFERS = "differs"  #: seen to be otherwise
+    UNTRIED = "untried"  #: could not be tried: neither
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict with its reasons, each one sentence without a full stop."""
+
+    verdict: Verdict
+    expected: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of the summary."""
+
+    probe: str  #: its id
+    verdict: Verdict
+    expected: str
+    seen: str
+    settles: tuple[str, ...]  #: what in tpujob rests on it
+    seconds: float
+    file: str  #: its raw answers, in the folder
+
+
+class UntriedError(Exception):
+    """What the probe needs is not there. `str(error)` says what and why."""
+
+
+def judged(expected: str, seen: str, *, as_expected: bool) -> Judged:
+    return Judged(Verdict.OK if as_expected else Verdict.DIFFERS, expected, seen)
+
+
+def worst(results: Iterable[Result]) -> Verdict:
+    """DIFFERS before UNTRIED; OK of none."""
+    found = {one.verdict for one in results}
+    return next((v for v in (Verdict.DIFFERS, Verdict.UNTRIED) if v in found), Verdict.OK)
