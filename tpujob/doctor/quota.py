@@ -1,8 +1,8 @@
 """What a project may hold of each kind of TPU in each zone, what it holds, and what was granted. Pure.
 
 How the API spells its quotas is in `adapters/google/quota.py`. Both a zone and its region have a limit, and the smaller
-one wins. What a quota counts is inferred from limits that were seen: cores of v2 and v3, chips of v5e and v6e; of v4
-and v5p Google's page says "chips or TensorCores".
+one wins. What a quota counts is inferred from limits that were seen (probe: usage-held): cores of v2 and v3, chips of
+v5e and v6e; of v4 and v5p Google's page says "chips or TensorCores".
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def per_chip(kind: Kind, unit: Unit) -> int:
 
 
 def kind_of(type: str, pricing: str) -> Kind:
-    """The quota that a slice of that type counts against. That v5e slices of one host count as serving is inferred."""
+    """The quota that a slice of that type counts against. That v5e slices of one host count as serving is inferred
+    (probe: usage-held)."""
     found = accelerators.find(type)
     two = found.generation in ("v2", "v3", "v5e")
     return Kind(found.generation, pricing, ONE_HOST if two and found.hosts == 1 else "")

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from tpujob.doctor.probe.spend import LEFT_OVER, PROBE_JOB
 from tpujob.domain import invariants
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.hardware import accelerators
@@ -29,7 +30,7 @@ class Swept:
     """What one sweep did, or would do."""
 
     deleted: list[Owned] = field(default_factory=list[Owned])  #: asked to end
-    kept: list[Owned] = field(default_factory=list[Owned])  #: younger than GRACE
+    kept: list[Owned] = field(default_factory=list[Owned])  #: younger than their grace
     failed: list[tuple[Owned, str]] = field(default_factory=list[tuple[Owned, str]])  #: and why
     keys: list[str] = field(default_factory=list[str])  #: slices that are gone, whose keys go
     unlisted: dict[str, str] = field(default_factory=dict[str, str])  #: by zone, or `keys`: why
@@ -60,9 +61,9 @@ class Orphans:
         self._suspending: dict[str, float] = {}
 
     def sweep(self, *, dry_run: bool = False) -> Swept:
-        """Delete orphans that are older than GRACE. If every zone was listed, remove the keys of slices that are gone.
-        What could not be listed or deleted is left for the next sweep. Raises Transient or Refused when no zone could
-        be listed, StoreError."""
+        """Delete orphans that are older than their grace. If every zone was listed, remove the keys of slices that are
+        gone. What could not be listed or deleted is left for the next sweep. Raises Transient or Refused when no zone
+        could be listed, StoreError."""
         swept = Swept()
         # keys and slices before the jobs: a job writes its record before it has either
         names = self._keys(swept)
@@ -70,7 +71,7 @@ class Orphans:
         now, jobs = self.clock.now(), self.store.list(live=True)
         damaged = {job_id for job_id, _ in self.store.damaged()}
         for orphan in unclaimed(found, jobs, damaged):
-            if now - orphan.created_at <= GRACE:
+            if now - orphan.created_at <= grace(orphan):
                 swept.kept.append(orphan)
             elif dry_run:
                 swept.deleted.append(orphan)
@@ -137,6 +138,11 @@ class Orphans:
             log.warning("sweep: the keys of %s: %s", name, error)
             return False
         return True
+
+
+def grace(orphan: Owned) -> float:
+    """Seconds that it may be old. The slice of `tpujob doctor --probe` is no job's, and may be in use."""
+    return LEFT_OVER if orphan.job_id == PROBE_JOB else GRACE
 
 
 def unclaimed(found: Sequence[Owned], jobs: Sequence[Job], damaged: Collection[str]) -> list[Owned]:

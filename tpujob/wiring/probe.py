@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tpujob.adapters.clock import SystemClock
 from tpujob.config.settings import Settings
-from tpujob.doctor.probe.record import Made, Records
+from tpujob.doctor.probe.record import Made, Records, bare_slice
 from tpujob.doctor.probe.spend import LEFT_OVER, PROBE_JOB, Budget, Choice, budget, choose
 from tpujob.domain.hardware.accelerators import region_of
-from tpujob.domain.model import Slice
 from tpujob.errors import BadRequest, Refused, TpujobError
 from tpujob.wiring.backend import World, world
 
@@ -41,6 +40,7 @@ class Wanted:
     cap: float = 1.0
     wait: float = 600.0  #: seconds for capacity
     poll: float = 5.0  #: seconds between two looks at the slice
+    also: tuple[str, ...] = ()  #: probes that are not tried unless they are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ def prepared(settings: Settings, wanted: Wanted, say: Callable[[str], None]) -> 
     """What earlier probes left is removed first. Nobody else probes this context meanwhile. Raises BadRequest,
     Refused, Transient; NotFound or BadSpec for the context."""
     from tpujob.adapters.cloud_tpu import Catalog
+    from tpujob.doctor.probe import table
 
     _check_context(settings)
     records = _records(settings)
@@ -65,7 +66,8 @@ def prepared(settings: Settings, wanted: Wanted, say: Callable[[str], None]) -> 
         _clear(records, cloud, say)
         zones = found.site.zones or Catalog(cloud.slices.api).zones(timeout=CATALOG_PATIENCE)
         choice = choose(_offered(cloud, zones, wanted, say), wanted.type, wanted.zone)
-        allowed = budget(choice, wanted.cap)
+        chosen = table.chosen(wanted.also)
+        allowed = budget(choice, wanted.cap, max(probe.slices for probe in chosen))
         _clear_by_label(cloud, choice.zone, say)
 
         def run(folder: Path, show: Callable[[Result], None]) -> Report:
@@ -80,7 +82,12 @@ def prepared(settings: Settings, wanted: Wanted, say: Callable[[str], None]) -> 
                 clock=SystemClock(),
                 choice=choice,
                 budget=allowed,
-                slice=_slice(name, choice.zone, choice, now),
+                slice=replace(
+                    bare_slice(name, choice.zone, now),
+                    type=choice.type,
+                    runtime_version=choice.runtime_version,
+                    usd_per_hour=choice.usd_per_hour,
+                ),
                 workdir=f"{bucket}/probes/{name}" if bucket else "",
                 project=found.project,
                 wait=wanted.wait,
@@ -89,14 +96,16 @@ def prepared(settings: Settings, wanted: Wanted, say: Callable[[str], None]) -> 
             )
             made = Made(
                 run=name,
-                names=tuple(slice.name for slice in probing.slices()),
+                names=probing.names(),
                 zone=choice.zone,
                 type=choice.type,
                 usd_per_hour=choice.usd_per_hour,
                 started_at=now,
                 workdir=probing.workdir,
             )
-            return running.run(probing, records, made, folder, _redactor(settings, found), show)
+            return running.run(
+                probing, records, made, folder, _redactor(settings, found), show, chosen
+            )
 
         yield Prepared(settings.context, choice, allowed, run)
 
@@ -126,8 +135,7 @@ def _clear(records: Records, cloud: GoogleCloud, say: Callable[[str], None]) -> 
     left: list[str] = []
     for made in records.all():
         say(f"a probe that was cut off has left {made.names[0]} in {made.zone}: removing it first")
-        slices = [_slice(name, made.zone, None, made.started_at) for name in made.names]
-        still = running.remove(cloud, slices, made, SystemClock(), say)
+        still = running.remove(cloud, made, SystemClock(), say)
         left += still
         if not still:
             records.drop(made)
@@ -143,7 +151,7 @@ def _clear_by_label(cloud: GoogleCloud, zone: str, say: Callable[[str], None]) -
         for one in cloud.owned([zone], timeout=CATALOG_PATIENCE):
             if one.job_id == PROBE_JOB and now - one.created_at > LEFT_OVER:
                 say(f"{one.name} in {one.zone} was left by a probe: removing it")
-                cloud.delete(_slice(one.name, one.zone, None, now), timeout=CATALOG_PATIENCE)
+                cloud.delete(bare_slice(one.name, one.zone, now), timeout=CATALOG_PATIENCE)
 
 
 def _offered(
@@ -214,23 +222,6 @@ def _credentials(settings: Settings) -> Any:
 
 def _records(settings: Settings) -> Records:
     return Records(settings.home / "probes")
-
-
-def _slice(name: str, zone: str, choice: Choice | None, now: float) -> Slice:
-    made = Slice(
-        name=name,
-        k=0,
-        type="",
-        zone=zone,
-        pricing="spot",
-        runtime_version="",
-        usd_per_hour=None,
-        requested_at=now,
-    )
-    if choice is None:
-        return made
-    runtime, usd = choice.runtime_version, choice.usd_per_hour
-    return replace(made, type=choice.type, runtime_version=runtime, usd_per_hour=usd)
 
 
 def _redactor(settings: Settings, found: World) -> Redactor:

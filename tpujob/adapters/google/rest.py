@@ -111,7 +111,8 @@ class GoogleRest:
         return Refused(said, cause=cause, hint=self._hint(host, error))
 
     def _hint(self, host: str, error: Mapping[str, Any]) -> str:
-        """What to do about the reason that Google gives. Inferred: a viewer may read everything that is asked here."""
+        """What to do about the reason that Google gives. Inferred (probe: reads): a viewer may read
+        everything that is asked here."""
         reason, metadata = _reason(error)
         service = metadata.get("service") or host
         project = self._project

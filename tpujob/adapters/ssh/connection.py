@@ -66,7 +66,9 @@ class Connection:
         """Sends nothing yet."""
         self.login = login
         self._host_keys = host_keys
-        self._fabric: Any = None  # a fabric.Connection, whose inferred types are wrong
+        self._fabric: Any = (
+            None  # a fabric.Connection, whose types, as a checker sees them, are wrong
+        )
         self._transport: Transport | None = None
 
     def open(self, deadline: Deadline) -> None:

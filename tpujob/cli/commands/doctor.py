@@ -31,6 +31,10 @@ def doctor(
     to: Annotated[
         str, typer.Option(metavar="FOLDER", help="--probe: where the answers are kept.")
     ] = "",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PROBE", help="--probe: lost-node, with two slices and some risk."),
+    ] = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
@@ -39,10 +43,12 @@ def doctor(
         from tpujob.cli.commands.probing import probe as run_probes
         from tpujob.wiring.probe import Wanted
 
-        return run_probes(Wanted(type, zone, cap), to, yes=yes, as_json=as_json)
-    if type or zone or to or yes:
+        return run_probes(
+            Wanted(type, zone, cap, also=tuple(also or ())), to, yes=yes, as_json=as_json
+        )
+    if type or zone or to or also or yes:
         raise BadRequest(
-            "--type, --zone, --to and --yes are for --probe", hint="tpujob doctor --probe"
+            "--type, --zone, --to, --also and --yes are for --probe", hint="tpujob doctor --probe"
         )
     from tpujob.doctor.findings import Severity, worst
     from tpujob.wiring import doctor

@@ -59,11 +59,11 @@ def judge_catalog(type: str, runtime: str, types: Answer, runtimes: Answer) -> J
 
 
 def unknown_type(probing: Probing) -> Judged:
-    return judge_refusal(_create(probing, probing.choice.zone, NO_TYPE), Cause.BAD_SPEC)
+    return judge_refusal(_ask(probing, probing.choice.zone, NO_TYPE), Cause.BAD_SPEC)
 
 
 def closed_zone(probing: Probing) -> Judged:
-    return judge_refusal(_create(probing, NO_ZONE, probing.choice.type), ZONE_CLOSED)
+    return judge_refusal(_ask(probing, NO_ZONE, probing.choice.type), ZONE_CLOSED)
 
 
 def judge_refusal(answer: Answer, read_as: str) -> Judged:
@@ -74,15 +74,9 @@ def judge_refusal(answer: Answer, read_as: str) -> Judged:
     return judged(expected, seen, as_expected=answer.read_as == read_as)
 
 
-def _create(probing: Probing, zone: str, type: str) -> Answer:
+def _ask(probing: Probing, zone: str, type: str) -> Answer:
     """A request that costs nothing even if it is accepted: it is deleted at the end of the run."""
-    parent, id = probing.cloud.parent(zone), probing.refused_name
-    runtime = probing.choice.runtime_version
-    node = {"accelerator_type": type, "runtime_version": runtime}
-    spec = {"parent": parent, "node_id": id, "node": node}
-    queued = {"tpu": {"node_spec": [spec]}, "spot": {}}
-    asked = {"parent": parent, "queued_resource_id": id, "queued_resource": queued}
-    return probing.ask("create_queued_resource", asked)
+    return probing.ask_for(probing.refused_name, zone, type)
 
 
 def _ids(answer: Answer, field: str) -> list[str]:

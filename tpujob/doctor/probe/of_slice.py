@@ -61,8 +61,7 @@ def create(probing: Probing) -> Judged:
         if seen.state.lost:
             probing.problem = f"it is {seen.state}: {seen.detail}"
             raise UntriedError(f"{seen.detail} (read as {seen.cause}); {_all(steps)}")
-    probing.problem = f"it was not ready in time; {_all(steps)}"
-    probing.left(1)
+    probing.problem = "it was not ready in time"
     raise UntriedError(f"no capacity within {probing.wait / 60:.0f} min; {_all(steps)}")
 
 
@@ -76,6 +75,18 @@ def judge_coming(steps: Sequence[Step]) -> Judged:
         _all(steps),
         as_expected=known and places == sorted(places) and not nodes,
     )
+
+
+def name_taken(probing: Probing) -> Judged:
+    """Ask for the name that is in use, as somebody else would."""
+    probing.insist_on_slice()
+    answer = probing.ask_for(probing.slice.name, probing.choice.zone, probing.choice.type)
+    seen = "accepted" if answer.ok else answer.said
+    if answer.ok and "name" in answer.body:
+        probing.clock.sleep(probing.poll)
+        operation = probing.ask("get_operation", {"name": answer.body["name"]})
+        seen += f"; its operation: {operation.body.get('error', operation.said)}"
+    return judged("refused: ALREADY_EXISTS", seen, as_expected=answer.code == "ALREADY_EXISTS")
 
 
 def marks_echoed(probing: Probing) -> Judged:
@@ -134,8 +145,7 @@ def delete_unforced(probing: Probing) -> Judged:
     probing.insist_on_slice()
     answer = probing.ask("delete_queued_resource", {"name": probing.queued_name, "force": False})
     if answer.ok:
-        probing.problem = "it was deleted without force"
-        probing.deleted_at = probing.clock.now()
+        probing.ended("it was deleted without force")
     return judged(
         "a request with a node is not deleted without force: FAILED_PRECONDITION",
         answer.said if not answer.ok else "accepted",

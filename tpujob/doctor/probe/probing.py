@@ -32,7 +32,7 @@ class Probing:
     poll: float  #: seconds between two looks
     say: Callable[[str], None]
     answers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  #: to this probe
-    first_asked_at: float | None = None  #: when money may have begun to be spent
+    spent_s: float = 0.0  #: for which earlier slices were held
     asked_at: float | None = None  #: the slice was asked for
     ready_at: float | None = None
     deleted_at: float | None = None  #: its end was asked for
@@ -80,28 +80,45 @@ class Probing:
         )
 
     def waiting(self, seconds: float) -> Iterator[float]:
-        """Now and every `poll` seconds, until `seconds` or the budget are used up: for how long it has been so far."""
+        """Now and every `poll` seconds, for `seconds`: how long it has been so far. Raises as `left` does."""
         began = self.clock.now()
-        while (passed := self.clock.now() - began) < seconds and self.rest_of_budget() > 0:
+        while (passed := self.clock.now() - began) < seconds:
+            self.left(1)
             yield passed
             self.clock.sleep(self.poll)
 
+    def ask_for(self, id: str, zone: str, type: str) -> Answer:
+        """A plain request for a spot slice, without any mark of ours."""
+        parent = self.cloud.parent(zone)
+        node = {"accelerator_type": type, "runtime_version": self.choice.runtime_version}
+        spec = {"parent": parent, "node_id": id, "node": node}
+        queued = {"tpu": {"node_spec": [spec]}, "spot": {}}
+        asked = {"parent": parent, "queued_resource_id": id, "queued_resource": queued}
+        return self.ask("create_queued_resource", asked)
+
     def create(self) -> Answer:
         """Ask for the slice; its time runs from here."""
-        now = self.clock.now()
-        self.asked_at, self.deleted_at, self.ready_at = now, None, None
-        self.first_asked_at = self.first_asked_at or now
+        self.begin()
         answer = self.cloud.create(self.slice, timeout=self.left(ASKING))
         self.keep(answer)
         return answer
+
+    def begin(self) -> None:
+        """What is asked for next may cost from now on. Raises UntriedError when the budget is used up."""
+        self._rest()
+        self.asked_at, self.deleted_at, self.ready_at = self.clock.now(), None, None
 
     def delete(self) -> Answer:
         """Ask for its end, also when the budget is used up."""
         answer = self.cloud.delete(self.slice, timeout=ASKING)
         self.keep(answer)
         if answer.ok:
-            self.deleted_at, self.problem = self.clock.now(), "it was deleted"
+            self.ended("it was deleted")
         return answer
+
+    def ended(self, how: str) -> None:
+        """Its end was asked for, and accepted."""
+        self.spent_s, self.deleted_at, self.problem = self.held_s(), self.clock.now(), how
 
     # What there is
 
@@ -122,9 +139,15 @@ class Probing:
         """Of a request that must be refused; if it is not, it is cleaned up like the slice."""
         return f"{self.slice.name}-no"
 
-    def slices(self) -> tuple[Slice, ...]:
-        """Everything that the probes may make."""
-        return (self.slice, replace(self.slice, name=self.refused_name, endpoints=()))
+    @property
+    def pair(self) -> Slice:
+        """Two slices that are asked for at once."""
+        return replace(self.slice, name=f"{self.slice.name}-two", tpu_slices=2, endpoints=())
+
+    def names(self) -> tuple[str, ...]:
+        """Of everything that the probes may make; the API numbers the nodes of several slices."""
+        several = (self.pair.name, *(f"{self.pair.name}-{place}" for place in (0, 1)))
+        return (self.slice.name, self.refused_name, *several)
 
     def insist_on_slice(self) -> None:
         """Raises UntriedError unless the slice is there and may still be used."""
@@ -139,17 +162,22 @@ class Probing:
 
     # What is left
 
-    def rest_of_budget(self) -> float:
-        """Seconds for which the slice may still be held; all of them while there is none."""
-        if self.asked_at is None or self.deleted_at is not None:
-            return self.budget.seconds
-        return self.budget.seconds - (self.clock.now() - self.asked_at)
+    def held_s(self) -> float:
+        """Seconds for which slices were held, from each request to the end that was asked for."""
+        holding = self.asked_at is not None and self.deleted_at is None
+        return self.spent_s + (self.clock.now() - (self.asked_at or 0.0) if holding else 0.0)
 
     def left(self, most: float) -> float:
-        """Seconds that one step may take. Raises UntriedError when the budget is used up, or nothing answers."""
+        """Seconds that one step may take. Raises UntriedError when nothing answers any more, or while something is held
+        and the budget is used up."""
         if self.off:
             raise UntriedError(self.off)
-        rest = self.rest_of_budget()
+        if self.asked_at is None or self.deleted_at is not None:
+            return most
+        return min(most, self._rest())
+
+    def _rest(self) -> float:
+        rest = self.budget.seconds - self.held_s()
         if rest <= 0:
             used_up = (
                 f"the cap of ${self.budget.cap:.2f} is reached"
@@ -157,7 +185,7 @@ class Probing:
                 else f"the {self.budget.seconds / 60:.0f} min for the probes are over"
             )
             raise UntriedError(used_up)
-        return min(most, rest)
+        return rest
 
 
 def _plain(request: Mapping[str, Any]) -> dict[str, Any]:

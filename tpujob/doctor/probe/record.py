@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.config.files import private_folder, put
+from tpujob.domain.model import Slice
 from tpujob.errors import BadRequest, StoreError
 
 LOCK = "lock"
@@ -25,12 +26,29 @@ class Made:
     """What one run may have made: slices, and objects below a folder of the bucket."""
 
     run: str  #: its name
-    names: tuple[str, ...]  #: of slices
+    names: tuple[str, ...]  #: of slices, and of the nodes of those with several
     zone: str
     type: str
     usd_per_hour: float
     started_at: float
     workdir: str  #: empty: no bucket was used
+
+    def slices(self) -> list[Slice]:
+        """As much of each as its removal needs: a name and a zone."""
+        return [bare_slice(name, self.zone, self.started_at) for name in self.names]
+
+
+def bare_slice(name: str, zone: str, at: float) -> Slice:
+    return Slice(
+        name=name,
+        k=0,
+        type="",
+        zone=zone,
+        pricing="spot",
+        runtime_version="",
+        usd_per_hour=None,
+        requested_at=at,
+    )
 
 
 class Records:

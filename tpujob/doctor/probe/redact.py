@@ -24,6 +24,7 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"), "ip"),
     (re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){2,7}:?[0-9a-f]{1,4}(?![\w:])", re.I), "ip"),
     (re.compile(r"(?<=projects/)(?!PROJECT|project-)[a-z0-9][-a-z0-9.:]*"), "project"),
+    (re.compile(r"(?<=PROJECT_ID: ')[^']+"), "project"),  # in `tpu-env`
     (re.compile(r"(?<=reservations/)(?!-)[a-z0-9][-a-z0-9]*"), "reservation"),
     (re.compile(r"(?<=networks/)[a-z][-a-z0-9]*"), "network"),  # subnetworks, too
     (re.compile(r"(?<=gs://)[a-z0-9][-a-z0-9_.]{2,}"), "bucket"),

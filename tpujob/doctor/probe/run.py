@@ -23,7 +23,7 @@ from tpujob.errors import StoreError, TpujobError
 from tpujob.ports import Clock
 
 #: seconds to remove what was made, and for one call of that
-REMOVING, ONE_CALL = 300.0, 30.0
+REMOVING, ONE_CALL = 900.0, 30.0
 #: seconds between two looks whether it is gone
 PAUSE = 2.0
 #: of each sentence in the summary: an answer may be long, and is in the file
@@ -62,11 +62,10 @@ def run(
             results.append(result)
             show(result)
     finally:
-        left = remove(probing.cloud, probing.slices(), made, probing.clock, probing.say)
+        left = remove(probing.cloud, made, probing.clock, probing.say)
         if not left:
             records.drop(made)
-        ended = probing.deleted_at or probing.clock.now()
-        held = 0.0 if probing.first_asked_at is None else ended - probing.first_asked_at
+        held = probing.held_s()
         report = Report(results, folder, probing.budget.usd(held), held, left)
         _summarize(report, made)
     return report
@@ -74,14 +73,13 @@ def run(
 
 def remove(
     cloud: ProbedCloud,
-    slices: Sequence[Slice],
     made: Made,
     clock: Clock,
     say: Callable[[str], None],
 ) -> list[str]:
     """Delete what a run has made, and look until it is gone. Returns the names of what is still there, or cannot be
     seen. Safe to repeat; never raises for an answer of the cloud."""
-    left = {slice.name: slice for slice in slices}
+    left = {slice.name: slice for slice in made.slices()}
     until, why = clock.now() + REMOVING, ""
     while left:
         for name, slice in list(left.items()):
@@ -95,7 +93,7 @@ def remove(
         if not left or clock.now() > until:
             break
         clock.sleep(PAUSE)
-    for slice in slices:
+    for slice in made.slices():
         if slice.name in left:
             say(f"{slice.name} in {slice.zone} may still be there, and is billed: {why}")
         else:

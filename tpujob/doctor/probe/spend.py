@@ -73,16 +73,17 @@ def choose(offered: Mapping[str, Sequence[str]], type: str = "", zone: str = "")
     return min(found, key=lambda choice: choice.usd_per_hour)
 
 
-def budget(choice: Choice, cap: float) -> Budget:
-    """Raises BadRequest when the shortest time would already cost more than the cap."""
-    least = choice.usd_per_hour * SHORTEST / 3600
+def budget(choice: Choice, cap: float, slices: int = 1) -> Budget:
+    """For so many slices at once. Raises BadRequest when the shortest time would already cost more than the cap."""
+    usd_per_hour = choice.usd_per_hour * slices
+    least = usd_per_hour * SHORTEST / 3600
     if least > cap:
         raise BadRequest(
-            f"spot {choice.type} in {choice.zone} costs ${choice.usd_per_hour:.2f}/h: the "
+            f"spot {accelerators.several(choice.type, slices)} in {choice.zone} costs ${usd_per_hour:.2f}/h: the "
             f"{SHORTEST / 60:.0f} min that the probes need at least are ${least:.2f}, over the cap of ${cap:.2f}",
             hint=f"allow more with --cap {least * 1.5:.2f}, or name a smaller --type",
         )
-    return Budget(choice.usd_per_hour, cap)
+    return Budget(usd_per_hour, cap)
 
 
 def _price(type: str, zone: str) -> float | None:

@@ -5,12 +5,13 @@ A comment or docstring that calls something *inferred* names the probe that woul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tpujob.doctor.probe import of_api, of_host, of_project, of_slice
+from tpujob.doctor.probe import of_api, of_host, of_loss, of_project, of_slice
 from tpujob.doctor.probe.probing import Probing
 from tpujob.doctor.probe.verdicts import Judged
+from tpujob.errors import BadRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,10 @@ class Probe:
     id: str
     look: Callable[[Probing], Judged]
     settles: tuple[str, ...]  #: each a sentence without a full stop
+    asked_for: bool = (
+        False  #: tried only when it is named, as it may leave something that only Google can remove
+    )
+    slices: int = 1  #: TPU slices that it holds at once, at most
 
 
 PROBES: tuple[Probe, ...] = (
@@ -64,6 +69,11 @@ PROBES: tuple[Probe, ...] = (
         "create",
         of_slice.create,
         ("the states of a request and of its node, their order, and how long each takes",),
+    ),
+    Probe(
+        "name-taken",
+        of_slice.name_taken,
+        ("a second request of the same name is refused at once, and not by its operation",),
     ),
     Probe(
         "marks-echoed",
@@ -116,5 +126,24 @@ PROBES: tuple[Probe, ...] = (
         ("the states on the way out, and how soon the lists agree",),
     ),
     Probe("name-reused", of_slice.name_reused, ("a name is free once its slice is gone",)),
+    Probe(
+        "lost-node",
+        of_loss.lost_node,
+        (
+            "one lost node suspends a request for several",
+            "a request that is forced to end in SUSPENDING stays DELETING",
+        ),
+        asked_for=True,
+        slices=2,
+    ),
 )
 IDS = frozenset(probe.id for probe in PROBES)
+
+
+def chosen(also: Sequence[str]) -> tuple[Probe, ...]:
+    """Those that are always tried, and those of that name. Raises BadRequest."""
+    extra = [probe.id for probe in PROBES if probe.asked_for]
+    for name in also:
+        if name not in extra:
+            raise BadRequest(f"{name} is no probe that can be added", hint=f"--also {extra[0]}")
+    return tuple(probe for probe in PROBES if not probe.asked_for or probe.id in also)

@@ -169,7 +169,8 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
         return
     queued.state = _Q.SUSPENDING
     queued.initiator = "USER" if initiator == "USER" else "SERVICE"
-    # Documented: suspending deletes the nodes. Inferred: one lost node suspends a request for several.
+    # Documented: suspending deletes the nodes. Inferred (probe: lost-node): one lost node suspends
+    # a request for several.
     for node in _nodes(world, queued):
         if node.state not in (NodeState.PREEMPTED, NodeState.TERMINATED):
             nodes.begin_delete(world, node)
