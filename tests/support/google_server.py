@@ -106,7 +106,7 @@ def healthy() -> GoogleServer:
             "state": "ACTIVE",
             "displayName": "My lab",
         },
-        f"{PROJECT_PATH}:testIamPermissions": grant_all,
+        f"{PROJECT_PATH}:testIamPermissions": grant_known,
         f"iam.googleapis.com/v1/projects/-/serviceAccounts/{ACCOUNT}:testIamPermissions": grant_all,
         SERVICES: enabled(),
         QUOTAS: quotas(),
@@ -165,6 +165,16 @@ def grant_all(asked: Asked) -> dict[str, Any]:
     """To a question about permissions: all of them."""
     body = asked.body or {}
     return {"permissions": body.get("permissions") or asked.params.get("permissions", [])}
+
+
+def grant_known(asked: Asked) -> Any:
+    """All of them, unless one is of queued resources, which have none."""
+    for name in (asked.body or {}).get("permissions", []):
+        if name.startswith("tpu.queuedResources."):
+            return status(
+                400, "INVALID_ARGUMENT", f"Permission {name} is not valid for this resource."
+            )
+    return grant_all(asked)
 
 
 def grant_none(asked: Asked) -> dict[str, Any]:

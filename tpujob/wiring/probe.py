@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: seconds to ask one zone what it offers
 CATALOG_PATIENCE = 20.0
+#: seconds between two looks at a slice
+POLL = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Wanted:
     zone: str = ""
     cap: float = 1.0
     wait: float = 600.0  #: seconds for capacity
-    poll: float = 5.0  #: seconds between two looks at the slice
+    poll: float = POLL  #: seconds between two looks at the slice
     also: tuple[str, ...] = ()  #: probes that are not tried unless they are named
 
 
@@ -135,7 +137,7 @@ def _clear(records: Records, cloud: GoogleCloud, say: Callable[[str], None]) -> 
     left: list[str] = []
     for made in records.all():
         say(f"a probe that was cut off has left {made.names[0]} in {made.zone}: removing it first")
-        still = running.remove(cloud, made, SystemClock(), say)
+        still = running.remove(cloud, made, made.names, SystemClock(), say, POLL)
         left += still
         if not still:
             records.drop(made)

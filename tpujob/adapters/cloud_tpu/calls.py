@@ -30,7 +30,7 @@ Method = Literal[
     "list_accelerator_types",
     "list_runtime_versions",
     "list_locations",
-    "get_operation",
+    "list_operations",
 ]
 Version = Literal["v2", "v2alpha1"]
 

@@ -177,7 +177,7 @@ def judge_storage(found: Mapping[str, Any]) -> Judged:
 
 
 def notices(probing: Probing) -> Judged:
-    return judge_notices(probing.on_host("notices", polls=POLLS))
+    return judge_notices(probing.on_host("notices", polls=POLLS, pause=min(1.0, probing.poll)))
 
 
 def judge_notices(found: Mapping[str, Any]) -> Judged:

@@ -12,6 +12,7 @@ def lost_node(probing: Probing) -> Judged:
     """Ask for two slices, delete the node of one, and force the end of the request as soon as it is SUSPENDING."""
     pair, parent = probing.pair, probing.parent
     probing.begin()
+    probing.begun |= {pair.name, f"{pair.name}-0", f"{pair.name}-1"}
     asked = probing.cloud.create(pair, timeout=probing.left(ASKING))
     probing.keep(asked)
     if not asked.ok:
@@ -37,7 +38,7 @@ def judge(states: list[str], gone_after: float | None) -> Judged:
     return judged(
         "the whole request is SUSPENDING, and ends by force",
         f"{' > '.join(states)}, {end}",
-        as_expected="SUSPENDING" in states and gone_after is not None,
+        as_expected=any(state.startswith("SUSPEND") for state in states) and gone_after is not None,
     )
 
 

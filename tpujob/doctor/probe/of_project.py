@@ -70,7 +70,10 @@ def quota_names(probing: Probing) -> Judged:
     answer = _quotas(probing)
     if not answer.ok:
         raise UntriedError(answer.said)
-    names = [str(one.get("metric", "")) for one in answer.body.get("metrics", ())]
+    names = _metrics(answer)
+    while answer.ok and (token := str(answer.body.get("nextPageToken", ""))):
+        answer = _quotas(probing, pageToken=token)
+        names += _metrics(answer)
     return judge_names(names, probing.cloud.quota_kinds(names), probing.choice.type)
 
 
@@ -129,9 +132,13 @@ def judge_usage(before: Mapping[str, int], held: Mapping[str, int], type: str) -
     )
 
 
-def _quotas(probing: Probing) -> Answer:
+def _quotas(probing: Probing, **page: str) -> Answer:
     path = f"v1beta1/projects/{probing.project}/services/{TPU}/consumerQuotaMetrics"
-    return probing.rest(USAGE, path, view="FULL", pageSize="200")
+    return probing.rest(USAGE, path, None, view="FULL", pageSize="200", **page)
+
+
+def _metrics(answer: Answer) -> list[str]:
+    return [str(one.get("metric", "")) for one in answer.body.get("metrics", ())]
 
 
 def figures_of_use(probing: Probing) -> dict[str, int]:

@@ -82,11 +82,34 @@ def name_taken(probing: Probing) -> Judged:
     probing.insist_on_slice()
     answer = probing.ask_for(probing.slice.name, probing.choice.zone, probing.choice.type)
     seen = "accepted" if answer.ok else answer.said
-    if answer.ok and "name" in answer.body:
-        probing.clock.sleep(probing.poll)
-        operation = probing.ask("get_operation", {"name": answer.body["name"]})
-        seen += f"; its operation: {operation.body.get('error', operation.said)}"
     return judged("refused: ALREADY_EXISTS", seen, as_expected=answer.code == "ALREADY_EXISTS")
+
+
+def create_operation(probing: Probing) -> Judged:
+    """How the operation of the request ended, which nobody else looks at."""
+    probing.insist_on_slice()
+    answer = probing.ask("list_operations", {"name": probing.parent})
+    if not answer.ok:
+        raise UntriedError(answer.said)
+    return judge_operation(answer.body, probing.slice.name)
+
+
+def judge_operation(body: Mapping[str, Any], name: str) -> Judged:
+    """Raises UntriedError when none is listed for that name."""
+    ours = [
+        one
+        for one in body.get("operations", ())
+        if str(one.get("metadata", {}).get("target", "")).endswith(f"/{name}")
+    ]
+    if not ours:
+        raise UntriedError("no operation is listed for the request")
+    errors = [one["error"] for one in ours if "error" in one]
+    seen = ", ".join(f"{error.get('code')}: {error.get('message')}" for error in errors)
+    return judged(
+        "the operation of the request ends without an error",
+        seen or f"{len(ours)} listed, none with an error",
+        as_expected=not errors,
+    )
 
 
 def marks_echoed(probing: Probing) -> Judged:

@@ -48,7 +48,7 @@ def metadata(about: Facts) -> Facts:
 
 
 def notices(about: Facts) -> Facts:
-    """What the agent's poll hears, once a second, and how long each answer takes."""
+    """What the agent's poll hears, every `pause` seconds, and how long each answer takes."""
     client = _agent("tpujob.agent.storage").MetadataClient()
     said: List[Optional[str]] = []
     took: List[float] = []
@@ -56,7 +56,7 @@ def notices(about: Facts) -> Facts:
         before = time.monotonic()
         said.append(client.notice())
         took.append(round(time.monotonic() - before, 3))
-        time.sleep(1)
+        time.sleep(about["pause"])
     return {"said": said, "seconds": took}
 
 

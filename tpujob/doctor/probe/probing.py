@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tpujob.doctor.probe.cloud import SERVICE_OFF, Answer, ProbedCloud
+from tpujob.doctor.probe.cloud import SERVICE_OFF, TRANSIENT, Answer, ProbedCloud
 from tpujob.doctor.probe.spend import Budget, Choice
 from tpujob.doctor.probe.verdicts import UntriedError
 from tpujob.domain.model import Slice
@@ -32,6 +32,7 @@ class Probing:
     poll: float  #: seconds between two looks
     say: Callable[[str], None]
     answers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  #: to this probe
+    begun: set[str] = field(default_factory=set[str])  #: names of what may be there
     spent_s: float = 0.0  #: for which earlier slices were held
     asked_at: float | None = None  #: the slice was asked for
     ready_at: float | None = None
@@ -94,13 +95,21 @@ class Probing:
         spec = {"parent": parent, "node_id": id, "node": node}
         queued = {"tpu": {"node_spec": [spec]}, "spot": {}}
         asked = {"parent": parent, "queued_resource_id": id, "queued_resource": queued}
-        return self.ask("create_queued_resource", asked)
+        self.begun.add(id)
+        return self._made(id, self.ask("create_queued_resource", asked))
 
     def create(self) -> Answer:
         """Ask for the slice; its time runs from here."""
         self.begin()
+        self.begun.add(self.slice.name)
         answer = self.cloud.create(self.slice, timeout=self.left(ASKING))
         self.keep(answer)
+        return self._made(self.slice.name, answer)
+
+    def _made(self, name: str, answer: Answer) -> Answer:
+        """A clear refusal has made nothing, unless the name was in use."""
+        if not answer.ok and answer.read_as != TRANSIENT and answer.code != "ALREADY_EXISTS":
+            self.begun.discard(name)
         return answer
 
     def begin(self) -> None:

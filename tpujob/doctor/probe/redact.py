@@ -22,7 +22,11 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(?:AAAA[B-E][A-Za-z0-9+/]{16,}={0,3})"), "key"),
     (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "mail"),
     (re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"), "ip"),
-    (re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){2,7}:?[0-9a-f]{1,4}(?![\w:])", re.I), "ip"),
+    (
+        re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){5,7}[0-9a-f]{1,4}(?![\w:])", re.I),
+        "ip",
+    ),  # not a time
+    (re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:)+(?::[0-9a-f]{1,4})+(?![\w:])", re.I), "ip"),
     (re.compile(r"(?<=projects/)(?!PROJECT|project-)[a-z0-9][-a-z0-9.:]*"), "project"),
     (re.compile(r"(?<=PROJECT_ID: ')[^']+"), "project"),  # in `tpu-env`
     (re.compile(r"(?<=reservations/)(?!-)[a-z0-9][-a-z0-9]*"), "reservation"),

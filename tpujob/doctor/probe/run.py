@@ -24,8 +24,6 @@ from tpujob.ports import Clock
 
 #: seconds to remove what was made, and for one call of that
 REMOVING, ONE_CALL = 900.0, 30.0
-#: seconds between two looks whether it is gone
-PAUSE = 2.0
 #: of each sentence in the summary: an answer may be long, and is in the file
 MOST_TEXT = 600
 
@@ -62,7 +60,8 @@ def run(
             results.append(result)
             show(result)
     finally:
-        left = remove(probing.cloud, made, probing.clock, probing.say)
+        begun = tuple(sorted(probing.begun))
+        left = remove(probing.cloud, made, begun, probing.clock, probing.say, probing.poll)
         if not left:
             records.drop(made)
         held = probing.held_s()
@@ -74,12 +73,15 @@ def run(
 def remove(
     cloud: ProbedCloud,
     made: Made,
+    begun: Sequence[str],
     clock: Clock,
     say: Callable[[str], None],
+    poll: float,
 ) -> list[str]:
-    """Delete what a run has made, and look until it is gone. Returns the names of what is still there, or cannot be
-    seen. Safe to repeat; never raises for an answer of the cloud."""
-    left = {slice.name: slice for slice in made.slices()}
+    """Delete the slices that a run has `begun` to make, and look until they are gone, every `poll` seconds; then its
+    keys and objects. Returns the names of what is still there, or cannot be seen. Safe to repeat; never raises for an
+    answer of the cloud."""
+    left = {slice.name: slice for slice in made.slices() if slice.name in begun}
     until, why = clock.now() + REMOVING, ""
     while left:
         for name, slice in list(left.items()):
@@ -92,7 +94,7 @@ def remove(
                 until = 0.0  # nothing will be answered within our time
         if not left or clock.now() > until:
             break
-        clock.sleep(PAUSE)
+        clock.sleep(poll)
     for slice in made.slices():
         if slice.name in left:
             say(f"{slice.name} in {slice.zone} may still be there, and is billed: {why}")
@@ -115,6 +117,8 @@ def _tried(probe: Probe, probing: Probing, file: Path, redactor: Redactor) -> Re
     probing.say(f"{probe.id} ...")
     began = probing.clock.now()
     try:
+        if probing.off:
+            raise UntriedError(probing.off)
         judged = probe.look(probing)
     except UntriedError as error:
         judged = Judged(Verdict.UNTRIED, "", str(error))

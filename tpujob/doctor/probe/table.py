@@ -73,7 +73,12 @@ PROBES: tuple[Probe, ...] = (
     Probe(
         "name-taken",
         of_slice.name_taken,
-        ("a second request of the same name is refused at once, and not by its operation",),
+        ("a second request of the same name is refused at once",),
+    ),
+    Probe(
+        "create-operation",
+        of_slice.create_operation,
+        ("an operation may end in ALREADY_EXISTS although its request took effect",),
     ),
     Probe(
         "marks-echoed",
