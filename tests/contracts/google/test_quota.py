@@ -163,6 +163,15 @@ def test_chips_in_use_are_counted_once_whoever_made_them(cloud: Cloud) -> None:
     ]
 
 
+def test_every_slice_of_one_request_counts(cloud: Cloud) -> None:
+    request = queued("many", "v4-32")
+    spec = request["queued_resource"]["tpu"]["node_spec"][0]
+    del spec["node_id"]
+    spec["multislice_params"] = {"node_count": 3}
+    cloud.client().create_queued_resource(request)
+    assert [one.chips for one in held(cloud, ZONE).held] == [16, 16, 16]
+
+
 def test_a_zone_that_cannot_be_listed_is_named(cloud: Cloud) -> None:
     with cloud.world.lock:
         inject.unreachable(cloud.world, "europe-west4-a")

@@ -131,7 +131,8 @@ def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(asked: b
     event = decide(job, Seen({NAME: SUSPENDING}), NOW).event
     assert event is not None
     assert (
-        event.text == f"the cloud is suspending {NAME}; it is deleted then, at the latest in 10 min"
+        event.text
+        == f"the cloud is suspending {NAME}; it is deleted after that, in 10 min at the latest"
     )
     since = apply(job, event)
     assert since.message == event.text, "`show` says it"

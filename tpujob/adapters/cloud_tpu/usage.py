@@ -54,7 +54,8 @@ def _holdings(zone: str, there: ZoneList) -> Iterator[Held]:
     for queued in there.queued:
         pricing = queued_seen(queued).pricing
         for spec in queued.tpu.node_spec:
-            yield from _held(spec.node, zone, pricing)
+            for _ in range(max(1, spec.multislice_params.node_count)):
+                yield from _held(spec.node, zone, pricing)
     for node in there.nodes:
         if not node.queued_resource:
             yield from _held(node, zone, node_seen(node).pricing)

@@ -94,9 +94,7 @@ def _wait_until_suspended(job: Job, one: Slice, now: float) -> Decision:
     wake_in = min(soon(job, now), left)
     if one.suspending_since is not None:
         return Decision(note_found(job, one, now), wake_in=wake_in)
-    text = (
-        f"the cloud is suspending {one.name}; it is deleted then, at the latest in {duration(left)}"
-    )
+    text = f"the cloud is suspending {one.name}; it is deleted after that, in {duration(left)} at the latest"
     happened = event(job, _E.SLICE_SUSPENDING, now, text, AboutSlice(one.name))
     return Decision(happened, wake_in=wake_in)
 
