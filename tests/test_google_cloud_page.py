@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import google_server
+from tests.support import google_project, google_server
 from tests.support.local_stack import Lab
 from tpujob.cli.app import COMMANDS
 from tpujob.domain.spec import jobspec
@@ -79,12 +79,17 @@ def reader(tmp_path: Path) -> Iterator[Lab]:
     """Somebody who has the two files, and types what is written; in place of Google answer emulators."""
     google = google_server.healthy()
     google.start()
+    to_google = google_project.open_to_gcloud(google)
     lab = Lab(tmp_path, firestore="")
     (tmp_path / "reader").mkdir()
     for name, text in FILES.items():
         (tmp_path / "reader" / name).write_text(text)
     path = f"{Path(sys.executable).parent}{os.pathsep}{lab.tpujob.env['PATH']}"
-    lab.tpujob.env |= {"PATH": path, "TPUJOB_GOOGLE_ENDPOINT": google.url, "COLUMNS": "120"}
+    lab.tpujob.env |= to_google | {
+        "PATH": path,
+        "TPUJOB_GOOGLE_ENDPOINT": google.url,
+        "COLUMNS": "120",
+    }
     lab.tpujob.env |= {
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "true",
         "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",

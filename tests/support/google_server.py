@@ -351,10 +351,14 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             self._answer(None)
 
+        do_DELETE = do_GET  # noqa: N815, the name that http.server calls
+
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers["Content-Length"])).decode()
             is_json = "json" in self.headers.get("Content-Type", "")
             self._answer(json.loads(raw) if is_json else raw)
+
+        do_PUT = do_POST  # noqa: N815
 
         def _answer(self, body: Any) -> None:
             parts = urlsplit(self.path)

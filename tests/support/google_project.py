@@ -1,0 +1,69 @@
+"""What gcloud changes in a project when it is set up: the answers of Google's APIs, by their reference pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.google_server import (
+    COMPUTE,
+    FIREWALLS,
+    MANAGER,
+    NUMBER,
+    PROJECT,
+    USAGE,
+    Asked,
+    GoogleServer,
+)
+
+IAM = "iam.googleapis.com"
+BILLING = "cloudbilling.googleapis.com"
+_V1 = f"{MANAGER}/v1/projects"
+_DONE = {"done": True, "response": {}}
+
+
+def open_to_gcloud(google: GoogleServer) -> dict[str, str]:
+    """Afterwards the server answers to the commands of the guide; the variables that lead gcloud there. Rules of the
+    firewall that are made are shown from then on."""
+    rules = google.answers[FIREWALLS]
+    policy: dict[str, Any] = {"etag": "BwYAAAAAAAA=", "version": 1, "bindings": []}
+
+    def firewalls(asked: Asked) -> Any:
+        if asked.verb == "GET":
+            return rules
+        rules["items"].append(asked.body)
+        google.answers[f"{FIREWALLS}/{asked.body['name']}"] = asked.body
+        link = f"{google.url}/{FIREWALLS}/{asked.body['name']}"
+        operation = {"name": "operation-1", "status": "DONE", "operationType": "insert"}
+        return operation | {"targetLink": link, "selfLink": f"{google.url}/{COMPUTE}/operation-1"}
+
+    def set_policy(asked: Asked) -> Any:
+        policy.update(asked.body["policy"])
+        return policy
+
+    def account(asked: Asked) -> Any:
+        email = f"{asked.body['accountId']}@{PROJECT}.iam.gserviceaccount.com"
+        return {"name": f"projects/{PROJECT}/serviceAccounts/{email}", "email": email}
+
+    google.answers |= {
+        _V1: {"name": "operations/cp.1"},
+        f"{MANAGER}/v1/operations/cp.1": {"name": "operations/cp.1", **_DONE},
+        f"{_V1}/{PROJECT}": {"projectId": PROJECT, "projectNumber": NUMBER},
+        f"{_V1}/{PROJECT}:getIamPolicy": lambda _: policy,
+        f"{_V1}/{PROJECT}:setIamPolicy": set_policy,
+        f"{USAGE}/v1/projects/{PROJECT}/services/cloudapis.googleapis.com:enable": _DONE,
+        f"{USAGE}/v1/projects/{PROJECT}/services:batchEnable": {"name": "operations/u.1", **_DONE},
+        f"{IAM}/v1/projects/{PROJECT}/serviceAccounts": account,
+        f"{BILLING}/v1/projects/{PROJECT}/billingInfo": lambda asked: asked.body,
+        FIREWALLS: firewalls,
+    }
+    hosts = {
+        "SERVICEUSAGE": USAGE,
+        "IAM": IAM,
+        "CLOUDRESOURCEMANAGER": MANAGER,
+        "CLOUDBILLING": BILLING,
+        "COMPUTE": f"{COMPUTE}/compute/v1",
+    }
+    return {
+        f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{api}": f"{google.url}/{host}/"
+        for api, host in hosts.items()
+    }
