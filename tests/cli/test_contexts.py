@@ -100,7 +100,7 @@ def test_the_project_is_guessed_where_credentials_name_one(
     ("words", "code", "said"),
     [
         (("--project", "NOT ONE"), 65, "project: must be a project's id"),
-        (("--zone", "us-central2-x"), 65, "us-central2-x is no zone with TPUs; did you mean"),
+        (("--zone", "us-central2b"), 65, "us-central2b is no zone with TPUs; did you mean"),
         (("--bucket", "my-lab"), 65, "must be a bucket, such as gs://"),
         (("--bucket", "gs://a-a", "--bucket", "gs://b-b"), 2, "two buckets are given for us-central2"),
         (("--grant", "v4"), 2, "write TYPE:ZONE:PRICING:CHIPS, such as v4:us-central2-b:spot:32"),
@@ -254,3 +254,11 @@ def test_an_impossible_bucket_is_refused_and_not_kept(
     assert "lies in us-central2, not in us-east1" in tpujob(*wrong, "us-east1", code=73).err
     assert "tpujob bucket create" in tpujob(*LAB, "--name", "none").out
     assert "the context none has no bucket" in tpujob("bucket", "show", code=2).err
+
+
+def test_a_zone_that_no_table_has_is_taken_with_a_warning(
+    tpujob: Tpujob, tpujob_state: Path
+) -> None:
+    said = tpujob("init", "--project", "my-lab-4711", "--zone", "us-central2-x")
+    assert "the zone us-central2-x (did you mean us-central2-b?)" in said.err
+    assert written(tpujob_state, "my-lab-4711").zones == ("us-central2-x",)

@@ -106,6 +106,8 @@ slices some minutes after it finds them; `tpujob sweep` does it now.
 """,
     )
     assert tpujob("leaks", "--json", code=6).json == [*api.swept["deleted"], young]
+    api.swept["deleted"] = []
+    assert "no job claims, price unknown in all" in tpujob("leaks", code=6).out
     of_an_older_backend: Any = [young]
     api.swept = of_an_older_backend
     assert tpujob("leaks", "--json", code=6).json == [young]

@@ -70,7 +70,7 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
     ("line", "said"),
     [
         ("project: X", "lab.yaml:2: project: must be a project's id, such as my-lab-4711, not 'X'"),
-        ("zones: us-central2-x", "lab.yaml:2: zones: us-central2-x is no zone with TPUs; did you mean"),
+        ("zones: us-central2b", "lab.yaml:2: zones: us-central2b is no zone with TPUs; did you mean"),
         ("buckets: {us-central2: my-lab}", "buckets.us-central2: must be a bucket, such as gs://"),
         ("buckets: {mars: gs://my-lab}", "the name mars is no region with TPUs"),
         ("ssh: tor", "ssh: tor is no way to reach a host; allowed: external, internal, iap"),
@@ -78,7 +78,7 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("calls_per_minute: lots", "calls_per_minute: must be a whole number, not the text 'lots'"),
         ("zone: us-central2-b", "zone: no such key; did you mean zones"),
         ("grants: [{type: v4, zone: us-central2-b}]", "grants[0].chips: is missing, and required"),
-        ("grants: [{type: v9}]", "grants[0].type: v9 is no generation of TPUs"),
+        ("grants: [{type: 9v}]", "grants[0].type: 9v is no generation of TPUs"),
         ("backend: ftp://x", "backend: must be an http or https address"),
         ("service_account: me", "service_account: must be the e-mail address of a service account"),
         ("project: my-lab-1\nproject: my-lab-2", "lab.yaml:3: project: given twice, first in line 2"),

@@ -190,7 +190,7 @@ def test_a_document_two_versions_newer_is_refused() -> None:
             r"metrics.accuracy` should be a number",
         ),
         (["spec"], "x" * 99, "`spec` should be an object and is 'xxx.*[.]{3}$"),
-        (["spec", "tpu", "type"], "v9-1", "`spec.tpu.type`: v9-1: no such type"),
+        (["spec", "tpu", "type"], "v9-3", "`spec.tpu.type`: v9-3: no such type"),
         (["schema_version"], "1", "`schema_version` should be a whole number"),
     ],
 )

@@ -207,3 +207,25 @@ def test_commands_that_need_the_local_stack_start_it_also_after_the_emulator_die
         assert local.job(job_id)["state"] != "failed", "and nothing is lost"
     finally:
         local.down()
+
+
+def test_a_type_and_a_zone_that_no_table_has_work_without_a_release(stack: LocalStack) -> None:
+    stack.run("up")
+    stack.run("emulator", "offer", "us-central2-x", "v9x-8")
+    tpu = {"type": "v9x-8", "zones": ["us-central2-x"]}
+    job_id = stack.create("newest", 'echo "on $TPUJOB_HOST"; sleep 600', tpu=tpu, preflight=True)
+    view = stack.until(job_id, "running")
+    assert (view["type"], view["zone"], len(view["slices"][0]["hosts"])) == (
+        "v9x-8",
+        "us-central2-x",
+        1,
+    )
+    assert (view["usd_per_hour"], view["usd_spent"]) == (None, None), "unknown, not free"
+    for command in (["list"], ["show", job_id], ["why", job_id]):
+        said = stack.run(*command)
+        assert "$0" not in said, said
+        assert "unknown" in said or command == ["list"], said
+    file = str(stack.folder / "newest.yaml")
+    assert "price unknown" in stack.run("create", file, "--dry-run")
+    stack.run("delete", job_id, "--yes")
+    stack.until(job_id, "cancelled")

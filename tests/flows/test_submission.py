@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from tests.support.stage import SPEC, Stage
+from tests.support.world import service
 from tpujob.bundle.archive import workloads_bundle
 from tpujob.domain.events import EventKind
 from tpujob.domain.model import State, Wish
 from tpujob.domain.spec import dump
-from tpujob.errors import BadSpec
+from tpujob.errors import BadSpec, Refused
 
 
 def test_a_plan_has_the_figures_of_all_its_slices(stage: Stage) -> None:
@@ -101,3 +102,54 @@ def test_the_record_begins_with_what_was_asked_for(stage: Stage) -> None:
     (created,) = stage.store.events(job.id)
     assert (created.kind, created.text) == (EventKind.CREATED, job.message)
     assert job.message == "ada asked for digits on on-demand 2 x v4-16"
+
+
+# What no table has ---------------------------------------------------------------------------------------------------
+
+
+def new(type: str = "v9x-16", zone: str = "us-central2-x") -> dict[str, Any]:
+    return {**SPEC, "tpu": {"type": type, "zones": [zone]}}
+
+
+def test_a_new_type_in_a_new_zone_is_planned_with_a_warning_and_no_price(stage: Stage) -> None:
+    asked: list[str] = []
+
+    def offered(zone: str) -> frozenset[str]:
+        asked.append(zone)
+        return frozenset(["v9x-16"])
+
+    api = service(stage.reconciler, offered=offered)
+    plan = api.plan(new())
+    assert (plan["generation"], plan["hosts"], plan["chips"]) == ("v9x", 4, 16)
+    assert (plan["usd_per_hour"], plan["topology"], plan["hbm_gib"]) == (None, "", 0)
+    assert [w.partition(";")[0] for w in plan["warnings"]] == [
+        "tpujob does not know v9x-16",
+        "tpujob does not know the zone us-central2-x (did you mean us-central2-b?)",
+    ]
+    job = api.create(new(), user="ada")
+    assert (job["type"], job["usd_per_hour"]) == ("v9x-16", 0.0), "nothing is billed yet"
+    api.plan(SPEC)
+    assert asked == ["us-central2-x"] * 2, "what the tables know is not asked for"
+
+
+def test_what_the_zone_does_not_list_is_refused_before_a_job_is_made(stage: Stage) -> None:
+    api = service(stage.reconciler, offered=lambda _: frozenset(["v5litepod-8"]))
+    with pytest.raises(BadSpec, match=r"has no v5litepo-8.*did you mean v5litepod-8\?"):
+        api.create(new("v5litepo-8"), user="ada")
+    assert stage.store.list() == []
+
+
+def test_a_zone_that_is_not_there_is_refused_before_a_job_is_made(stage: Stage) -> None:
+    def offered(zone: str) -> frozenset[str]:
+        raise Refused(f"Location {zone} is not found", cause="PERMISSION", scope="zone")
+
+    api = service(stage.reconciler, offered=offered)
+    with pytest.raises(BadSpec, match=r"tpu\.zones: us-central2-x: Location") as error:
+        api.create(new("v4-8"), user="ada")
+    assert error.value.hint == "did you mean us-central2-b?"
+    assert stage.store.list() == []
+
+
+def test_a_zone_that_cannot_be_asked_now_is_taken_at_its_word(stage: Stage) -> None:
+    plan = stage.api.plan(new())
+    assert plan["warnings"][-1] == "us-central2-x could not be asked now for what it offers"

@@ -22,6 +22,7 @@ from tpujob.protocol import paths
 from tpujob.service.admin import Admin
 from tpujob.service.changes import Changes
 from tpujob.service.jobs import Jobs
+from tpujob.service.submission import Offered, nobody_knows
 
 
 class Killed(BaseException):
@@ -276,7 +277,13 @@ def orphans(
     )
 
 
-def service(backend: Reconciler, store: Store | None = None, *, loop: NoLoop | None = None) -> Jobs:
+def service(
+    backend: Reconciler,
+    store: Store | None = None,
+    *,
+    loop: NoLoop | None = None,
+    offered: Offered = nobody_knows,
+) -> Jobs:
     """The way in to a backend over this world. `store`: another one than its own, such as one that is not watched."""
 
     def access(slice: Slice, host: int) -> HostAccess:
@@ -305,4 +312,5 @@ def service(backend: Reconciler, store: Store | None = None, *, loop: NoLoop | N
         changes=Changes(store),
         live=backend.live,
         circuits=backend.circuits,
+        offered=offered,
     )

@@ -20,7 +20,6 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from tpujob.config import files
 from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
-from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.placement import Site
 from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
@@ -49,10 +48,8 @@ def _matching(pattern: str, allowed: str) -> BeforeValidator:
     return BeforeValidator(kinds.matching(pattern, allowed))
 
 
-_Zone = Annotated[str, BeforeValidator(kinds.one_of(accelerators.all_zones(), "zone with TPUs"))]
-_Region = Annotated[
-    str, BeforeValidator(kinds.one_of(accelerators.all_regions(), "region with TPUs"))
-]
+_Zone = Annotated[str, BeforeValidator(kinds.zone)]
+_Region = Annotated[str, BeforeValidator(kinds.region)]
 _Resource = Annotated[str, _given(kinds.matching(_RESOURCE, "the name of a resource"))]
 _LabelText = Annotated[str, _matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
 
@@ -60,9 +57,7 @@ _LabelText = Annotated[str, _matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
 class Grant(kinds.Part):
     """Chips that a programme such as the TPU Research Cloud pays for."""
 
-    type: Annotated[
-        str, BeforeValidator(kinds.one_of(accelerators.GENERATIONS, "generation of TPUs"))
-    ]
+    type: Annotated[str, BeforeValidator(kinds.generation)]
     zone: _Zone
     pricing: kinds.Pricing
     chips: Annotated[int, BeforeValidator(kinds.count(100_000))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, 
 from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, allowances, per_chip
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.errors import BadSpec
 from tpujob.ports import BucketFacts
 
 if TYPE_CHECKING:
@@ -33,12 +35,12 @@ def check_types(context: Context, zone: str, types: frozenset[str] | NotSeen) ->
     if isinstance(types, NotSeen):
         return unknown(name, types)
     offered = [g.name for g in accelerators.GENERATIONS.values() if _has(types, g)]
+    offered += sorted(_generations(types) - {*accelerators.GENERATIONS})
     missing = [g for g in _granted(context.grants, zone) if g not in offered]
     if missing:
         others = [z for z in accelerators.zones(missing[0]) if z != zone]
-        return fail(
-            name, f"{missing[0]} is not offered there", f"it is offered in {listed(others)}"
-        )
+        where = f"in {listed(others)}" if others else "in no zone that tpujob knows"
+        return fail(name, f"{missing[0]} is not offered there", f"it is offered {where}")
     if not offered:
         return fail(name, "no TPUs are offered there", "take it out of `zones` of the context")
     return ok(name, f"offers {listed(offered, 9)}")
@@ -135,6 +137,15 @@ def _days(seen: BucketFacts) -> str:
 
 def _has(types: frozenset[str], generation: accelerators.Generation) -> bool:
     return any(type.startswith(f"{generation.prefix}-") for type in types)
+
+
+def _generations(types: frozenset[str]) -> set[str]:
+    """Of these types, those that no table has too."""
+    found: set[str] = set()
+    for type in types:
+        with contextlib.suppress(BadSpec):
+            found.add(accelerators.find(type).generation)
+    return found
 
 
 def _granted(grants: Sequence[Grant], zone: str) -> list[str]:

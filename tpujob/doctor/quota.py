@@ -115,12 +115,14 @@ class Overview:
 
 def unit_of(generation: str) -> Unit:
     """What quotas of that generation count, as far as it is known; for v4 and v5p the careful reading."""
-    return "cores" if accelerators.GENERATIONS[generation].suffix_counts_cores else "chips"
+    found = accelerators.generation(generation)
+    return "cores" if found and found.suffix_counts_cores else "chips"
 
 
 def per_chip(kind: Kind, unit: Unit) -> int:
     """How much of the quota one chip takes."""
-    return accelerators.GENERATIONS[kind.generation].cores_per_chip if unit == "cores" else 1
+    found = accelerators.generation(kind.generation)
+    return found.cores_per_chip if found and unit == "cores" else 1
 
 
 def kind_of(type: str, pricing: str) -> Kind:
@@ -148,8 +150,10 @@ def allowances(
     kinds |= {one.kind for one in held or ()} | {one.kind for one in reported or ()}
     kinds |= {Kind(one.type, one.pricing) for one in grants}
     order = {name: place for place, name in enumerate(accelerators.GENERATIONS)}
+    last = len(order)  # what no table has
     ordered = sorted(
-        kinds, key=lambda k: (order[k.generation], k.part, k.pricing != "spot", k.pricing)
+        kinds,
+        key=lambda k: (order.get(k.generation, last), k.part, k.pricing != "spot", k.pricing),
     )
     unseen = frozenset(closed)
     rows = [

@@ -26,7 +26,7 @@ class PreflightOrder(TypedDict):
     """What the check before the program expects."""
 
     slice: str
-    chips: int  #: of all hosts
+    chips: int  #: of all hosts; 0: not known, as the type is in no table
     hosts: int
     coordinator: str  #: `address:port` where host 0 waits for the others
     required: bool  #: the program is one of ours: it needs JAX and devices

@@ -21,7 +21,7 @@ from tpujob.service import logs as log_reader
 from tpujob.service.admin import Admin
 from tpujob.service.changes import Changes
 from tpujob.service.diff import compare
-from tpujob.service.submission import Submission
+from tpujob.service.submission import Offered, Submission, nobody_knows
 from tpujob.service.views import event_view, job_view
 
 #: seconds to read the next page of a log
@@ -47,13 +47,14 @@ class Jobs:
         changes: Changes,
         live: Mapping[str, Live],
         circuits: Callable[[], Mapping[str, Circuit]] = dict,
+        offered: Offered = nobody_knows,
     ) -> None:
         """`live`: what the reconciler knows of each job beyond its record. `circuits`: the offers that were refused
-        lately, for all jobs."""
+        lately, for all jobs. `offered`: what a zone lists; left out: nobody can be asked."""
         self._store, self._blobs, self._clock = store, blobs, clock
         self._access, self._loop, self._changes = access, loop, changes
         self._live, self._circuits = live, circuits
-        self._submission = Submission(blobs, clock, site)
+        self._submission = Submission(blobs, clock, site, offered)
         self.plan, self.put_bundle = self._submission.plan, self._submission.put_bundle
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
         self.leaks, self.sweep, self.fsck = admin.leaks, admin.sweep, admin.fsck

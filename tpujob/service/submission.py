@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +22,10 @@ from tpujob.domain.placement import (
     offers,
     settled,
     traffic,
+    unsure,
 )
 from tpujob.domain.spec import JobSpec, dump, parse
-from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound
+from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound, Refused
 from tpujob.ports import Blobs, Clock
 
 #: seconds to write a bundle to the bucket
@@ -33,15 +34,25 @@ BUCKET = 60.0
 ANSWER = 15.0
 
 
+#: The types that a zone lists, as the cloud says; None: it cannot be asked now. Raises Refused for a zone that is
+#: closed to the project.
+Offered = Callable[[str], frozenset[str] | None]
+
+
+def nobody_knows(zone: str) -> frozenset[str] | None:  # noqa: ARG001
+    """An Offered of a place without such lists."""
+    return None
+
+
 class Submission:
     """The part of `api.JobsApi` that comes before a job."""
 
-    def __init__(self, blobs: Blobs, clock: Clock, site: Site) -> None:
+    def __init__(self, blobs: Blobs, clock: Clock, site: Site, offered: Offered) -> None:
         self._blobs, self._clock = blobs, clock
-        self._site = site
+        self._site, self._offered = site, offered
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        wanted, choices, bucket = self._placed(spec)
+        wanted, choices, bucket, doubts = self._placed(spec)
         if not self._site.made_on_demand:
             self._bucket_is_there(bucket, wanted)
         first, zones = choices[0], list(dict.fromkeys(o.zone for o in choices))
@@ -66,7 +77,7 @@ class Submission:
             command=plan.command_line(wanted),
             environment=environment.environment_words(wanted),
             mounts=environment.mount_words(wanted),
-            warnings=[*traffic(zones, region), *environment.warnings(wanted)],
+            warnings=[*doubts, *traffic(zones, region), *environment.warnings(wanted)],
             spec=dump(wanted),
         )
 
@@ -91,11 +102,30 @@ class Submission:
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
         return path
 
-    def _placed(self, spec: Mapping[str, Any]) -> tuple[JobSpec, tuple[Offer, ...], str]:
-        """The spec with the site's defaults, where it may run (best first), and its bucket."""
+    def _placed(self, spec: Mapping[str, Any]) -> tuple[JobSpec, tuple[Offer, ...], str, list[str]]:
+        """The spec with the site's defaults, where it may run (best first), its bucket, and what is to be said of types
+        and zones that no table has. Raises BadSpec."""
         wanted = settled(parse(spec), self._site)
-        choices = offers(wanted)
-        return wanted, choices, self._site.buckets[home_region(choices[0].zone, self._site)]
+        doubts = accelerators.doubts(wanted.tpu.types, wanted.tpu.zones)
+        listed: dict[str, frozenset[str]] = {}
+        for zone in unsure(wanted):
+            found = self._types_in(zone)
+            if found is None:
+                doubts.append(f"{zone} could not be asked now for what it offers")
+            else:
+                listed[zone] = found
+        choices = offers(wanted, listed=listed)
+        bucket = self._site.buckets[home_region(choices[0].zone, self._site)]
+        return wanted, choices, bucket, doubts
+
+    def _types_in(self, zone: str) -> frozenset[str] | None:
+        """As the cloud lists them. None: it cannot be asked now. Raises BadSpec for a zone that it does not open."""
+        try:
+            return self._offered(zone)
+        except Refused as refused:
+            near = accelerators.nearest_zone(zone)
+            meant = f"did you mean {near[0]}?" if near and near[0] != zone else refused.hint
+            raise BadSpec(f"tpu.zones: {zone}: {refused.message}", hint=meant) from refused
 
     def _bucket_is_there(self, bucket: str, wanted: JobSpec) -> None:
         """Afterwards the bucket is there, in a region that the spec allows. Raises BadSpec."""
@@ -121,7 +151,7 @@ class Submission:
         code: CodeGiven | None = None,
     ) -> tuple[Job, Event]:
         """The job that a spec makes and its first event, not stored yet; its bucket and its bundles are there."""
-        wanted, choices, bucket = self._placed(spec)
+        wanted, choices, bucket, _ = self._placed(spec)
         if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
             raise BadRequest(
                 f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."

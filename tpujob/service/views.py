@@ -71,7 +71,7 @@ def job_view(
         type=facts.type,
         tpu_slices=tpu_slices,
         chips=facts.chips * tpu_slices,
-        hosts=facts.hosts * tpu_slices,
+        hosts=facts.hosts * tpu_slices if facts.known else job.hosts or facts.hosts * tpu_slices,
         topology=facts.topology,
         zone=shown.zone if shown else next(iter(job.spec.tpu.zones), ""),
         pricing=job.spec.tpu.pricing,

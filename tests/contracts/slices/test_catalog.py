@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from tests.contracts.slices.tpu_slices import fail
+from tests.contracts.slices.tpu_slices import SLICE, ask, fail, wait_for
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud
-from tpujob.adapters.cloud_tpu import Api, Catalog
+from tpujob.adapters.cloud_tpu import Api, Catalog, CloudTpuSlices
 from tpujob.adapters.cloud_tpu.catalog import FRESH
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.observations import SliceState
+from tpujob.emulator.faults import inject
 from tpujob.errors import Refused
 
 
@@ -71,3 +74,40 @@ def test_without_the_cloud_the_built_in_table_answers(rig: Rig) -> None:
 def test_a_zone_that_is_closed_to_the_project_is_refused(rig: Rig) -> None:
     with pytest.raises(Refused, match=r"mars-1-a is not found .*name others in tpu\.zones"):
         rig.catalog.known("mars-1-a", timeout=10)
+
+
+# What no table has ---------------------------------------------------------------------------------------------------
+
+
+def test_a_new_zone_and_type_need_no_release(rig: Rig) -> None:
+    """From the list to a slice that is ready, with the hosts that the cloud gave it."""
+    with rig.cloud.world.lock:
+        inject.offer(rig.cloud.world, "mars-north1-a", "v9x-16")
+    assert rig.catalog.types("mars-north1-a") == {"v9x-16"}
+    assert "mars-north1-a" in rig.catalog.zones(timeout=10)
+    slices = CloudTpuSlices(PROJECT, endpoint=rig.cloud.tpu.address)
+    new = replace(SLICE, type="v9x-16", zone="mars-north1-a", runtime_version="v2-alpha-tpuv9x")
+    ask(slices, new)
+    seen = wait_for(slices, SliceState.READY, new)
+    assert len(seen.endpoints) == 4
+    slices.close()
+
+
+def test_a_type_that_the_zone_does_not_list_is_refused_by_the_cloud(rig: Rig) -> None:
+    with rig.cloud.world.lock:
+        inject.offer(rig.cloud.world, ZONE, "v6e-512")
+    slices = CloudTpuSlices(PROJECT, endpoint=rig.cloud.tpu.address)
+    unknown = replace(SLICE, type="v6e-1024", runtime_version="v2-alpha-tpuv6e")
+    with pytest.raises(Refused, match="invalid AcceleratorType"):
+        ask(slices, unknown)
+    slices.close()
+    assert "v6e-512" in (rig.catalog.types(ZONE) or ())
+
+
+def test_a_zone_that_is_not_there_is_refused_and_one_that_cannot_be_asked_is_unknown(
+    rig: Rig,
+) -> None:
+    with pytest.raises(Refused, match="not found or access is unauthorized"):
+        rig.catalog.types("us-central2-x")
+    fail(rig.cloud, "ListAcceleratorTypes", "UNAVAILABLE")
+    assert rig.catalog.types(ZONE) is None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.prices import usd_per_hour
 from tpujob.errors import BadSpec
 
 TABLE = Path(__file__).with_name("accelerator_table.csv")
@@ -30,7 +31,7 @@ def test_every_fact_of_every_type_is_as_documented() -> None:
         f"{row['type']}: {key} is {value}, should be {row[key]}"
         for row in rows()
         for key, value in asdict(accelerators.find(row["type"])).items()
-        if str(value) != row[key]
+        if key != "known" and str(value) != row[key]
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -61,7 +62,10 @@ def test_canonical_spelling(type: str, api: str) -> None:
         ("v5e-7", "nearest: v5litepod-8, v5litepod-4"),
         ("V4-16", "'V4-16': no such type; nearest: v4-16"),
         ("tpu-v4-16", "nearest: v4-16"),
-        ("v5-8", "nearest: v5p-8"),
+        ("v5p-7", "nearest: v5p-8"),
+        ("v6e-10", "nearest: v6e-8"),
+        ("v9-012", "no such type"),
+        ("v4-24z", "no such type"),
         ("a100", "no such type; there are types"),
         ("", "'': no such type"),
         ("$(reboot)\x1b[2J", r"'$(reboot)\x1b[2J': no such type"),
@@ -70,11 +74,61 @@ def test_canonical_spelling(type: str, api: str) -> None:
         ("v7x-8", "Compute Engine"),
     ],
 )
-def test_an_unknown_type_is_answered_with_the_nearest(type: str, says: str) -> None:
+def test_what_can_be_no_type_is_answered_with_the_nearest(type: str, says: str) -> None:
     with pytest.raises(BadSpec) as error:
         accelerators.find(type)
     assert says in error.value.message
     assert len(error.value.message) < 250
+
+
+@pytest.mark.parametrize(
+    ("type", "generation", "chips", "hosts", "runtime"),
+    [
+        ("v6e-512", "v6e", 512, 128, "v2-alpha-tpuv6e"),  # a size that no table has
+        ("v5e-12", "v5e", 12, 3, "v2-alpha-tpuv5-lite"),
+        ("v4-24", "v4", 12, 3, "tpu-ubuntu2204-base"),  # cores
+        ("v5p-40960", "v5p", 20480, 5120, "v2-alpha-tpuv5"),
+        ("v9x-16", "v9x", 16, 4, "v2-alpha-tpuv9x"),  # a generation that no table has counts chips
+        ("v9x-1", "v9x", 1, 1, "v2-alpha-tpuv9x"),
+    ],
+)
+def test_a_type_that_no_table_has_is_what_its_name_says(
+    type: str, generation: str, chips: int, hosts: int, runtime: str
+) -> None:
+    found = accelerators.find(type)
+    assert not found.known
+    assert (found.generation, found.chips, found.hosts) == (generation, chips, hosts)
+    assert found.runtime_version == runtime
+    assert found.chips_per_host * hosts == chips
+    for pricing in ("spot", "on-demand", "reserved"):
+        assert (usd_per_hour(type, "mars-north1-a", pricing)) is None, "unknown, not free"
+
+
+def test_what_no_table_has_is_doubted_with_what_it_may_have_meant() -> None:
+    assert accelerators.doubts(["v4-8", "v5e-8"], ["us-central2-b"]) == []
+    said = accelerators.doubts(["v5litepo-8", "v9x-16"], ["us-centrall2-b", "mars-north1-a"])
+    assert said[0].startswith("tpujob does not know v5litepo-8 (did you mean v5litepod-8?)")
+    assert said[1] == "tpujob does not know v9x-16; what it is follows from its name"
+    assert said[2] == "tpujob does not know the zone us-centrall2-b (did you mean us-central2-b?)"
+    assert said[3] == "tpujob does not know the zone mars-north1-a"
+
+
+@pytest.mark.parametrize(
+    ("type", "zone", "may", "listed"),
+    [
+        ("v4-8", "us-central2-b", True, True),
+        ("v4-8", "europe-west4-a", False, False),  # both are known, and do not go together
+        ("v4-8", "mars-north1-a", True, False),
+        ("v9x-16", "europe-west4-a", True, False),
+        ("v6e-512", "us-east5-a", True, False),
+        ("v6e-512", "us-west4-a", False, False),  # which has no v6e
+    ],
+)
+def test_only_what_the_tables_rule_out_is_ruled_out(
+    type: str, zone: str, may: bool, listed: bool
+) -> None:
+    assert accelerators.may_have(type, zone) is may
+    assert accelerators.in_table(type, zone) is listed
 
 
 def test_zones_of_a_generation_and_of_a_type() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.placement.offers import Offer, offers, region_of
+from tpujob.domain.placement.offers import Offer, offers, region_of, unsure
 from tpujob.domain.spec.jobspec import JobSpec, parse
 from tpujob.errors import BadSpec
 
@@ -107,3 +107,53 @@ def test_types_that_share_no_region_are_refused() -> None:
 def test_a_region_is_the_zone_without_its_last_part() -> None:
     assert region_of("us-central2-b") == "us-central2"
     assert region_of("us-south1-ai1b") == "us-south1"
+
+
+# What no table has ---------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_zone_or_type_is_an_option_without_a_price() -> None:
+    (new,) = offers(job(type="v9x-16", zones=["us-central2-x"]))
+    assert new == Offer("v9x-16", "us-central2-x", "spot", "v2-alpha-tpuv9x", None)
+    assert places(job(type="v4-8", zones=["us-central2-b", "us-central2-x"])) == [
+        ("v4-8", "us-central2-b"),
+        ("v4-8", "us-central2-x"),
+    ]
+    (larger,) = offers(job(type="v6e-512", zones=["us-east5-a"]))
+    assert larger.usd_per_hour == 512 * 1.215, "the price of a chip is known"
+
+
+def test_a_type_that_no_zone_is_known_to_have_needs_one() -> None:
+    said = refusal(job(type="v5litepo-8"))
+    assert "name the zone" in said
+    assert "did you mean v5litepod-8?" in said
+
+
+@pytest.mark.parametrize(
+    ("tpu", "asked"),
+    [
+        ({"type": "v4-8", "zones": ["us-central2-b"]}, ()),
+        ({"type": ["v5p-8", "v6e-8"], "zones": ["us-east5-a", "us-central2-b"]}, ()),
+        ({"type": "v4-8", "zones": ["us-central2-b", "us-central2-x"]}, ("us-central2-x",)),
+        ({"type": "v9x-16", "zones": ["us-central2-b"]}, ("us-central2-b",)),
+        ({"type": "v6e-512", "zones": ["us-east5-a"]}, ("us-east5-a",)),
+        ({"type": "v4-8", "zones": ["us-east5-a"]}, ("us-east5-a",)),
+        ({"type": "v4-8"}, ()),
+    ],
+)
+def test_only_zones_of_which_the_tables_are_unsure_are_asked(
+    tpu: dict[str, Any], asked: tuple[str, ...]
+) -> None:
+    assert unsure(job(**tpu, cross_region=True)) == asked
+
+
+def test_what_a_zone_lists_counts_more_than_the_tables() -> None:
+    new = job(type="v4-8", zones=["us-east5-a"])
+    assert "us-east5-a has no v4-8" in refusal(new)
+    listed = {"us-east5-a": {"v4-8", "v6e-8"}}
+    (option,) = offers(new, listed=listed)
+    assert option.zone == "us-east5-a"
+    assert offers(new, accepted=True) == (option,), "as the backend asks for it later"
+    typo = job(type="v9x-16", zones=["us-east5-a"])
+    with pytest.raises(BadSpec, match="us-east5-a has no v9x-16"):
+        offers(typo, listed=listed)

@@ -209,8 +209,8 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
             "tpu.pricing: preemptible is no pricing; allowed: spot, on-demand, reserved",
         ),
         (
-            "name: a\ntpu: {type: v4-8, zones: [us-central2-x]}\nrun: {command: x}\n",
-            "tpu.zones: us-central2-x is no zone with TPUs; did you mean us-central2-b",
+            "name: a\ntpu: {type: v4-8, zones: [us-central2b]}\nrun: {command: x}\n",
+            "tpu.zones: us-central2b is no zone with TPUs; did you mean us-central2-b",
         ),
         (
             "name: a\ntpu: {type: [v4-8, v3-8], slices: 2}\nrun: {command: x}\n",

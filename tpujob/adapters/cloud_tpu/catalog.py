@@ -20,6 +20,8 @@ from tpujob.errors import Transient
 
 #: seconds for which a list is cached: zones get new types and runtimes every few weeks
 FRESH = 3600.0
+#: seconds that a person who submits a job waits for it
+ANSWER = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,11 @@ class Catalog:
         with self._lock:
             self._known[zone] = (self._now(), offered)
         return offered
+
+    def types(self, zone: str) -> frozenset[str] | None:
+        """What the zone lists, not older than FRESH. None: it cannot be asked now. Raises Refused as `known` does."""
+        found = self.known(zone, timeout=ANSWER)
+        return found.types if found.listed else None
 
     def zones(self, *, timeout: float) -> tuple[str, ...]:
         """Every zone with Cloud TPUs that is open to the project; while the API fails, every zone of the table."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from tpujob.adapters.calling import Deadline, Missing
 from tpujob.adapters.cloud_tpu.calls import Api, Exists, Method, ZoneClosed, refusal
+from tpujob.adapters.cloud_tpu.catalog import Catalog
 from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
 from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
 from tpujob.adapters.cloud_tpu.messages import id_of, node_seen, queued_seen
@@ -60,6 +61,7 @@ class CloudTpuSlices:
         self.api = Api(project, endpoint=endpoint, throttle=throttle)
         self.guest_attributes = GuestAttributes(self.api)
         self._lists = Lists(self.api)
+        self.catalog = Catalog(self.api)
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         try:

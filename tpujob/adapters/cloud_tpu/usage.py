@@ -62,7 +62,7 @@ def _holdings(zone: str, there: ZoneList) -> Iterator[Held]:
 
 
 def _held(node: Any, zone: str, pricing: str) -> Iterator[Held]:
-    """Nothing for a type that the table does not know."""
+    """Nothing for what can be no type."""
     if node.accelerator_type:
         try:
             chips = accelerators.find(node.accelerator_type).chips

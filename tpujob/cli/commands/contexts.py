@@ -163,6 +163,7 @@ def init(
 ) -> int:
     """Write a context: where in Google Cloud jobs run."""
     from tpujob.config import context, settings
+    from tpujob.domain.hardware import accelerators
 
     now = settings.load()
     grants = _grants(grant or (), grant_file)
@@ -184,6 +185,8 @@ def init(
             "grants": grants,
         }
     )
+    for doubt in accelerators.doubts((), made.zones):
+        note(f"warning: {doubt}")
     path = context.write(now, made)
     settings.choose(now, made.name)
     if as_json:

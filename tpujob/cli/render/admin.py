@@ -64,9 +64,9 @@ def leaks_table(found: Sequence[LeakView], columns: int, *, color: bool = False)
     if not found:
         return NO_LEAKS
     known = [one["usd_per_hour"] for one in found if one["usd_per_hour"] is not None]
-    least = "" if len(known) == len(found) else "at least "
+    least = "at least " if 0 < len(known) < len(found) else ""
     total = (
-        f"{many(len(found), 'slice')} that no job claims, {least}{rate(sum(known))} in all. "
+        f"{many(len(found), 'slice')} that no job claims, {least}{rate(sum(known) if known else None)} in all. "
         "The backend deletes such slices some minutes after it finds them; `tpujob sweep` does it now."
     )
     return "\n".join([_leak_rows(found, columns, color=color), *wrap(total, columns)])

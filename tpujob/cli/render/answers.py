@@ -21,10 +21,10 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
         ("TPU", f"{words.kind(plan)} ({plan['generation']}), {plan['pricing']}"),
         (
             "Hosts",
-            f"{many(plan['hosts'], 'host')}, {many(plan['chips'], 'chip')}, topology {plan['topology']}",
+            f"{many(plan['hosts'], 'host')}, {many(plan['chips'], 'chip')}{words.topology(plan)}",
         ),
-        ("Memory", f"{plan['hbm_gib']} GiB of HBM"),
-        ("Peak", f"{plan['peak_bf16_tflops']:,.0f} bf16 TFLOP/s"),
+        ("Memory", f"{plan['hbm_gib']} GiB of HBM" if plan["hbm_gib"] else ""),
+        ("Peak", f"{plan['peak_bf16_tflops']:,.0f} bf16 TFLOP/s" if plan["hbm_gib"] else ""),
         ("Zone", plan["zone"] + (f" (of {zones})" if len(plan["zones"]) > 1 else "")),
         ("Software", plan["runtime_version"]),
         ("Cost", rate(plan["usd_per_hour"])),

@@ -44,9 +44,7 @@ def job_page(
 
 def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     hosts = many(job["hosts"], "host")
-    hardware = (
-        f"{words.kind(job)}: {many(job['chips'], 'chip')} on {hosts}, topology {job['topology']}"
-    )
+    hardware = f"{words.kind(job)}: {many(job['chips'], 'chip')} on {hosts}{words.topology(job)}"
     metrics = (f"{name} {number(value)}" for name, value in job["metrics"].items())
     return [
         ("Now", words.now(job)),

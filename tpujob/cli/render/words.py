@@ -31,6 +31,11 @@ def kind(of: JobView | PlanView | SliceView) -> str:
     return several(of["type"], of["tpu_slices"])
 
 
+def topology(of: JobView | PlanView) -> str:
+    """`, topology 2x2x2`; empty: nobody knows it."""
+    return f", topology {of['topology']}" if of["topology"] else ""
+
+
 def condemned(job: JobView) -> str:
     """What a job is billed for beside the slice that it works on; empty: nothing."""
     if not job["condemned"]:

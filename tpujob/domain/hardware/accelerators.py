@@ -1,8 +1,9 @@
-"""The TPU generations and every type string that the Cloud TPU API offers of them: facts and the rules that join them.
+"""Every type string that the Cloud TPU API is known to offer, where, and what a type of any other name must be.
 
-What a type costs is in `prices.py`; which one a job gets is in `domain/placement/offers.py`. Imports the
-standard library and
-`errors` only, as the emulator reads these tables too.
+The tables are not closed: Google opens zones and cuts new sizes at any time. A well-formed type or zone that they lack
+is read by its name; whether it is offered is for the cloud to say. The generations are in `generations.py`, what a type
+costs in `prices.py`; which one a job gets is in `domain/placement/offers.py`. Imports the standard library and `errors`
+only, as the emulator reads these tables too.
 """
 
 from __future__ import annotations
@@ -10,33 +11,15 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from tpujob.domain.hardware.generations import CUBE, Generation
+from tpujob.domain.hardware.generations import GENERATIONS as GENERATIONS
 from tpujob.errors import BadSpec
 
 CHIPS_PER_HOST = 4  #: of every slice that spans more than one host
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """What is the same for all types of one generation."""
-
-    name: str  #: `v5e`
-    prefix: str  #: of its type strings: `v5litepod`
-    api_enum: str  #: `AcceleratorConfig.Type` of the Cloud TPU API
-    cores_per_chip: int
-    suffix_counts_cores: bool  #: whether the N of `v4-N` counts cores; if not, chips
-    devices_per_chip: int  #: as JAX sees them
-    hbm_gib_per_chip: int
-    peak_bf16_tflops_per_chip: float
-    hbm_gbps_per_chip: int  #: GB/s
-    runtime_version: str
-    sizes: tuple[int, ...]  #: every N, ascending
-    device_zones: tuple[str, ...]  #: for types of one host; the usual places first
-    pod_zones: tuple[str, ...]  #: for types of several hosts
-    multislice: bool = True  #: whether several of its slices can run one program
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,169 +34,35 @@ class Accelerator:
     devices: int  #: as JAX sees them, in the whole slice
     hosts: int
     chips_per_host: int
-    topology: str  #: chips along each axis: `2x2x2`
+    topology: str  #: chips along each axis: `2x2x2`; empty: not known
+    #: of an unknown generation, 0 here and below
     hbm_gib_per_chip: int
     peak_bf16_tflops_per_chip: float
     hbm_gbps_per_chip: int  #: GB/s
     runtime_version: str  #: the default
-
-
-# Sizes ---------------------------------------------------------------------------------------------------------------
-
-_CUBE = 64  #: chips of a 4x4x4 block, the unit in which larger v4 and v5p slices are cut
-_CHIPS_2D = (1, 4, 8, 16, 32, 64, 128, 256)
-
-
-def _cubes_v5p() -> Iterator[int]:
-    """A slice is at most 64 blocks long, so a larger prime number of blocks cannot be cut."""
-    for cubes in range(1, 97):
-        if cubes <= 64 or any(cubes % divisor == 0 for divisor in range(2, cubes)):
-            yield cubes
-
-
-_V4_SIZES = (8, 16, 32, 64, *range(128, 6144 + 1, 128))
-_V5P_SIZES = (8, 16, 32, 64, *(cubes * _CUBE * 2 for cubes in _cubes_v5p()))
-
-#: v4 slices above one block are a row of blocks, 4x4xN, except these.
-_V4_FOLDED = {256: "4x8x8", 512: "8x8x8", 768: "8x8x12", 1024: "8x8x16", 2048: "8x16x16"}
-_BELOW_A_CUBE = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4"}
-
-# Zones: where the documentation offers the generation, then what the API lists beyond that. Listed is not available.
-_V2_DEVICE = "us-central1-b us-central1-c us-central1-f europe-west4-a asia-east1-c"
-_V2_POD = "us-central1-a europe-west4-a"
-_V3_DEVICE = "us-central1-a us-central1-b us-central1-f europe-west4-a us-east1-d"
-_V3_POD = "europe-west4-a us-east1-d"
-_V4 = "us-central2-b"
-_V5E = """
-    us-central1-a us-south1-a us-south1-b us-west1-c us-west4-a us-west4-b europe-west4-b europe-west4-a
-    us-east1-b us-east1-c us-east4-b us-east5-a us-east5-b us-east5-c
-    europe-north1-a europe-north1-c europe-west1-b europe-west1-c europe-west3-c
-    asia-east1-a asia-east1-b asia-east1-c asia-northeast1-b asia-southeast1-b
-    northamerica-northeast1-b southamerica-west1-b southamerica-west1-c
-"""
-_V5P = """
-    us-central1-a us-east5-a us-east5-b us-east5-c europe-west4-b us-east1-d
-    us-south1-a us-south1-b us-south1-c europe-west1-b europe-west1-d
-"""
-_V6E = """
-    us-central1-b us-central1-a us-central1-c us-east1-d us-east5-a us-east5-b us-east5-c
-    us-south1-ai1b us-south1-a us-south1-c europe-west4-a us-east4-a us-west1-c us-central2-b
-    asia-northeast1-b asia-south1-b asia-south1-c asia-southeast1-b asia-east1-c
-    southamerica-west1-a southamerica-east1-c
-"""
-
-
-_BASE = "tpu-ubuntu2204-base"
-
-_ROWS = (
-    Generation(
-        name="v2",
-        prefix="v2",
-        api_enum="V2",
-        cores_per_chip=2,
-        suffix_counts_cores=True,
-        devices_per_chip=2,
-        hbm_gib_per_chip=16,
-        peak_bf16_tflops_per_chip=45,
-        hbm_gbps_per_chip=700,
-        runtime_version=_BASE,
-        sizes=(8, 32, 128, 256, 512),
-        device_zones=tuple(_V2_DEVICE.split()),
-        pod_zones=tuple(_V2_POD.split()),
-        multislice=False,
-    ),
-    Generation(
-        name="v3",
-        prefix="v3",
-        api_enum="V3",
-        cores_per_chip=2,
-        suffix_counts_cores=True,
-        devices_per_chip=2,
-        hbm_gib_per_chip=32,
-        peak_bf16_tflops_per_chip=123,
-        hbm_gbps_per_chip=900,
-        runtime_version=_BASE,
-        sizes=(8, 32, 64, 128, 256, 512, 1024, 2048),
-        device_zones=tuple(_V3_DEVICE.split()),
-        pod_zones=tuple(_V3_POD.split()),
-        multislice=False,
-    ),
-    Generation(
-        name="v4",
-        prefix="v4",
-        api_enum="V4",
-        cores_per_chip=2,
-        suffix_counts_cores=True,
-        devices_per_chip=1,
-        hbm_gib_per_chip=32,
-        peak_bf16_tflops_per_chip=275,
-        hbm_gbps_per_chip=1200,
-        runtime_version=_BASE,
-        sizes=_V4_SIZES,
-        device_zones=tuple(_V4.split()),
-        pod_zones=tuple(_V4.split()),
-    ),
-    Generation(
-        name="v5e",
-        prefix="v5litepod",
-        api_enum="V5LITE_POD",
-        cores_per_chip=1,
-        suffix_counts_cores=False,
-        devices_per_chip=1,
-        hbm_gib_per_chip=16,
-        peak_bf16_tflops_per_chip=197,
-        hbm_gbps_per_chip=819,
-        runtime_version="v2-alpha-tpuv5-lite",
-        sizes=_CHIPS_2D,
-        device_zones=tuple(_V5E.split()),
-        pod_zones=tuple(_V5E.split()),
-    ),
-    Generation(
-        name="v5p",
-        prefix="v5p",
-        api_enum="V5P",
-        cores_per_chip=2,
-        suffix_counts_cores=True,
-        devices_per_chip=1,
-        hbm_gib_per_chip=95,
-        peak_bf16_tflops_per_chip=459,
-        hbm_gbps_per_chip=2765,
-        runtime_version="v2-alpha-tpuv5",
-        sizes=_V5P_SIZES,
-        device_zones=tuple(_V5P.split()),
-        pod_zones=tuple(_V5P.split()),
-    ),
-    Generation(
-        name="v6e",
-        prefix="v6e",
-        api_enum="V6E",
-        cores_per_chip=1,
-        suffix_counts_cores=False,
-        devices_per_chip=1,
-        hbm_gib_per_chip=32,
-        peak_bf16_tflops_per_chip=918,
-        hbm_gbps_per_chip=1638,
-        runtime_version="v2-alpha-tpuv6e",
-        sizes=_CHIPS_2D,
-        device_zones=tuple(_V6E.split()),
-        pod_zones=tuple(_V6E.split()),
-    ),
-)
-
-GENERATIONS: Mapping[str, Generation] = MappingProxyType({row.name: row for row in _ROWS})
+    known: bool = (
+        True  #: False: it is in no table, and its chips and hosts are what its name must mean
+    )
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
+#: v4 slices above one block are a row of blocks, 4x4xN, except these.
+_V4_FOLDED = {256: "4x8x8", 512: "8x8x8", 768: "8x8x12", 1024: "8x8x16", 2048: "8x16x16"}
+_BELOW_A_CUBE = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4"}
+
+
 def _topology(generation: str, chips: int) -> str:
     if generation not in ("v4", "v5p"):
         return _square(chips)
-    if chips < _CUBE:
-        return _BELOW_A_CUBE[chips]
+    if chips < CUBE:
+        return _BELOW_A_CUBE.get(chips, "")
+    if chips % CUBE:
+        return ""
     if generation == "v4":
         return _V4_FOLDED.get(chips, f"4x4x{chips // 16}")
-    return _compact(chips // _CUBE)
+    return _compact(chips // CUBE)
 
 
 def _square(chips: int) -> str:
@@ -235,7 +84,7 @@ def _compact(cubes: int) -> str:
     return "x".join(str(4 * side) for side in best)
 
 
-def _accelerator(generation: Generation, size: int) -> Accelerator:
+def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Accelerator:
     chips = size // generation.cores_per_chip if generation.suffix_counts_cores else size
     # One host carries up to 8 chips of v5e and v6e, whose smallest larger slice has 16.
     hosts = 1 if chips <= 8 and not generation.suffix_counts_cores else -(-chips // CHIPS_PER_HOST)
@@ -248,11 +97,12 @@ def _accelerator(generation: Generation, size: int) -> Accelerator:
         devices=chips * generation.devices_per_chip,
         hosts=hosts,
         chips_per_host=chips // hosts,
-        topology=_topology(generation.name, chips),
+        topology=_topology(generation.name, chips) if generation.sizes else "",
         hbm_gib_per_chip=generation.hbm_gib_per_chip,
         peak_bf16_tflops_per_chip=generation.peak_bf16_tflops_per_chip,
         hbm_gbps_per_chip=generation.hbm_gbps_per_chip,
         runtime_version=generation.runtime_version,
+        known=known,
     )
 
 
@@ -267,7 +117,14 @@ ALL: Mapping[str, Accelerator] = MappingProxyType(
 
 # Looking up ----------------------------------------------------------------------------------------------------------
 
+#: what zones, regions and the names of generations look like
+ZONE = r"[a-z]{2,20}-[a-z]{2,20}[0-9]{1,2}-[a-z][a-z0-9]{0,5}"
+REGION = r"[a-z]{2,20}-[a-z]{2,20}[0-9]{1,2}"
+GENERATION = r"v[0-9]{1,2}[a-z]{0,12}"
+
 _TYPE = re.compile(r"([a-z0-9]{1,20})-([0-9]{1,6})")
+#: Ironwood
+_TPU7X = re.compile(r"(tpu-?)?v?(tpu)?7x?(-|$)")
 
 
 def canonical(type: str) -> str:
@@ -276,11 +133,105 @@ def canonical(type: str) -> str:
 
 
 def find(type: str) -> Accelerator:
-    """The type of that name. Raises BadSpec, naming the nearest real ones, if there is none."""
-    found = ALL.get(canonical(type))
+    """The type of that name, also one that no table has. Raises BadSpec, naming the nearest real ones, for what can be
+    no type."""
+    spelled = canonical(type)
+    found = ALL.get(spelled) or _by_its_name(spelled)
     if found is None:
         raise BadSpec(_no_such_type(type))
     return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _by_its_name(type: str) -> Accelerator | None:
+    """What a type of no table is by the documented rule: the number counts cores up to v5p but for v5e, and chips of
+    all others; more chips than one host has come in whole hosts. None: it can be no type."""
+    match = _TYPE.fullmatch(type)
+    if match is None or _TPU7X.match(type):
+        return None
+    by_prefix = {row.prefix: row.name for row in GENERATIONS.values()}
+    row, size = generation(by_prefix.get(match[1], match[1])), int(match[2])
+    if row is None or match[2].startswith("0"):
+        return None
+    chips, odd = divmod(size, row.cores_per_chip) if row.suffix_counts_cores else (size, 0)
+    one_host = () if row.suffix_counts_cores else (1, 2, 4, 8)
+    if odd or (chips % CHIPS_PER_HOST and chips not in one_host):
+        return None
+    return _accelerator(row, size, known=False)
+
+
+def generation(name: str) -> Generation | None:
+    """The generation of that name, also one that no table has: its types count chips, as all newer ones do, and nothing
+    else is known of it. Its default runtime is *inferred* from the names of v5p's and v6e's. None: it can be no
+    generation."""
+    if name in GENERATIONS:
+        return GENERATIONS[name]
+    prefixes = [row.prefix for row in GENERATIONS.values()]
+    if name in prefixes or not re.fullmatch(GENERATION, name) or _TPU7X.match(name):
+        return None
+    return Generation(
+        name=name,
+        prefix=name,
+        api_enum="",
+        cores_per_chip=1,
+        suffix_counts_cores=False,
+        devices_per_chip=1,
+        hbm_gib_per_chip=0,
+        peak_bf16_tflops_per_chip=0,
+        hbm_gbps_per_chip=0,
+        runtime_version=f"v2-alpha-tpu{name}",
+        sizes=(),
+        device_zones=(),
+        pod_zones=(),
+    )
+
+
+def in_table(type: str, zone: str) -> bool:
+    """Whether the tables have that type in that zone."""
+    return find(type).known and zone in zones(type)
+
+
+def may_have(type: str, zone: str) -> bool:
+    """Whether the zone offers the type, as far as is known: True also where the tables cannot tell, as they lack the
+    zone or the generation. Raises BadSpec for what can be no type."""
+    return (
+        zone in zones(type) or zone not in all_zones() or find(type).generation not in GENERATIONS
+    )
+
+
+def doubts(types: Iterable[str], zones: Iterable[str]) -> list[str]:
+    """A warning for each of these types and zones that no table has, with what it may have meant."""
+    said = [
+        f"tpujob does not know {type}{_meant(likely(type))}; what it is follows from its name"
+        for type in types
+        if not find(type).known
+    ]
+    return said + [
+        f"tpujob does not know the zone {zone}{_meant(nearest_zone(zone))}"
+        for zone in zones
+        if zone not in all_zones()
+    ]
+
+
+def _meant(near: Iterable[str]) -> str:
+    first = next(iter(near), "")
+    return f" (did you mean {first}?)" if first else ""
+
+
+def likely(type: str) -> tuple[str, ...]:
+    """The real type that a well-formed one may have meant, if any is near enough."""
+    if find(type).generation in GENERATIONS:
+        return nearest(type)[:1]
+    from difflib import get_close_matches
+
+    return tuple(get_close_matches(canonical(type), ALL, n=1, cutoff=0.85))
+
+
+def nearest_zone(zone: str) -> tuple[str, ...]:
+    """The known zone that it may have meant, if there is one."""
+    from difflib import get_close_matches
+
+    return tuple(get_close_matches(zone, all_zones(), n=1, cutoff=0.85))
 
 
 def several(type: str, slices: int) -> str:
@@ -289,13 +240,15 @@ def several(type: str, slices: int) -> str:
 
 
 def zones(generation_or_type: str) -> tuple[str, ...]:
-    """Where the API lists a generation (`v5e`) or one type (`v2-32`), the usual places first. Raises BadSpec."""
-    generation = GENERATIONS.get(generation_or_type)
-    if generation is not None:
-        return tuple(dict.fromkeys((*generation.device_zones, *generation.pod_zones)))
+    """Where the API lists a generation (`v5e`) or one type (`v2-32`), the usual places first; empty: no table has it.
+    Raises BadSpec for what can be neither."""
+    row = generation(generation_or_type)
+    if row is not None:
+        return tuple(dict.fromkeys((*row.device_zones, *row.pod_zones)))
     accelerator = find(generation_or_type)
-    generation = GENERATIONS[accelerator.generation]
-    return generation.device_zones if accelerator.hosts == 1 else generation.pod_zones
+    row = generation(accelerator.generation)
+    assert row is not None, f"{accelerator.type} is of no generation"
+    return row.device_zones if accelerator.hosts == 1 else row.pod_zones
 
 
 @functools.cache
@@ -316,7 +269,7 @@ def region_of(zone: str) -> str:
 
 def _no_such_type(type: str) -> str:
     shown = type if _TYPE.fullmatch(type) else repr(type[:40])
-    if re.match(r"(tpu-?)?v?(tpu)?7x?(-|$)", type.lower()):
+    if _TPU7X.match(type.lower()):
         return (
             f"{shown}: TPU7x (Ironwood) is not offered by the Cloud TPU API; it needs Compute Engine "
             f"or Kubernetes Engine, which tpujob does not drive. The newest type here is v6e"

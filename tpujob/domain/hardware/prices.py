@@ -122,12 +122,12 @@ def _part(location: str) -> str:
 
 
 def usd_per_hour(type: str, zone: str, pricing: Pricing, slices: int = 1) -> float | None:
-    """What so many slices of that type cost per hour in that zone; None when no price is known. Raises BadSpec for a
-    type that does not exist. Reserved capacity is priced as on-demand: what a commitment saves is in its contract."""
+    """What so many slices of that type cost per hour in that zone; None when no price is known. Raises BadSpec for
+    what can be no type. Reserved capacity is priced as on-demand: what a commitment saves is in its contract."""
     accelerator = accelerators.find(type)
     sku = accelerator.generation
     if sku in ("v2", "v3"):
         sku += " device" if accelerator.hosts == 1 else " pod"
-    on_demand, spot = _PRICES[sku].get(accelerators.region_of(zone), (None, None))
+    on_demand, spot = _PRICES.get(sku, {}).get(accelerators.region_of(zone), (None, None))
     per_chip = spot if pricing == "spot" else on_demand
     return None if per_chip is None else round(per_chip * accelerator.chips * slices, 6)

@@ -102,10 +102,11 @@ def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> Prefli
     """What the agent compares with what it finds, before the program starts."""
     assert job.slice is not None
     found = accelerators.find(job.slice.type)
-    hosts, chips = found.hosts * job.slice.tpu_slices, found.chips * job.slice.tpu_slices
+    hosts = found.hosts * job.slice.tpu_slices if found.known else len(endpoints)
+    chips = found.chips * job.slice.tpu_slices
     return {
         "slice": job.slice.name,
-        "chips": chips,
+        "chips": chips if found.known else 0,
         "hosts": hosts,
         "coordinator": f"{endpoints[0].internal_ip}:{PREFLIGHT_PORT}",
         "required": spec.run.workload is not None,

@@ -3,7 +3,7 @@
 Facts of the hardware are in `hardware/`; the decision to ask is in `decide/queued.py`.
 """
 
-from tpujob.domain.placement.offers import Offer, offers
+from tpujob.domain.placement.offers import Offer, offers, unsure
 from tpujob.domain.placement.site import (
     EVERYWHERE,
     Site,
@@ -22,4 +22,5 @@ __all__ = [
     "offers",
     "settled",
     "traffic",
+    "unsure",
 ]

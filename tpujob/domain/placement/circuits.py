@@ -118,7 +118,7 @@ def allowed(job: Job) -> tuple[Offer, ...]:
         for s in job.slices
         if s.refused and s.refused not in FOR_NOW and s.requested_at >= job.fresh_at
     }
-    return tuple(o for o in offers(job.spec) if (o.zone, o.type) not in never)
+    return tuple(o for o in offers(job.spec, accepted=True) if (o.zone, o.type) not in never)
 
 
 def waiting_since(job: Job) -> float:

@@ -6,7 +6,7 @@ unless its spec allows traffic between regions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -29,15 +29,38 @@ class Offer:
     usd_per_hour: float | None  #: of all slices that are asked for; None: no price is known
 
 
-def offers(spec: JobSpec, *, region: str | None = None) -> tuple[Offer, ...]:
+#: What zones were asked and say that they offer: types, by zone.
+Listed = Mapping[str, Collection[str]]
+
+
+def unsure(spec: JobSpec) -> tuple[str, ...]:
+    """The zones of this spec whose own list is to be asked for before the spec is accepted: the tables lack the zone or
+    a type, or say that they do not go together."""
+    types, zones = spec.tpu.types, spec.tpu.zones
+    homeless = any(not any(accelerators.in_table(t, z) for z in zones) for t in types)
+    return tuple(
+        z for z in zones if homeless or not any(accelerators.in_table(t, z) for t in types)
+    )
+
+
+def offers(
+    spec: JobSpec,
+    *,
+    region: str | None = None,
+    listed: Listed | None = None,
+    accepted: bool = False,
+) -> tuple[Offer, ...]:
     """Every way to get a slice for this job, the preferred first: by type, then by zone; never empty.
 
     `region` is the bucket's, where that is settled already. A spec without zones gets those of the bucket's region,
-    else of the first region that has every type. Raises BadSpec when types, zones and region do not go together."""
+    else of the first region that has every type. `listed` counts more than the tables. `accepted`: that was checked
+    when the job was made, by a list that may have known more. Raises BadSpec when types, zones and region do not go
+    together."""
     types, zones = spec.tpu.types, spec.tpu.zones
-    if zones:
-        _check_given(types, zones, region, mixed=spec.tpu.cross_region)
-    else:
+    if zones and not accepted:
+        _check_given(types, zones, listed or {})
+        _check_region(zones, region, mixed=spec.tpu.cross_region)
+    if not zones:
         region = _pick_region(types, region)
     return tuple(
         Offer(
@@ -49,23 +72,37 @@ def offers(spec: JobSpec, *, region: str | None = None) -> tuple[Offer, ...]:
         )
         for type in types
         for zone in zones or _zones_in(type, region)
-        if zone in accelerators.zones(type)
+        if _go_together(type, zone, types, zones)
     )
 
 
-def _check_given(
-    types: Sequence[str], zones: Sequence[str], region: str | None, *, mixed: bool
-) -> None:
+def _go_together(type: str, zone: str, types: Sequence[str], zones: Sequence[str]) -> bool:
+    """Whether to ask for that type there. A zone that has none of the job's types by the tables, or a type that is in
+    none of its zones, was accepted by the cloud's own list."""
+    return (
+        accelerators.may_have(type, zone)
+        or not any(accelerators.may_have(other, zone) for other in types)
+        or not any(accelerators.may_have(type, other) for other in zones)
+    )
+
+
+def _check_given(types: Sequence[str], zones: Sequence[str], listed: Listed) -> None:
+    def has(zone: str, type: str) -> bool:
+        return type in listed[zone] if zone in listed else accelerators.may_have(type, zone)
+
     for zone in zones:
-        if not any(zone in accelerators.zones(type) for type in types):
+        if not any(has(zone, type) for type in types):
             offers = "; ".join(f"{type} is offered in {_listed(type)}" for type in types)
             raise BadSpec(f"tpu.zones: {zone} has no {' or '.join(types)}. {offers}")
     for type in types:
-        if not any(zone in accelerators.zones(type) for zone in zones):
+        if not any(has(zone, type) for zone in zones):
             raise BadSpec(
                 f"tpu.type: none of tpu.zones ({', '.join(zones)}) has {type}. "
                 f"It is offered in {_listed(type)}"
             )
+
+
+def _check_region(zones: Sequence[str], region: str | None, *, mixed: bool) -> None:
     if mixed:
         return
     for zone in zones:
@@ -82,6 +119,9 @@ def _check_given(
 
 
 def _pick_region(types: Sequence[str], region: str | None) -> str:
+    for type in types:
+        if not accelerators.zones(type):
+            raise BadSpec(f"tpu.zones: name the zone, as {type} is offered in {_listed(type)}")
     common = [
         candidate
         for candidate in _regions(types[0])
@@ -109,4 +149,6 @@ def _zones_in(type: str, region: str | None) -> list[str]:
 
 
 def _listed(type: str) -> str:
-    return ", ".join(accelerators.zones(type))
+    near = accelerators.likely(type)
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    return ", ".join(accelerators.zones(type)) or f"no zone that tpujob knows{meant}"

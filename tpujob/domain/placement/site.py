@@ -98,7 +98,7 @@ def _zones_of(spec: JobSpec, site: Site) -> list[str]:
     """The zones of the site that have one of the types: all of them if regions may be mixed, else those of the first
     region that has every type and a bucket; without a bucket anywhere, of the first that has every type."""
     types = spec.tpu.types
-    having = [z for z in site.zones if any(z in accelerators.zones(t) for t in types)]
+    having = [z for z in site.zones if any(accelerators.may_have(t, z) for t in types)]
     if not having:
         offers = "; ".join(f"{t} is offered in {_some(accelerators.zones(t))}" for t in types)
         raise BadSpec(
@@ -122,7 +122,7 @@ def _zones_of(spec: JobSpec, site: Site) -> list[str]:
 
 def _has_all(types: Sequence[str], region: str, zones: Sequence[str]) -> bool:
     here = [zone for zone in zones if region_of(zone) == region]
-    return all(any(zone in accelerators.zones(t) for zone in here) for t in types)
+    return all(any(accelerators.may_have(t, zone) for zone in here) for t in types)
 
 
 def _check_bucket(zones: Sequence[str], allowed: bool, site: Site) -> None:
@@ -140,7 +140,8 @@ def _check_bucket(zones: Sequence[str], allowed: bool, site: Site) -> None:
 def _some(zones: Sequence[str]) -> str:
     """The usual ones of many."""
     more = len(zones) - 6
-    return ", ".join(zones[:6]) + (f" and {more} more" if more > 0 else "")
+    named = ", ".join(zones[:6]) or "no zone that tpujob knows"
+    return named + (f" and {more} more" if more > 0 else "")
 
 
 def _price(location: str, zone: str) -> str:

@@ -179,6 +179,27 @@ def _accelerator(value: Any) -> str:
         raise ValueError(error.message) from None
 
 
+def zone(value: Any) -> str:
+    """A zone: one of the table, or what can be one."""
+    if isinstance(value, str) and re.fullmatch(accelerators.ZONE, value):
+        return value
+    return one_of(accelerators.all_zones(), "zone with TPUs")(value)
+
+
+def region(value: Any) -> str:
+    """The same for a region."""
+    if isinstance(value, str) and re.fullmatch(accelerators.REGION, value):
+        return value
+    return one_of(accelerators.all_regions(), "region with TPUs")(value)
+
+
+def generation(value: Any) -> str:
+    """The same for a generation."""
+    if isinstance(value, str) and accelerators.generation(value):
+        return value
+    return one_of(accelerators.GENERATIONS, "generation of TPUs")(value)
+
+
 def _types(value: Any) -> tuple[str, ...]:
     types = names("an accelerator type", _accelerator)(value)
     if not types:
@@ -226,8 +247,9 @@ _TYPES = [
 ]
 
 
-def _one_or_many(known: Iterable[str], at_least: int) -> WithJsonSchema:
-    one = {"type": "string", "enum": list(known)}
+def _one_or_many(known: Iterable[str], pattern: str, at_least: int) -> WithJsonSchema:
+    """Those that are known, which an editor completes, and what else is well-formed."""
+    one = {"type": "string", "anyOf": [{"enum": list(known)}, {"pattern": f"^{pattern}$"}]}
     many = {"type": "array", "items": one, "minItems": at_least, "maxItems": MAX_ITEMS}
     return WithJsonSchema({"anyOf": [one, many]})
 
@@ -260,11 +282,15 @@ Name = Annotated[
     ),
     _pattern(_NAME),
 ]
-Types = Annotated[tuple[str, ...], BeforeValidator(_types), _one_or_many(_TYPES, 1)]
+Types = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_types),
+    _one_or_many(_TYPES, rf"{accelerators.GENERATION}-[0-9]{{1,6}}", 1),
+]
 Zones = Annotated[
     tuple[str, ...],
-    BeforeValidator(names("a zone", one_of(accelerators.all_zones(), "zone with TPUs"))),
-    _one_or_many(accelerators.all_zones(), 0),
+    BeforeValidator(names("a zone", zone)),
+    _one_or_many(accelerators.all_zones(), accelerators.ZONE, 0),
 ]
 Pricing = Annotated[
     Literal["spot", "on-demand", "reserved"],

@@ -82,7 +82,8 @@ class Tpu(kinds.Part):
     @model_validator(mode="after")
     def _slices_that_can_be_joined(self) -> Self:
         generations = sorted({accelerators.find(type).generation for type in self.types})
-        old = [name for name in generations if not accelerators.GENERATIONS[name].multislice]
+        rows = accelerators.GENERATIONS
+        old = [name for name in generations if name in rows and not rows[name].multislice]
         if self.slices > 1 and old:
             raise ValueError(
                 f"slices must be 1 with {' and '.join(old)}: Multislice needs v4 or later"

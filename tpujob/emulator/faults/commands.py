@@ -69,6 +69,7 @@ COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
     "suspend": inject.suspend,
     "stockout": inject.stockout,
     "quota": inject.quota,
+    "offer": inject.offer,
     "quirk": inject.quirk,
     "max-run": inject.max_run,
     "unreachable": inject.unreachable,

@@ -3,6 +3,7 @@ are in `inject_hosts.py`."""
 
 from __future__ import annotations
 
+import re
 from typing import get_args
 
 import grpc
@@ -141,7 +142,7 @@ def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = 
     pricings: list[Pricing] = [each for each in every if pricing in ("", each)]
     rules.check_zone(world, zone)
     generation = generation_of(type)
-    if zone not in accelerators.zones(generation):
+    if zone not in accelerators.zones(generation) and zone not in world.stock.opened:
         raise ApiError("NOT_FOUND", f"there is no {generation} in {zone}")
     for each in pricings:
         key = (zone, generation, each)
@@ -151,6 +152,15 @@ def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = 
             world.faults.quotas[key] = Quota(zone, generation, each, limit)
     shown = "no limit" if limit is None else str(limit)
     world.tell(f"{zone}: quota of {generation} is {shown} ({', '.join(pricings)})")
+
+
+def offer(world: World, zone: str, type: str) -> None:
+    """The zone, a new one too, offers that type from now on, as when Google opens one. Raises BadSpec."""
+    if not re.fullmatch(accelerators.ZONE, zone):
+        raise ApiError("INVALID_ARGUMENT", f"{zone[:80]!r} can be no zone")
+    world.stock.open(zone, type)
+    world.tell(f"{zone} offers {type}")
+    world.room_changed()
 
 
 def quirk(world: World, name: str, off: bool = False) -> None:

@@ -88,7 +88,9 @@ def node_message(node: Node, now: float) -> Message:
     message.state = v2.Node.State[node.state]
     message.api_version = v2.Node.ApiVersion.V2
     message.accelerator_type = spec.type
-    message.accelerator_config.type_ = v2.AcceleratorConfig.Type[wanted.api_enum]
+    message.accelerator_config.type_ = v2.AcceleratorConfig.Type[
+        wanted.api_enum or "TYPE_UNSPECIFIED"
+    ]
     message.accelerator_config.topology = wanted.topology
     message.queued_resource = node.queued
     message.multislice_node = spec.multislice

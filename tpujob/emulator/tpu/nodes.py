@@ -40,7 +40,7 @@ def create(
         return repeated
     rules.check_zone(world, zone)
     rules.check_id(id)
-    rules.check_spec(zone, spec)
+    rules.check_spec(world, zone, spec)
     node = Node(project, zone, id, spec, world.clock(), world.number())
     if node.name in world.nodes:
         raise rules.already_exists(node.name)

@@ -47,7 +47,7 @@ def create(
         raise rules.already_exists(queued.name)
     for node_id, spec in specs:
         rules.check_id(node_id)
-        rules.check_spec(zone, spec)
+        rules.check_spec(world, zone, spec)
         if (name := _node_name(queued, node_id)) in world.nodes:
             raise rules.already_exists(name)
     rules.check_quota(world, zone, [spec for _, spec in specs])

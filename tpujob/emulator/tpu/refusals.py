@@ -118,7 +118,8 @@ def generation_of(type: str) -> str:
     for generation in accelerators.GENERATIONS.values():
         if type in (generation.name, generation.prefix):
             return generation.name
-    return accelerators.find(type).generation
+    found = accelerators.generation(type)
+    return found.name if found else accelerators.find(type).generation
 
 
 def units(type: str) -> int:

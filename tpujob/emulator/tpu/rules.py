@@ -53,10 +53,9 @@ def check_id(id: str) -> None:
         )
 
 
-def check_spec(zone: str, spec: NodeSpec) -> None:
+def check_spec(world: World, zone: str, spec: NodeSpec) -> None:
     """The zone must offer the type and the runtime version."""
-    type = accelerators.ALL.get(spec.type)
-    if type is None or zone not in accelerators.zones(type.type):
+    if spec.type not in world.stock.types(zone):
         raise ApiError(
             "INVALID_ARGUMENT",
             f'CloudTpu received an invalid AcceleratorType, "{spec.type}" for zone "{zone}" and '

@@ -24,17 +24,37 @@ class HostStock:
     hosts: dict[str, dict[str, PhysicalHost]] = field(
         default_factory=dict[str, dict[str, PhysicalHost]]
     )  #: by zone, then by name
+    #: types that a zone offers besides those of the table, by zone
+    opened: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     @staticmethod
     def of_all_zones(per_generation: int = HOSTS_PER_GENERATION) -> HostStock:
         stock = HostStock()
         for generation in accelerators.GENERATIONS:
             for zone in accelerators.zones(generation):
-                there = stock.hosts.setdefault(zone, {})
-                for number in range(len(there), len(there) + per_generation):
-                    name = f"{zone}-h{number:03d}"
-                    there[name] = PhysicalHost(name, generation)
+                stock._add(zone, generation, per_generation)
         return stock
+
+    def open(self, zone: str, type: str, hosts: int = HOSTS_PER_GENERATION) -> None:
+        """The zone, which may be a new one, offers that type from now on, and has hosts of its generation. Raises
+        BadSpec for what can be no type."""
+        found = accelerators.find(type)
+        if found.type not in self.types(zone):
+            self.opened.setdefault(zone, []).append(found.type)
+        there = self.hosts.get(zone, {})
+        if not any(host.generation == found.generation for host in there.values()):
+            self._add(zone, found.generation, hosts)
+
+    def types(self, zone: str) -> list[str]:
+        """What the zone offers."""
+        usual = [type for type in accelerators.ALL if zone in accelerators.zones(type)]
+        return usual + self.opened.get(zone, [])
+
+    def _add(self, zone: str, generation: str, hosts: int) -> None:
+        there = self.hosts.setdefault(zone, {})
+        for number in range(len(there), len(there) + hosts):
+            name = f"{zone}-h{number:03d}"
+            there[name] = PhysicalHost(name, generation)
 
     def find(self, name: str) -> PhysicalHost | None:
         return self.hosts.get(name.rpartition("-h")[0], {}).get(name)

@@ -164,13 +164,14 @@ class TpuV2:
 
     def list_types(self, request: Message) -> Message:
         _, zone = self._zone_of(request.parent)
-        listed = [(type, _type_message(request.parent, type)) for type in sorted(_types_in(zone))]
+        types = sorted(self._world.stock.types(zone))
+        listed = [(type, _type_message(request.parent, type)) for type in types]
         found, token = self._page(listed, request)
         return v2.ListAcceleratorTypesResponse.pb()(accelerator_types=found, next_page_token=token)
 
     def get_type(self, request: Message) -> Message:
         _, zone = self._zone_of(request.name)
-        if (type := id_of(request.name)) not in _types_in(zone):
+        if (type := id_of(request.name)) not in self._world.stock.types(zone):
             raise _not_found(request.name)
         return _type_message(request.name.partition("/acceleratorTypes")[0], type)
 
@@ -262,14 +263,10 @@ def _with_absolute_times(queued: Message, now: float) -> None:
         policy.valid_until_time.FromNanoseconds(until)
 
 
-def _types_in(zone: str) -> list[str]:
-    return [type for type in accelerators.ALL if zone in accelerators.zones(type)]
-
-
 def _type_message(parent: str, type: str) -> Message:
     message = v2.AcceleratorType.pb()(name=f"{parent}/acceleratorTypes/{type}", type_=type)
     one = accelerators.find(type)
-    kind = v2.AcceleratorConfig.Type[one.api_enum]
+    kind = v2.AcceleratorConfig.Type[one.api_enum or "TYPE_UNSPECIFIED"]
     message.accelerator_configs.add(type_=kind, topology=one.topology)
     return message
 

@@ -58,4 +58,15 @@ def unreachable(
     say(f"{zone}: lists {'reach it again' if off else 'do not reach it'}")
 
 
-COMMANDS = (quirk, max_run, unreachable)
+def offer(
+    zone: Annotated[
+        str, typer.Argument(metavar="ZONE", help="Such as us-central2-x; a new one too.")
+    ],
+    type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as v6e-512, or v9x-16.")],
+) -> None:
+    """Let a zone offer a type that tpujob does not know."""
+    given.client().do("offer", zone=zone, type=type)
+    say(f"{zone} offers {type}")
+
+
+COMMANDS = (quirk, max_run, offer, unreachable)

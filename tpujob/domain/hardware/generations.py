@@ -1,0 +1,170 @@
+"""The TPU generations that the Cloud TPU API offers: one row of facts each. What follows from them is in
+`accelerators.py`. Imports the standard library only, as the emulator reads these tables too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What is the same for all types of one generation."""
+
+    name: str  #: `v5e`
+    prefix: str  #: of its type strings: `v5litepod`
+    api_enum: str  #: `AcceleratorConfig.Type` of the Cloud TPU API
+    cores_per_chip: int
+    suffix_counts_cores: bool  #: whether the N of `v4-N` counts cores; if not, chips
+    devices_per_chip: int  #: as JAX sees them
+    hbm_gib_per_chip: int
+    peak_bf16_tflops_per_chip: float
+    hbm_gbps_per_chip: int  #: GB/s
+    runtime_version: str
+    sizes: tuple[int, ...]  #: every N, ascending
+    device_zones: tuple[str, ...]  #: for types of one host; the usual places first
+    pod_zones: tuple[str, ...]  #: for types of several hosts
+    multislice: bool = True  #: whether several of its slices can run one program
+
+
+# Sizes ---------------------------------------------------------------------------------------------------------------
+
+CUBE = 64  #: chips of a 4x4x4 block, the unit in which larger v4 and v5p slices are cut
+_CHIPS_2D = (1, 4, 8, 16, 32, 64, 128, 256)
+
+
+def _cubes_v5p() -> Iterator[int]:
+    """A slice is at most 64 blocks long, so a larger prime number of blocks cannot be cut."""
+    for cubes in range(1, 97):
+        if cubes <= 64 or any(cubes % divisor == 0 for divisor in range(2, cubes)):
+            yield cubes
+
+
+_V4_SIZES = (8, 16, 32, 64, *range(128, 6144 + 1, 128))
+_V5P_SIZES = (8, 16, 32, 64, *(cubes * CUBE * 2 for cubes in _cubes_v5p()))
+
+# Zones: where the documentation offers the generation, then what the API lists beyond that. Listed is not available.
+_V2_DEVICE = "us-central1-b us-central1-c us-central1-f europe-west4-a asia-east1-c"
+_V2_POD = "us-central1-a europe-west4-a"
+_V3_DEVICE = "us-central1-a us-central1-b us-central1-f europe-west4-a us-east1-d"
+_V3_POD = "europe-west4-a us-east1-d"
+_V4 = "us-central2-b"
+_V5E = """
+    us-central1-a us-south1-a us-south1-b us-west1-c us-west4-a us-west4-b europe-west4-b europe-west4-a
+    us-east1-b us-east1-c us-east4-b us-east5-a us-east5-b us-east5-c
+    europe-north1-a europe-north1-c europe-west1-b europe-west1-c europe-west3-c
+    asia-east1-a asia-east1-b asia-east1-c asia-northeast1-b asia-southeast1-b
+    northamerica-northeast1-b southamerica-west1-b southamerica-west1-c
+"""
+_V5P = """
+    us-central1-a us-east5-a us-east5-b us-east5-c europe-west4-b us-east1-d
+    us-south1-a us-south1-b us-south1-c europe-west1-b europe-west1-d
+"""
+_V6E = """
+    us-central1-b us-central1-a us-central1-c us-east1-d us-east5-a us-east5-b us-east5-c
+    us-south1-ai1b us-south1-a us-south1-c europe-west4-a us-east4-a us-west1-c us-central2-b
+    asia-northeast1-b asia-south1-b asia-south1-c asia-southeast1-b asia-east1-c
+    southamerica-west1-a southamerica-east1-c
+"""
+
+
+_BASE = "tpu-ubuntu2204-base"
+
+_ROWS = (
+    Generation(
+        name="v2",
+        prefix="v2",
+        api_enum="V2",
+        cores_per_chip=2,
+        suffix_counts_cores=True,
+        devices_per_chip=2,
+        hbm_gib_per_chip=16,
+        peak_bf16_tflops_per_chip=45,
+        hbm_gbps_per_chip=700,
+        runtime_version=_BASE,
+        sizes=(8, 32, 128, 256, 512),
+        device_zones=tuple(_V2_DEVICE.split()),
+        pod_zones=tuple(_V2_POD.split()),
+        multislice=False,
+    ),
+    Generation(
+        name="v3",
+        prefix="v3",
+        api_enum="V3",
+        cores_per_chip=2,
+        suffix_counts_cores=True,
+        devices_per_chip=2,
+        hbm_gib_per_chip=32,
+        peak_bf16_tflops_per_chip=123,
+        hbm_gbps_per_chip=900,
+        runtime_version=_BASE,
+        sizes=(8, 32, 64, 128, 256, 512, 1024, 2048),
+        device_zones=tuple(_V3_DEVICE.split()),
+        pod_zones=tuple(_V3_POD.split()),
+        multislice=False,
+    ),
+    Generation(
+        name="v4",
+        prefix="v4",
+        api_enum="V4",
+        cores_per_chip=2,
+        suffix_counts_cores=True,
+        devices_per_chip=1,
+        hbm_gib_per_chip=32,
+        peak_bf16_tflops_per_chip=275,
+        hbm_gbps_per_chip=1200,
+        runtime_version=_BASE,
+        sizes=_V4_SIZES,
+        device_zones=tuple(_V4.split()),
+        pod_zones=tuple(_V4.split()),
+    ),
+    Generation(
+        name="v5e",
+        prefix="v5litepod",
+        api_enum="V5LITE_POD",
+        cores_per_chip=1,
+        suffix_counts_cores=False,
+        devices_per_chip=1,
+        hbm_gib_per_chip=16,
+        peak_bf16_tflops_per_chip=197,
+        hbm_gbps_per_chip=819,
+        runtime_version="v2-alpha-tpuv5-lite",
+        sizes=_CHIPS_2D,
+        device_zones=tuple(_V5E.split()),
+        pod_zones=tuple(_V5E.split()),
+    ),
+    Generation(
+        name="v5p",
+        prefix="v5p",
+        api_enum="V5P",
+        cores_per_chip=2,
+        suffix_counts_cores=True,
+        devices_per_chip=1,
+        hbm_gib_per_chip=95,
+        peak_bf16_tflops_per_chip=459,
+        hbm_gbps_per_chip=2765,
+        runtime_version="v2-alpha-tpuv5",
+        sizes=_V5P_SIZES,
+        device_zones=tuple(_V5P.split()),
+        pod_zones=tuple(_V5P.split()),
+    ),
+    Generation(
+        name="v6e",
+        prefix="v6e",
+        api_enum="V6E",
+        cores_per_chip=1,
+        suffix_counts_cores=False,
+        devices_per_chip=1,
+        hbm_gib_per_chip=32,
+        peak_bf16_tflops_per_chip=918,
+        hbm_gbps_per_chip=1638,
+        runtime_version="v2-alpha-tpuv6e",
+        sizes=_CHIPS_2D,
+        device_zones=tuple(_V6E.split()),
+        pod_zones=tuple(_V6E.split()),
+    ),
+)
+
+GENERATIONS: Mapping[str, Generation] = MappingProxyType({row.name: row for row in _ROWS})
