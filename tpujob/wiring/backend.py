@@ -85,7 +85,7 @@ def backend(settings: Settings) -> Backend:
         changes=changes,
         live=reconciler.live,
         circuits=reconciler.circuits,
-        offered=world.slices.catalog.types,
+        offered=found.slices.catalog.types,
     )
     return Backend(api, loop, changes)
 
