@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,6 +101,24 @@ def test_the_demo_preempts_once_and_sums_up(
     for part in ("takes the slice away", "1 preemption", "99.00%", "10 of 1000", "$7.37/h"):
         assert part in said.out, said.out
     assert api.named("create")[0]["spec"]["name"] == "quickstart"
+
+
+def test_without_jax_the_demo_says_what_to_install_and_starts_nothing(tmp_path: Path) -> None:
+    """As after `pip install tpujob` alone: its own metadata is found first, and names what is nowhere."""
+    stated = tmp_path / "tpujob-1.dist-info" / "METADATA"
+    stated.parent.mkdir()
+    stated.write_text(
+        "Metadata-Version: 2.4\nName: tpujob\nVersion: 1\nRequires-Dist: rich>=14\n"
+        "Provides-Extra: workloads\nRequires-Dist: rich>=14 ; extra == 'workloads'\n"
+        "Requires-Dist: jaxx>=0.10 ; extra == 'workloads'\nRequires-Dist: nothing>=1 ; extra == 'dev'\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "TPUJOB_STATE": str(tmp_path / "new")}
+    command = [sys.executable, "-m", "tpujob", "demo"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "this Python has no jaxx\n" in done.stderr
+    assert "pip install 'tpujob[workloads]'" in done.stderr
+    assert not list(tmp_path.glob("new/**/*.json")), "it started something"
 
 
 @pytest.mark.parametrize(

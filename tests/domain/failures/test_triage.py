@@ -56,6 +56,9 @@ SIGNS = [
     (Cause.SETUP, "ModuleNotFoundError: No module named 'optax'"),
     (Cause.SETUP, "[tpujob] cannot start trainer: No such file or directory"),
     (Cause.SETUP, "bash: line 1: trainer: command not found"),
+    (Cause.SETUP, "bash: line 1: python: command not found"),
+    (Cause.SETUP, "sh: 1: python: not found"),
+    (Cause.SETUP, "[tpujob] cannot start python: No such file or directory"),
     (Cause.CRASH, "OSError: [Errno 28] No space left on device: '/tmp/x'"),
 ]
 

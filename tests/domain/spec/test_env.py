@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -145,6 +146,42 @@ def test_a_person_reads_in_the_plan_what_a_job_runs_in_and_what_may_surprise() -
     assert "needs python3 and the packages of the bundled program" in needs
     pinned = load(PLAIN + f"env: {{docker: '{DIGEST}'}}", "job.yaml")
     assert environment.warnings(pinned) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "warned"),
+    [
+        ("python train.py", True),
+        ("cd src && python -u train.py", True),
+        ("set -e\npython train.py", True),
+        ("python3 train.py", False),
+        ("./python train.py", False),
+        ("echo python", False),
+    ],
+)
+def test_a_command_that_only_a_python_of_that_name_would_run_is_warned_about(
+    command: str, warned: bool
+) -> None:
+    """Ubuntu has `python3` alone; an environment has both."""
+    spec = load(PLAIN.replace("command: x", f"command: {json.dumps(command)}"), "job.yaml")
+    assert [w.split(":")[0] for w in environment.warnings(spec)] == [
+        "a TPU VM has `python3` and no `python`"
+    ] * warned
+    with_env = PLAIN.replace("command: x", f"command: {json.dumps(command)}") + "env: {uv: r.txt}"
+    assert environment.warnings(load(with_env + "\ncode: .", "job.yaml")) == []
+
+
+def test_a_bundled_program_brings_its_own_environment_unless_a_job_names_another() -> None:
+    spec = load(PLAIN.replace("command: x", "workload: mlp"), "job.yaml")
+    assert environment.environment_order(spec) == {
+        "kind": "uv", "file": "workloads/requirements.lock", "python": "3.11", "unless_installed": True,
+    }  # fmt: skip
+    assert environment.environment_words(spec) == "that of the bundled program, with Python 3.11"
+    own = PLAIN.replace("command: x", "workload: mlp") + "code: .\nenv: {uv: r.txt}"
+    assert environment.environment_order(load(own, "job.yaml")) == {
+        "kind": "uv", "file": "r.txt", "python": None,
+    }  # fmt: skip
+    assert environment.environment_order(load(PLAIN, "job.yaml")) is None
 
 
 def test_the_plan_page_has_a_line_for_each() -> None:

@@ -29,6 +29,7 @@ def demo(
 ) -> int:
     """Run a training job on the local stack, through a preemption."""
     _only_local()
+    _only_with_jax()
     was_running = running() is not None
     job, plan = _submit()
     code = _watch(job, plan, preempt)
@@ -45,6 +46,18 @@ def _only_local() -> None:
         raise BadRequest(
             "the demo preempts a slice, so it runs on the local stack only",
             hint="`tpujob use local`, or only this time `TPUJOB_CONTEXT=local tpujob demo`",
+        )
+
+
+def _only_with_jax() -> None:
+    """Hosts on this machine run the program with this Python's packages. Raises BadRequest."""
+    from tpujob.config import installed
+
+    lacks = installed.lacking("workloads")
+    if lacks:
+        raise BadRequest(
+            f"the demo trains on this machine, and this Python has no {', '.join(lacks)}",
+            hint="python3 -m pip install 'tpujob[workloads]'",
         )
 
 

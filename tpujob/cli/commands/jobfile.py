@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tpujob.cli.output import note
 from tpujob.config import files
 from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec
 from tpujob.errors import BadSpec
@@ -34,4 +35,10 @@ def _code_is_there(of: JobSpec, file: Path) -> None:
         raise BadSpec(
             f"{file}: env.{of.env.kind}: there is no file {of.env.source} in {folder}",
             hint="Write the path relative to the folder of `code`.",
+        )
+    text = (folder / of.env.source).read_text(encoding="utf-8", errors="replace")
+    if of.run.workload is not None and "jax" not in text and "-r" not in text:
+        note(
+            f"env.{of.env.kind}: {of.env.source} does not name jax, which {of.run.workload} needs; "
+            "without `env` it brings its own"
         )

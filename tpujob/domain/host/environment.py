@@ -5,12 +5,17 @@ What may be written is in `domain/spec/env.py`; `agent/setup/` carries it out.
 
 from __future__ import annotations
 
+import re
+
 from tpujob.domain.spec import JobSpec, Mount, time_text
 from tpujob.protocol import EnvironmentOrder, MountOrder
 
 #: what the bundled programs run in where a job names nothing else: a file of their own bundle, and the Python that it
 #: was resolved for
 LOCK, LOCKED_PYTHON = "workloads/requirements.lock", "3.11"
+
+
+_PYTHON = re.compile(r"(?:^|[;&|(]\s*|\bexec\s+)python(?=\s|$)", re.MULTILINE)
 
 
 def environment_order(spec: JobSpec) -> EnvironmentOrder | None:
@@ -64,6 +69,8 @@ def _mount_words(mount: Mount) -> str:
 def warnings(spec: JobSpec) -> list[str]:
     """What is allowed, and may surprise later."""
     found: list[str] = []
+    if spec.env is None and _PYTHON.search(spec.run.command or ""):
+        found.append("a TPU VM has `python3` and no `python`: write python3, or name an `env`")
     if spec.env and spec.env.docker and "@sha256:" not in spec.env.docker:
         found.append(
             f"{spec.env.docker} is a tag, not a digest: a later attempt may get another image; "
