@@ -88,11 +88,14 @@ class LocalStack:
         return self.json("show", job_id)
 
     def until(
-        self, job_id: str, holds: Callable[[Mapping[str, Any]], bool] | str
+        self,
+        job_id: str,
+        holds: Callable[[Mapping[str, Any]], bool] | str,
+        patience: float = PATIENCE,
     ) -> Mapping[str, Any]:
         """The job's view once the condition, or the state of that name, has come. The job is followed meanwhile."""
         wanted = (lambda view: view["state"] == holds) if isinstance(holds, str) else holds
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             for view in self._views(job_id):
                 if wanted(view):
