@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test sim bare lint fmt bench lock clean help
+.PHONY: demo test sim bare gcloud lint fmt bench lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -26,6 +26,10 @@ sim: $(READY)  ## recovery under a virtual clock: faults and kills by the thousa
 
 bare: $(READY)  ## jobs on hosts that have only what a TPU VM has; about ten minutes, and 2 GB from the package index
 	@$(BIN)/python -m pytest -m bare tests/flows/test_bare_hosts.py
+
+gcloud: $(READY)  ## everything that drives the real gcloud, against the emulator; about two minutes
+	@$(BIN)/python -m pytest tests/emulator/test_tpu_gcloud.py tests/emulator/test_storage_gcloud.py \
+		tests/emulator/test_storage_gsutil.py tests/flows/test_emulator_env.py tests/test_google_cloud_page.py
 
 lint: $(READY)  ## format, lint, types, and the direction of imports
 	$(BIN)/ruff check

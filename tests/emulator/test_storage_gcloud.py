@@ -13,7 +13,7 @@ from tests.emulator.storage_rig import ask, running
 from tests.support import gcloud as sdk
 from tests.support.gcloud import Gcloud
 
-pytestmark = [pytest.mark.slow, sdk.needed]
+pytestmark = [pytest.mark.slow, pytest.mark.gcloud, sdk.needed]
 
 BUCKET = "gs://shed-of-gcloud"
 
