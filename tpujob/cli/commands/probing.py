@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def probe(wanted: Wanted, to: str, *, yes: bool, as_json: bool) -> int:
-    """The exit code: FOUND when anything differs, that of Transient when something could not be tried."""
-    from tpujob.doctor.probe.verdicts import Verdict, worst
+    """The exit code: FOUND when anything differs, that of Transient when no slice was to be had."""
+    from tpujob.doctor.probe.verdicts import Verdict
     from tpujob.wiring import probe as wiring
 
     now = current_settings()
@@ -62,9 +62,9 @@ def probe(wanted: Wanted, to: str, *, yes: bool, as_json: bool) -> int:
             cause="PERMISSION",
             hint="`tpujob sweep` removes it, and so does the next `tpujob doctor --probe`",
         )
-    return {Verdict.DIFFERS: FOUND, Verdict.UNTRIED: Transient.exit_code}.get(
-        worst(report.results), 0
-    )
+    if any(one.verdict is Verdict.DIFFERS for one in report.results):
+        return FOUND
+    return 0 if report.had_slice else Transient.exit_code
 
 
 def _ask(yes: bool, *, asks: bool) -> None:

@@ -52,5 +52,5 @@ def end_text(report: Report, columns: int) -> str:
     )
     held = f"The slice was held for {report.held_s / 60:.1f} min, about ${report.usd:.3f} by list price."
     where = f"Attach this folder to a report: {report.folder}"
-    cost = [held if report.held_s else "No slice was asked for.", where]
+    cost = [held if report.had_slice else "There was no slice, so nothing was spent.", where]
     return "\n".join(["", *(line for text in (said, *cost) for line in wrap(text, columns))])

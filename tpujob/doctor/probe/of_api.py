@@ -15,15 +15,15 @@ LISTS = ("list_nodes", "list_queued_resources")
 
 
 def list_zone(probing: Probing) -> Judged:
-    return _listed([probing.ask(method, {"parent": probing.parent}) for method in LISTS])
+    return judge_lists([probing.ask(method, {"parent": probing.parent}) for method in LISTS])
 
 
 def list_everywhere(probing: Probing) -> Judged:
     parent = probing.cloud.parent("-")
-    return _listed([probing.ask(method, {"parent": parent}) for method in LISTS])
+    return judge_lists([probing.ask(method, {"parent": parent}) for method in LISTS])
 
 
-def _listed(answers: Sequence[Answer]) -> Judged:
+def judge_lists(answers: Sequence[Answer]) -> Judged:
     refused = [one.said for one in answers if not one.ok]
     unreachable = [str(z) for one in answers for z in one.body.get("unreachable", ())]
     found = sum(len(one.body.get(f, ())) for one in answers for f in ("nodes", "queuedResources"))

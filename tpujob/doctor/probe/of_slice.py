@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tpujob.doctor.probe.cloud import Answer
@@ -39,6 +39,7 @@ def create(probing: Probing) -> Judged:
     """Ask for the slice, and look until it is ready."""
     answer = probing.create()
     if not answer.ok:
+        probing.asked_at = None
         probing.problem = f"it was refused: {answer.said}"
         if answer.read_as in (Cause.BAD_SPEC, ""):
             return judged("accepted", answer.said, as_expected=False)
@@ -50,12 +51,13 @@ def create(probing: Probing) -> Judged:
         seen = probing.cloud.look(probing.slice, timeout=probing.left(ASKING))
         if not isinstance(seen, Present):
             continue
+        if seen.state in (SliceState.WAITING, SliceState.CREATING):
+            probing.not_ready_yet()
         if seen.state is SliceState.WAITING and passed and probing.usage_waiting is None:
             with contextlib.suppress(UntriedError):
                 probing.usage_waiting = figures_of_use(probing)
         if seen.state is SliceState.READY:
-            probing.ready_at = now = probing.clock.now()
-            probing.slice = replace(probing.slice, endpoints=seen.endpoints, ready_at=now)
+            probing.ready(seen.endpoints)
             _note(steps, probing, passed)
             return judge_coming(steps)
         if seen.state.lost:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tpujob.doctor.probe.cloud import SERVICE_OFF, TRANSIENT, Answer, ProbedCloud
 from tpujob.doctor.probe.spend import Budget, Choice
 from tpujob.doctor.probe.verdicts import UntriedError
-from tpujob.domain.model import Slice
+from tpujob.domain.model import Endpoint, Slice
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock
 
@@ -29,12 +29,15 @@ class Probing:
     workdir: str  #: a folder in the bucket of the slice's region; empty: there is no bucket
     project: str
     wait: float  #: seconds for capacity
-    poll: float  #: seconds between two looks
+    poll: float  #: seconds between two looks, at most
     say: Callable[[str], None]
     answers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  #: to this probe
     begun: set[str] = field(default_factory=set[str])  #: names of what may be there
     spent_s: float = 0.0  #: for which earlier slices were held
-    asked_at: float | None = None  #: the slice was asked for
+    asked_at: float | None = (
+        None  #: the slice was asked for, or last seen not to be ready: nothing is billed before
+    )
+    had_slice: bool = False  #: it was there at some time
     ready_at: float | None = None
     deleted_at: float | None = None  #: its end was asked for
     problem: str = "it was not asked for"  #: why there is no slice
@@ -81,12 +84,12 @@ class Probing:
         )
 
     def waiting(self, seconds: float) -> Iterator[float]:
-        """Now and every `poll` seconds, for `seconds`: how long it has been so far. Raises as `left` does."""
+        """Now and again, for `seconds`: how long it has been so far. Raises as `left` does."""
         began = self.clock.now()
         while (passed := self.clock.now() - began) < seconds:
             self.left(1)
             yield passed
-            self.clock.sleep(self.poll)
+            self.clock.sleep(pause(passed, self.poll))
 
     def ask_for(self, id: str, zone: str, type: str) -> Answer:
         """A plain request for a spot slice, without any mark of ours."""
@@ -111,6 +114,15 @@ class Probing:
         if not answer.ok and answer.read_as != TRANSIENT and answer.code != "ALREADY_EXISTS":
             self.begun.discard(name)
         return answer
+
+    def not_ready_yet(self) -> None:
+        """Seen just now, so nothing has been billed so far."""
+        self.asked_at = self.clock.now()
+
+    def ready(self, endpoints: Sequence[Endpoint]) -> None:
+        now = self.clock.now()
+        self.ready_at, self.had_slice = now, True
+        self.slice = replace(self.slice, endpoints=tuple(endpoints), ready_at=now)
 
     def begin(self) -> None:
         """What is asked for next may cost from now on. Raises UntriedError when the budget is used up."""
@@ -172,7 +184,8 @@ class Probing:
     # What is left
 
     def held_s(self) -> float:
-        """Seconds for which slices were held, from each request to the end that was asked for."""
+        """Seconds for which slices may have been billed, from the last look at which each was not ready to the end that
+        was asked for."""
         holding = self.asked_at is not None and self.deleted_at is None
         return self.spent_s + (self.clock.now() - (self.asked_at or 0.0) if holding else 0.0)
 
@@ -195,6 +208,11 @@ class Probing:
             )
             raise UntriedError(used_up)
         return rest
+
+
+def pause(passed: float, most: float) -> float:
+    """Seconds until the next look, after so many: states pass quickly at first, and slowly later."""
+    return min(most, max(most / 5, passed / 10))
 
 
 def _plain(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.doctor.probe.cloud import SERVICE_OFF, Answer, ProbedCloud
-from tpujob.doctor.probe.probing import Probing
+from tpujob.doctor.probe.probing import Probing, pause
 from tpujob.doctor.probe.record import Made, Records
 from tpujob.doctor.probe.redact import Redactor
 from tpujob.doctor.probe.table import PROBES, Probe
@@ -34,8 +34,9 @@ class Report:
 
     results: Sequence[Result]
     folder: Path
-    usd: float  #: by list price, from the request to the end; an estimate
+    usd: float  #: by list price; an estimate
     held_s: float
+    had_slice: bool
     left: Sequence[str]  #: names of slices that could not be removed
 
 
@@ -65,7 +66,8 @@ def run(
         if not left:
             records.drop(made)
         held = probing.held_s()
-        report = Report(results, folder, probing.budget.usd(held), held, left)
+        usd = probing.budget.usd(held)
+        report = Report(results, folder, usd, held, probing.had_slice, left)
         _summarize(report, made)
     return report
 
@@ -78,11 +80,12 @@ def remove(
     say: Callable[[str], None],
     poll: float,
 ) -> list[str]:
-    """Delete the slices that a run has `begun` to make, and look until they are gone, every `poll` seconds; then its
-    keys and objects. Returns the names of what is still there, or cannot be seen. Safe to repeat; never raises for an
-    answer of the cloud."""
+    """Delete the slices that a run has `begun` to make, and look until they are gone, at least every `poll` seconds;
+    then its keys and objects. Returns the names of what is still there, or cannot be seen. Safe to repeat; never raises
+    for an answer of the cloud."""
     left = {slice.name: slice for slice in made.slices() if slice.name in begun}
-    until, why = clock.now() + REMOVING, ""
+    began, why = clock.now(), ""
+    until = began + REMOVING
     while left:
         for name, slice in list(left.items()):
             answer = _removed(cloud, slice)
@@ -94,7 +97,7 @@ def remove(
                 until = 0.0  # nothing will be answered within our time
         if not left or clock.now() > until:
             break
-        clock.sleep(poll)
+        clock.sleep(pause(clock.now() - began, poll))
     for slice in made.slices():
         if slice.name in left:
             say(f"{slice.name} in {slice.zone} may still be there, and is billed: {why}")

@@ -1,7 +1,7 @@
 """Which slice the probes get, what it may cost, and when the money is used up. Pure.
 
-The price is the list's and the time is counted from the request, although Google bills from READY: the estimate errs
-upwards.
+The price is the list's. Google bills from READY; here the time counts from the last look at which a slice was not
+ready, so the estimate errs upwards.
 """
 
 from __future__ import annotations

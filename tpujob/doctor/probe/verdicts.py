@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -41,9 +40,3 @@ class UntriedError(Exception):
 
 def judged(expected: str, seen: str, *, as_expected: bool) -> Judged:
     return Judged(Verdict.OK if as_expected else Verdict.DIFFERS, expected, seen)
-
-
-def worst(results: Iterable[Result]) -> Verdict:
-    """DIFFERS before UNTRIED; OK of none."""
-    found = {one.verdict for one in results}
-    return next((v for v in (Verdict.DIFFERS, Verdict.UNTRIED) if v in found), Verdict.OK)
