@@ -163,7 +163,13 @@ CASES: dict[str, tuple[Finding, Severity, str, str]] = {
         "storage.objects.create",
         "gcloud storage buckets add-iam-policy-binding gs://b --member=user:a@b.org",
     ),
-    "no database": (access.check_database(LAB, None), FAIL, "(default)", f"--location={REGION}"),
+    "no database": (access.check_database(LAB, None), FAIL, "(default)", "--location=us-central1"),
+    "no database in Europe": (
+        access.check_database(changed(LAB, zones=("europe-west4-a",)), None),
+        FAIL,
+        "(default)",
+        "--location=europe-west4",
+    ),
     "a database of the other mode": (
         access.check_database(LAB, Database(False, "DATASTORE_MODE", "nam5")),
         FAIL,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.config.context import Grant
 from tpujob.doctor.quota import (
     ONE_HOST,
@@ -53,6 +54,23 @@ def test_the_rest_is_only_where_the_type_is_offered() -> None:
     limits = [limit(V4, "zone", 8, places=frozenset([OTHER]))]
     assert allowances(limits, [ZONE]) == []
     assert row(limits, OTHER).limit == 8
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_metrics_of_one_kind_the_one_that_was_raised_counts(first: int) -> None:
+    names = ("tpu-v4-preemptible", "tpu-v4s-preemptible")
+    kinds = {kind_of_metric(f"tpu.googleapis.com/{name}") for name in names}
+    assert kinds == {V4}
+    limits = [
+        Limit(names[first], V4, "zone", "", 0),
+        Limit(names[first], V4, "region", "", 128),
+        Limit(names[1 - first], V4, "zone", "", 0),
+        Limit(names[1 - first], V4, "zone", ZONE, 64),
+        Limit(names[1 - first], V4, "region", "", 0),
+    ]
+    assert (row(limits).zone_limit, row(limits).region_limit) == (64, 128)
+    unlimited = [*limits, Limit(names[first], V4, "zone", ZONE, None)]
+    assert row(unlimited).zone_limit is None
 
 
 def test_use_is_in_the_unit_of_the_limit() -> None:

@@ -229,3 +229,21 @@ def test_a_type_and_a_zone_that_no_table_has_work_without_a_release(stack: Local
     assert "price unknown" in stack.run("create", file, "--dry-run")
     stack.run("delete", job_id, "--yes")
     stack.until(job_id, "cancelled")
+
+
+def test_a_project_without_billing_is_told_so_in_one_line_and_nothing_is_left(
+    stack: LocalStack,
+) -> None:
+    stack.run("up")
+    text = "This API method requires billing to be enabled. Please enable billing on project #471147114711."
+    fault = ["emulator", "api-error", "CreateQueuedResource", "PERMISSION_DENIED"]
+    stack.run(*fault, "--count", "9", "--message", text)
+    job_id = stack.create("poor", "echo never")
+    view = stack.until(job_id, "failed")
+    stack.run(*fault, "--count", "0")
+    assert view["cause"] == "PERMISSION"
+    assert "link a billing account to the project" in view["message"]
+    assert "\n" not in view["message"]
+    assert all(s["gone_at"] or not s["ready_at"] for s in view["slices"])
+    assert view["usd_spent"] == 0
+    assert "Nothing is left over" in stack.run("leaks")

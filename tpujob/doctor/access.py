@@ -6,7 +6,6 @@ queued resources is inferred (probe: permissions): Google's table of permissions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -214,7 +213,7 @@ def check_database(context: Context, seen: Database | NotSeen | None) -> Finding
         return unknown(name, seen)
     create = (
         f"gcloud firestore databases create --database='{context.database}' --type=firestore-native "
-        f"--location={_first(context.every_region) or 'nam5'} --project {context.project}"
+        f"--location={_database_region(context)} --project {context.project}"
     )
     if seen is None:
         return fail(name, f"there is no database {context.database}", create)
@@ -225,8 +224,13 @@ def check_database(context: Context, seen: Database | NotSeen | None) -> Finding
     return ok(name, f"{context.database} in {seen.location}, native mode")
 
 
-def _first(names: Sequence[str]) -> str:
-    return names[0] if names else ""
+#: regions of TPUs that Google's list of Firestore's locations lacks, each with the nearest that it has
+_NEAR = {"us-central2": "us-central1"}
+
+
+def _database_region(context: Context) -> str:
+    first = next(iter(context.every_region), "nam5")
+    return _NEAR.get(first, first)
 
 
 def _bind(kind: str, of: str, principal: str, role: str) -> str:

@@ -7,6 +7,7 @@ v5e and v6e; of v4 and v5p Google's page says "chips or TensorCores".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -199,13 +200,20 @@ def _allowance(
 
 
 def _at(limits: Sequence[Limit], scope: Scope, place: str) -> Limit | None:
+    """The limit of one kind there. Two metrics may be of one kind (`tpu-v4-preemptible` and `tpu-v4s-preemptible` are
+    both seen in public), and nothing says which of them counts: the larger one, as the other is what nobody asks to be
+    raised. Inferred (probe: quota-names)."""
+    metrics = dict.fromkeys(one.metric for one in limits)
+    each = (_of_one(limits, metric, scope, place) for metric in metrics)
+    found = [one for one in each if one]
+    return max(found, key=lambda o: math.inf if o.limit is None else o.limit, default=None)
+
+
+def _of_one(limits: Sequence[Limit], metric: str, scope: Scope, place: str) -> Limit | None:
     """The limit of that very place; else the one for every other place, where the API offers it there."""
-    of_scope = [one for one in limits if one.scope == scope]
-    for one in of_scope:
-        if one.place == place:
-            return one
-    rest = [one for one in of_scope if not one.place and (not one.places or place in one.places)]
-    return rest[0] if rest else None
+    ours = [one for one in limits if (one.metric, one.scope) == (metric, scope)]
+    rest = [one for one in ours if not one.place and (not one.places or place in one.places)]
+    return next((one for one in ours if one.place == place), rest[0] if rest else None)
 
 
 def _used(

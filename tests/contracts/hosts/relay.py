@@ -18,6 +18,11 @@ if not place.exists():
         "ERROR: (gcloud.compute.start-iap-tunnel) Error while connecting [4033: 'not authorized'].",
         file=sys.stderr,
     )
+    print(
+        "WARNING: \n\nTo increase the performance of the tunnel, consider installing NumPy. For instructions,\n"
+        "please see https://cloud.google.com/iap/docs/using-tcp-forwarding#increasing_the_tcp_upload_bandwidth\n",
+        file=sys.stderr,
+    )
     sys.exit(1)
 host = socket.create_connection((place.read_text(), int(port)))
 chosen = selectors.DefaultSelector()

@@ -31,7 +31,7 @@ from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.hosts import LOGIN_PATIENCE
 from tpujob.adapters.ssh.keys import new_private_key
 from tpujob.adapters.ssh.pool import Bounds
-from tpujob.adapters.ssh.transport import MAX_TUNNELS
+from tpujob.adapters.ssh.transport import MAX_TUNNELS, telling
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.emulator.farm_client import FarmClient
@@ -225,13 +225,29 @@ def test_hosts_are_reached_through_a_tunnel(
     assert not [command for command in left if str(RELAY) in command], "a tunnel was left behind"
 
 
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("", ""),
+        ("ERROR: no way\nWARNING: \n\nTo be faster, consider installing NumPy.\n", "ERROR: no way"),
+        ("WARNING: \n\nplease see x#increasing_the_tcp_upload_bandwidth\n\n", ""),
+        ("ERROR: first\nERROR: second\nbye\n", "ERROR: second"),
+        ("Traceback (most recent call last):\n  x\nKeyError: 'y'\n", "KeyError: 'y'"),
+    ],
+)
+def test_what_a_tunnel_advises_is_not_why_it_ended(printed: str, said: str) -> None:
+    assert telling(printed) == said
+
+
 def test_a_tunnel_that_is_not_allowed_says_what_iap_needs(
     world: World, through_iap: Callable[[Slice], SshHosts], tmp_path: Path
 ):
     slice = world.slice()
     hosts = through_iap(slice)
     (tmp_path / f"{slice.name}-w-1").unlink()
-    with pytest.raises(Transient, match=r"host 1 .*4033: 'not authorized'") as caught:
+    with pytest.raises(
+        Transient, match=r"host 1 .*failed: ERROR: .*4033: 'not authorized'"
+    ) as caught:
         hosts.start(slice, _plans(slice), timeout=60)
     assert "roles/iap.tunnelResourceAccessor" in caught.value.hint
     assert "35.235.240.0/20" in caught.value.hint

@@ -67,13 +67,12 @@ class Transport:
             self.socket = self._carried_by(tunnel.command(port))
 
     def last_words(self) -> str:
-        """The last line that a tunnel has printed; empty: none, or there is no tunnel."""
+        """The line in which a tunnel says why it ended; empty: it said nothing of the kind, or there is no tunnel."""
         if self._said is None or self._said.closed:
             return ""
         size = self._said.seek(0, 2)
         self._said.seek(max(0, size - _LAST_WORDS))
-        lines = self._said.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
+        return telling(self._said.read().decode(errors="replace"))[:300]
 
     def hang_up(self) -> None:
         """Wake the threads that read or write."""
@@ -111,6 +110,19 @@ class Transport:
                 "in the context.",
             ) from error
         return ours
+
+
+#: what gcloud prints of every tunnel, whatever becomes of it, often as its last words
+_ADVICE = re.compile(r"NumPy|increasing_the_tcp_upload_bandwidth|^WARNING:$|^Testing if tunnel")
+
+
+def telling(printed: str) -> str:
+    """Of what gcloud has printed, the last line that begins with ERROR, else the last one that is no standing advice of
+    it; empty: there is neither."""
+    lines = [line.strip() for line in printed.splitlines()]
+    said = [line for line in lines if line and not _ADVICE.search(line)]
+    errors = [line for line in said if line.startswith("ERROR")]
+    return next(reversed(errors or said), "")
 
 
 #: what to check when a tunnel fails

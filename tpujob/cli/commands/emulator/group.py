@@ -131,9 +131,10 @@ def api_error(
         bool, typer.Option("--after", help="Fail after the call took effect, not before.")
     ] = False,
     hang: Hang = 0.0,
+    message: Annotated[str, typer.Option(metavar="TEXT", help="What Google would say.")] = "",
 ) -> None:
     """Let the next calls of the API fail, or hang."""
-    fault = {"count": count, "after": after, "hang_s": hang}
+    fault = {"count": count, "after": after, "hang_s": hang, "message": message}
     given.client().do("api-error", method=method, code=code, **fault)
     say(f"{method}: {_next(count, 'call')} {code.upper()}")
 
