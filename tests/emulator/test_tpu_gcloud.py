@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +65,10 @@ class Stage:
         given = json.loads(body) if body else None
         self.sent.append(Sent(request.method, request.path, dict(request.query), given))
         return await self._answer(request)
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self._http.url}{path}", timeout=20) as answer:
+            return json.load(answer)
 
     def queued_state(self, id: str) -> str:
         found = self.cloud.world.queued.get(f"{PARENT}/queuedResources/{id}")
@@ -231,3 +238,73 @@ def test_the_http_rules_are_those_that_gcloud_was_generated_from(version: str) -
     not_served = {path.rpartition(":")[2] for _, path in theirs - ours}
     maintenance = {"performMaintenance", "performMaintenanceQueuedResource"}
     assert not_served == (maintenance if version == "v2alpha1" else set())
+
+
+#: prints the fields that gcloud's messages do not have, one a line; on standard input: version, message and answer
+KNOWS = """
+import importlib, json, sys
+lib = sys.argv[1]
+sys.path[:0] = [lib, lib + "/third_party"]
+from apitools.base.protorpclite import messages
+from apitools.base.py import encoding
+
+def unknown(value):
+    yield from value.all_unrecognized_fields()
+    for field in value.all_fields():
+        found = getattr(value, field.name)
+        for one in found if isinstance(found, list) else [found]:
+            if isinstance(one, messages.Message) and not isinstance(one, LOOSE):
+                yield from unknown(one)
+
+for version, name, answer in json.load(sys.stdin):
+    module = f"googlecloudsdk.generated_clients.apis.tpu.{version}.tpu_{version}_messages"
+    kinds = importlib.import_module(module)
+    LOOSE = (kinds.Node.LabelsValue, kinds.Node.MetadataValue, kinds.Location.LabelsValue)
+    LOOSE += (kinds.Operation.MetadataValue, kinds.Operation.ResponseValue)
+    for field in unknown(encoding.JsonToMessage(getattr(kinds, name), json.dumps(answer))):
+        print(version, name, field)
+"""
+
+
+def test_gcloud_knows_every_field_that_the_emulator_answers(stage: Stage) -> None:
+    client = stage.cloud.client()
+    result(client.create_queued_resource(queued("known", "v4-16", labels={"team": "blue"})))
+    until(lambda: stage.queued_state("known") == "ACTIVE", "ACTIVE")
+    answers: list[tuple[str, str, Any]] = []
+    for version in ("v2", "v2alpha1"):
+        for path, name in {
+            "nodes/known": "Node",
+            "nodes": "ListNodesResponse",
+            "queuedResources/known": "QueuedResource",
+            "queuedResources": "ListQueuedResourcesResponse",
+            "operations": "ListOperationsResponse",
+            "acceleratorTypes": "ListAcceleratorTypesResponse",
+            "runtimeVersions": "ListRuntimeVersionsResponse",
+        }.items():
+            answer = stage.get(f"/{version}/{PARENT}/{path}")
+            answers.append((version, name, answer))
+            if name == "ListOperationsResponse":
+                done = [one["response"] for one in answer["operations"] if "response" in one]
+                kept = [one for one in done if one["@type"].endswith("QueuedResource")]
+                answers += [(version, "QueuedResource", without_type(one)) for one in kept]
+        locations = stage.get(f"/{version}/projects/{PROJECT}/locations")
+        answers.append((version, "ListLocationsResponse", locations))
+    assert unknown_to_gcloud(answers) == []
+    odd = {**answers[0][2], "colour": "blue"}
+    assert unknown_to_gcloud([("v2", "Node", odd)]) == ["v2 Node colour"], "it would be seen"
+
+
+def without_type(packed: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in packed.items() if key != "@type"}
+
+
+def unknown_to_gcloud(answers: list[tuple[str, str, Any]]) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", KNOWS, str(sdk.folder() / "lib")],
+        input=json.dumps(answers),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
