@@ -84,6 +84,17 @@ def test_a_request_and_its_node_are_judged_together(
         assert seen.state is state
 
 
+@pytest.mark.parametrize("initiator", ["SERVICE", "USER", "STATE_INITIATOR_UNSPECIFIED"])
+@pytest.mark.parametrize("node", [None, NodeSeen("PREEMPTED"), NodeSeen("DELETING")])
+def test_what_is_being_suspended_is_lost_and_told_from_what_is_suspended(
+    initiator: str, node: NodeSeen | None
+) -> None:
+    for word, suspending in (("SUSPENDING", True), ("SUSPENDED", False)):
+        seen = slice_state(QueuedSeen(word, initiator), [node])
+        assert isinstance(seen, Present)
+        assert (seen.state.lost, seen.suspending) == (True, suspending)
+
+
 def judged(*states: SliceState | None) -> tuple[set[str], set[str]]:
     """The words for a queued resource, and those for a node, that mean one of these; None: nothing is known."""
     requests = {
