@@ -86,7 +86,17 @@ def test_the_successor_of_a_prefix_sorts_after_all_that_has_it_and_before_the_re
         assert (prefix + more).encode("utf-8", "surrogatepass") < end.encode()
 
 
-@settings(max_examples=40, deadline=None)  # a disk may be slow; that is no failure
+GLOBS = {
+    "": lambda name: True,
+    "**": lambda name: True,
+    "*": lambda name: "/" not in name,
+    "**a": lambda name: name.endswith("a"),
+    "?*": lambda name: "/" not in name,
+    "a/**": lambda name: name.startswith("a/"),
+}
+
+
+@settings(max_examples=60, deadline=None)  # a disk may be slow; that is no failure
 @given(
     names=st.sets(SHORT, max_size=14),
     prefix=st.text("ab/", max_size=2),
@@ -94,6 +104,7 @@ def test_the_successor_of_a_prefix_sorts_after_all_that_has_it_and_before_the_re
     limit=st.integers(1, 4),
     start=st.text("ab/", max_size=3),
     end=st.text("ab/", max_size=3),
+    glob=st.sampled_from([*GLOBS]),
 )
 def test_pages_of_a_list_add_up_to_what_a_plain_model_says(
     tmp_path_factory: pytest.TempPathFactory,
@@ -103,6 +114,7 @@ def test_pages_of_a_list_add_up_to_what_a_plain_model_says(
     limit: int,
     start: str,
     end: str,
+    glob: str,
 ) -> None:
     disk = ObjectStore(tmp_path_factory.mktemp("disk"))
     try:
@@ -113,14 +125,19 @@ def test_pages_of_a_list_add_up_to_what_a_plain_model_says(
         prefixes: list[str] = []
         token = ""
         while True:
-            page = disk.page("b", Listing(prefix, delimiter, start, end, token, limit))
+            page = disk.page("b", Listing(prefix, delimiter, start, end, token, limit, glob=glob))
             assert len(page.items) + len(page.prefixes) <= limit
             items += [stored.name for stored in page.items]
             prefixes += page.prefixes
             token = page.next
             if not token:
                 break
-        assert (items, prefixes) == model(names, prefix, delimiter, start, end)
+        matches = GLOBS[glob]
+        expected = [
+            [name for name in part if matches(name)]
+            for part in model(names, prefix, delimiter, start, end)
+        ]
+        assert [items, prefixes] == expected
     finally:
         disk.close()
 
