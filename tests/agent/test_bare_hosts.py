@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -112,6 +115,22 @@ def test_uv_comes_from_its_archive_and_what_only_a_tpu_needs_is_left_out(
 
 def uv_archive() -> str:
     return f"uv-{mirror.platform.machine()}-unknown-linux-gnu.tar.gz"
+
+
+@pytest.mark.slow
+def test_uv_is_installed_with_pip_where_the_host_has_it(bare: Host, tmp_path: Path) -> None:
+    own = Path(sys.base_prefix) / "bin" / "python3"
+    if subprocess.run([own, "-m", "pip", "--version"], capture_output=True).returncode:
+        pytest.skip("NOT TESTED: this machine's Python has no pip")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(own)
+    bare.env["PATH"] = f"{tmp_path / 'bin'}:{bare.env['PATH']}"
+    bare.env |= {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
+    report = run(bare, env=mirror.index(), **wanted(bare, "uv", hashed()))
+    log = bare.bucket.log()
+    assert report["exit_code"] == 0, log
+    assert any(line.startswith("[env] Successfully installed uv-") for line in log)
+    assert any(line.startswith("42 ") for line in log)
 
 
 @pytest.mark.slow
