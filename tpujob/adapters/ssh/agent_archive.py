@@ -13,7 +13,16 @@ import workloads.contract
 
 #: what is in it, with everything below; all of it standard library only
 PACKAGES = (tpujob.agent, tpujob.protocol, workloads.contract)
-_MAIN = "import sys\n\nfrom tpujob.agent.agent import main\n\nsys.exit(main())\n"
+_MAIN = """import sys
+
+if sys.version_info < (3, 8):
+    said = "the host has Python %d.%d, and the agent needs 3.8; take a later runtime_version" % sys.version_info[:2]
+    sys.exit(print('{"ok": false, "cause": "SETUP", "error": "%s"}' % said))
+
+from tpujob.agent.agent import main
+
+sys.exit(main())
+"""
 _EPOCH = (1980, 1, 1, 0, 0, 0)  #: the archive's hash is its name on a host: no time may be in it
 
 

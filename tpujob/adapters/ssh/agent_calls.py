@@ -123,6 +123,11 @@ def _parsed(output: Output) -> Mapping[str, Any]:
         raise Refused(one_line(said, 500), cause=known)
     if output.code > 128:
         raise Transient(f"the agent was killed (exit code {output.code})")
+    if output.code == 127:
+        raise Refused(
+            "the host has no python3, which everything here runs with; take a runtime_version that has it",
+            cause=Cause.SETUP,
+        )
     said = one_line(output.text[-300:], 500) or "nothing"
     raise Refused(f"the agent gave no answer (exit code {output.code}): {said}", cause=Cause.SETUP)
 

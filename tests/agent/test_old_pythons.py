@@ -1,0 +1,37 @@
+"""What a host without a Python, or with one that is too old, is told to be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tpujob.adapters.ssh import agent_calls
+from tpujob.adapters.ssh.agent_archive import packed
+from tpujob.adapters.ssh.connection import Output
+from tpujob.domain.model import Cause
+from tpujob.errors import Refused
+
+
+def test_a_host_without_python_is_told_apart() -> None:
+    said = Output(127, "sh: 1: exec: python3: not found\n")
+    with pytest.raises(Refused, match="the host has no python3") as caught:
+        agent_calls._parsed(said)  # pyright: ignore[reportPrivateUsage]
+    assert caught.value.cause is Cause.SETUP
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.7"])
+def test_a_python_that_is_too_old_is_named(tmp_path: Path, version: str) -> None:
+    kept = Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")
+    found = next(kept, None) or shutil.which(f"python{version}")
+    if found is None:
+        pytest.skip(f"NOT TESTED: there is no Python {version} here")
+    agent = tmp_path / "agent"
+    agent.write_bytes(packed())
+    done = subprocess.run([found, agent, "status"], capture_output=True, text=True, timeout=60)
+    said = json.loads(done.stdout)
+    assert (said["ok"], said["cause"]) == (False, "SETUP")
+    assert said["error"].startswith(f"the host has Python {version}, and the agent needs 3.8; ")
