@@ -247,3 +247,17 @@ def test_a_project_without_billing_is_told_so_in_one_line_and_nothing_is_left(
     assert all(s["gone_at"] or not s["ready_at"] for s in view["slices"])
     assert view["usd_spent"] == 0
     assert "Nothing is left over" in stack.run("leaks")
+
+
+def test_hosts_behind_a_firewall_are_told_from_bad_hardware(stack: LocalStack) -> None:
+    stack.run("up")
+    stack.run("emulator", "cut")
+    job_id = stack.create("apart", "echo never", preflight=True, recovery={"failures": 0})
+    view = stack.until(job_id, "failed")
+    stack.run("emulator", "cut", "--off")
+    (attempt,) = view["attempts"]
+    assert (attempt["cause"], attempt["host"]) == ("SETUP", 1)
+    assert attempt["unreached"] == {"source": 1, "target": 0, "port": 8477}
+    assert len(view["slices"]) == 1, "other hardware was not asked for"
+    assert "`tpujob doctor` prints the missing rule" in " ".join(stack.run("why", job_id).split())
+    assert stack.json("hosts") == [], "no machine is suspected"

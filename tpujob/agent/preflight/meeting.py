@@ -21,7 +21,7 @@ SPARE_FILES = 64  #: that host 0 may have open besides its connections
 ANSWER = 10.0  #: seconds, beyond the patience of host 0, for its answer to arrive
 #: seconds without any answer from the machine of host 0, which was up when its agent was started, after which a host
 #: takes itself for cut off; before host 0 listens, its machine refuses connections
-CUT_OFF = 60.0
+CUT_OFF = 30.0
 
 
 def meet(

@@ -129,8 +129,8 @@ def ended(reports: Sequence[Report], hosts: int) -> End | None:
         if len(done) == hosts:
             return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {_all(hosts)}")
         return None
-    # found wrong: the others only wait for it; of hosts that were late, another one may know why
-    early = any(r.error_cause is Cause.PREFLIGHT and not r.late for r in bad)
+    # the others only wait for it; of hosts that were late, another one may know why
+    early = any(r.unreached or (r.error_cause is Cause.PREFLIGHT and not r.late) for r in bad)
     if len(done) < hosts and max(r.age for r in bad) < SETTLE and not early:
         return None
     return _blame(bad, reports)
