@@ -26,7 +26,7 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import SliceSeen
-from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.errors import NotFound, Refused, TpujobError, Transient
 from tpujob.ports import Owned
 
 #: seconds for removing one object
@@ -135,7 +135,10 @@ class GoogleCloud:
             self.blobs.ensure_bucket(workdir, region_of(zone), timeout=timeout)
 
     def clear(self, workdir: str, *, timeout: float) -> int:
-        found = self.blobs.list(f"{workdir}/", timeout=timeout)
+        try:
+            found = self.blobs.list(f"{workdir}/", timeout=timeout)
+        except NotFound:  # the bucket was never made
+            return 0
         for blob in found:
             self.blobs.delete(blob.path, timeout=ONE_OBJECT)
         return len(found)

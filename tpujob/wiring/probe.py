@@ -137,7 +137,8 @@ def _clear(records: Records, cloud: GoogleCloud, say: Callable[[str], None]) -> 
     left: list[str] = []
     for made in records.all():
         say(f"a probe that was cut off has left {made.names[0]} in {made.zone}: removing it first")
-        still = running.remove(cloud, made, made.names, SystemClock(), say, POLL)
+        names = {name: name == made.run for name in made.names}
+        still = running.remove(cloud, made, names, SystemClock(), say, POLL)
         left += still
         if not still:
             records.drop(made)

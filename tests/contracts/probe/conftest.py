@@ -63,10 +63,15 @@ class Project:
         objects = [str(p) for p in (self.folder / "storage").rglob("*probes*")]
         return [*there, *files, *objects]
 
-    def fail(self, method: str, code: str, *, count: int = 1, message: str = "") -> None:
+    def fail(
+        self, method: str, code: str, *, count: int = 1, message: str = "", when: str = "pre"
+    ) -> None:
         """The next `count` calls; 0 ends it."""
+        before: Any = when
         with self.cloud.world.lock:
-            inject.fail_calls(self.cloud.world, CallFault(method, code, count, message=message))
+            inject.fail_calls(
+                self.cloud.world, CallFault(method, code, count, before, message=message)
+            )
 
     def mend(self) -> None:
         with self.cloud.world.lock:

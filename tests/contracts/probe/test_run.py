@@ -11,6 +11,7 @@ import pytest
 from tests.contracts.probe.conftest import Project
 from tests.support import google_server as g
 from tpujob.adapters.clock import SystemClock
+from tpujob.doctor.probe import run
 from tpujob.doctor.probe.table import PROBES
 from tpujob.doctor.probe.verdicts import Result, Verdict
 from tpujob.emulator.faults import inject
@@ -208,6 +209,17 @@ def test_a_deletion_that_gets_no_answer_is_repeated(project: Project) -> None:
     assert project.left() == []
 
 
+def test_a_request_whose_answer_was_lost_is_removed(project: Project) -> None:
+    def lose(result: Result) -> None:
+        if result.probe == "closed-zone":
+            project.fail("CreateQueuedResource", "DEADLINE_EXCEEDED", when="post")
+
+    report = project.report(lose)
+    create = next(one for one in report.results if one.probe == "create")
+    assert "DEADLINE_EXCEEDED" in create.seen
+    assert project.left() == []
+
+
 def test_the_cap_ends_the_slice(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = 0.0
 
@@ -239,7 +251,6 @@ def test_what_a_killed_run_has_left_is_removed_first(project: Project) -> None:
 
 def killed(project: Project) -> None:
     """As after `kill -9` with the slice at hand: nothing is cleaned up."""
-    from tpujob.doctor.probe import run
 
     def cut_off(*_: Any) -> list[str]:
         raise SystemExit(9)

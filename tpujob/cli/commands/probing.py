@@ -19,6 +19,7 @@ from tpujob.cli.render.probe import end_text, question, result_text
 from tpujob.errors import BadRequest, Refused, Transient
 
 if TYPE_CHECKING:
+    from tpujob.config.settings import Settings
     from tpujob.doctor.probe.verdicts import Result
     from tpujob.wiring.probe import Wanted
 
@@ -45,7 +46,7 @@ def probe(wanted: Wanted, to: str, *, yes: bool, as_json: bool) -> int:
         if not as_json and not again:
             say(result_text(result, on.columns, color=on.color), flush=True)
 
-    with _ended_by_signals(), wiring.prepared(now, wanted, note) as ready:
+    with _ended_by_signals(), _told_what_is_left(now), wiring.prepared(now, wanted, _tell) as ready:
         note(question(ready.context, ready.choice, ready.budget, folder))
         _ask(yes, asks=on.asks)
         report = ready.run(folder, show)
@@ -65,6 +66,25 @@ def probe(wanted: Wanted, to: str, *, yes: bool, as_json: bool) -> int:
     if any(one.verdict is Verdict.DIFFERS for one in report.results):
         return FOUND
     return 0 if report.had_slice else Transient.exit_code
+
+
+def _tell(text: str) -> None:
+    """A remark. That nobody reads them any more is no reason to stop cleaning up."""
+    with contextlib.suppress(OSError, ValueError):
+        note(text)
+
+
+@contextlib.contextmanager
+def _told_what_is_left(now: Settings) -> Generator[None]:
+    """However it ends, and also when the cleaning up was cut off."""
+    from tpujob.wiring import probe as wiring
+
+    try:
+        yield
+    except BaseException:
+        for made in wiring.left_over(now):
+            _tell(f"{made.run} in {made.zone} may still be there: `tpujob sweep` removes it")
+        raise
 
 
 def _ask(yes: bool, *, asks: bool) -> None:

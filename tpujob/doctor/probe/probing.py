@@ -33,6 +33,9 @@ class Probing:
     say: Callable[[str], None]
     answers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  #: to this probe
     begun: set[str] = field(default_factory=set[str])  #: names of what may be there
+    unsure: set[str] = field(
+        default_factory=set[str]
+    )  #: of them, those whose request got no answer so far
     spent_s: float = 0.0  #: for which earlier slices were held
     asked_at: float | None = (
         None  #: the slice was asked for, or last seen not to be ready: nothing is billed before
@@ -99,18 +102,22 @@ class Probing:
         queued = {"tpu": {"node_spec": [spec]}, "spot": {}}
         asked = {"parent": parent, "queued_resource_id": id, "queued_resource": queued}
         self.begun.add(id)
+        self.unsure.add(id)
         return self._made(id, self.ask("create_queued_resource", asked))
 
     def create(self) -> Answer:
         """Ask for the slice; its time runs from here."""
         self.begin()
         self.begun.add(self.slice.name)
+        self.unsure.add(self.slice.name)
         answer = self.cloud.create(self.slice, timeout=self.left(ASKING))
         self.keep(answer)
         return self._made(self.slice.name, answer)
 
     def _made(self, name: str, answer: Answer) -> Answer:
         """A clear refusal has made nothing, unless the name was in use."""
+        if answer.read_as != TRANSIENT:
+            self.unsure.discard(name)
         if not answer.ok and answer.read_as != TRANSIENT and answer.code != "ALREADY_EXISTS":
             self.begun.discard(name)
         return answer

@@ -6,7 +6,7 @@ What `kill -9` leaves behind is in `record.py`; whoever probes or sweeps next re
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from tpujob.ports import Clock
 
 #: seconds to remove what was made, and for one call of that
 REMOVING, ONE_CALL = 900.0, 30.0
+#: seconds after which a request that got no answer has arrived, or never will
+SETTLED = 20.0
 #: of each sentence in the summary: an answer may be long, and is in the file
 MOST_TEXT = 600
 
@@ -61,8 +63,10 @@ def run(
             results.append(result)
             show(result)
     finally:
-        begun = tuple(sorted(probing.begun))
-        left = remove(probing.cloud, made, begun, probing.clock, probing.say, probing.poll)
+        names = {name: name in probing.unsure for name in probing.begun}
+        if names:
+            probing.say("removing what was made ...")
+        left = remove(probing.cloud, made, names, probing.clock, probing.say, probing.poll)
         if not left:
             records.drop(made)
         held = probing.held_s()
@@ -75,27 +79,31 @@ def run(
 def remove(
     cloud: ProbedCloud,
     made: Made,
-    begun: Sequence[str],
+    names: Mapping[str, bool],
     clock: Clock,
     say: Callable[[str], None],
     poll: float,
 ) -> list[str]:
-    """Delete the slices that a run has `begun` to make, and look until they are gone, at least every `poll` seconds;
-    then its keys and objects. Returns the names of what is still there, or cannot be seen. Safe to repeat; never raises
-    for an answer of the cloud."""
-    left = {slice.name: slice for slice in made.slices() if slice.name in begun}
+    """Delete the slices of these names, and look until they are gone, at least every `poll` seconds; then the keys and
+    objects of the run. With each name, whether its request may still be on its way: then its absence has to last.
+    Returns the names of what is still there, or cannot be seen. Safe to repeat; never raises for an answer of the
+    cloud."""
+    left = {slice.name: slice for slice in made.slices() if slice.name in names}
+    seen = {name for name, unsure in names.items() if not unsure}
     began, why = clock.now(), ""
     until = began + REMOVING
     while left:
         for name, slice in list(left.items()):
             answer = _removed(cloud, slice)
             if answer is None:
-                del left[name]
-            else:
-                why = "it is being deleted" if answer.ok else answer.said
-            if answer is not None and answer.read_as == SERVICE_OFF:
+                if name in seen or clock.now() - began >= SETTLED:
+                    del left[name]
+                continue
+            seen.add(name)
+            why = "it is being deleted" if answer.ok else answer.said
+            if answer.read_as == SERVICE_OFF:
                 until = 0.0  # nothing will be answered within our time
-        if not left or clock.now() > until:
+        if not left or clock.now() >= until:
             break
         clock.sleep(pause(clock.now() - began, poll))
     for slice in made.slices():
