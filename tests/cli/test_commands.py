@@ -75,6 +75,15 @@ def test_create_ships_the_folder_of_the_code(
     assert api.named("create")[0]["code"]["commit"] == "", "it is no checkout"
 
 
+def test_create_says_what_the_plan_warns_of(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    api.warnings = ["tpujob does not know the zone us-central2-x\x1b[2J"]
+    said = tpujob("create", str(job_file), "--json")
+    assert "warning: tpujob does not know the zone us-central2-x\n" in said.err
+    assert said.json["id"], "what a script reads stays as it is"
+
+
 def test_create_warns_of_what_looks_like_a_key(tpujob: Tpujob, job_file: Path) -> None:
     code = job_file.parent / "code"
     code.mkdir()

@@ -215,6 +215,7 @@ class ScriptedJobs:
         self.suspects: dict[str, SuspectView] = {}
         self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unlisted={})
         self.broken: list[BrokenView] = []
+        self.warnings: list[str] = []  #: of every plan
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         self._call("plan", spec=spec)
@@ -237,7 +238,7 @@ class ScriptedJobs:
             "command": "echo hello",
             "environment": "",
             "mounts": [],
-            "warnings": [],
+            "warnings": list(self.warnings),
             "spec": dict(spec),
         }
         return cast(PlanView, view)

@@ -11,9 +11,10 @@ import typer
 from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.options import Json
-from tpujob.cli.output import Screen, say, say_json, say_page, screen
+from tpujob.cli.output import Screen, note, say, say_json, say_page, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
+from tpujob.domain.text import clean
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, JobsApi, JobView, PlanView
@@ -57,6 +58,8 @@ def create(
     if dry_run:
         say_page(plan, plan_page, as_json)
         return 0
+    for warning in plan["warnings"]:
+        note(f"warning: {clean(warning)}")
     key = key or secrets.token_hex(12)
     again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
     again += " --allow-cross-region" if spec.tpu.cross_region else ""
