@@ -155,8 +155,8 @@ class Preflight:
         if closed:
             raise closed
         odd = difference(words)
-        if odd:
-            raise Failure(odd, "PREFLIGHT")
+        if odd:  # what is installed is no fault of a machine
+            raise Failure("%s; pin the versions that `env` or `setup` installs" % odd)
         named = ["%s %s" % (name, versions[name]) for name in VERSIONS if versions.get(name)]
         of_jax = "" if versions.get("jax") else "; nothing of JAX is installed"
         self._note("versions", (", ".join(named) or "no Python") + of_jax)
