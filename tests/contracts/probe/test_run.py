@@ -155,9 +155,18 @@ def test_a_slice_that_cannot_be_removed_is_kept_in_mind(project: Project) -> Non
     assert project.left() == []
 
 
-def test_a_project_whose_api_is_off_is_told_in_one_line(project: Project) -> None:
-    project.fail("*", "PERMISSION_DENIED", count=10**6, message=OFF)
-    with pytest.raises(Refused, match="gcloud services enable tpu") as refused:
+@pytest.mark.parametrize(
+    ("message", "cure"),
+    [
+        (OFF, "gcloud services enable tpu"),
+        ("This API method requires billing to be enabled.", "link a billing account"),
+    ],
+)
+def test_a_project_whose_api_is_off_or_that_nobody_pays_for_is_told_in_one_line(
+    project: Project, message: str, cure: str
+) -> None:
+    project.fail("*", "PERMISSION_DENIED", count=10**6, message=message)
+    with pytest.raises(Refused, match=cure) as refused:
         project.report()
     assert "\n" not in refused.value.message
     assert not project.answers.exists()

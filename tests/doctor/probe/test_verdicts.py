@@ -73,7 +73,8 @@ def steps(*seen: tuple[str, str]) -> list[Step]:
 
 
 EVERY = ok(permissions=list(TPU_PERMISSIONS))
-TYPES, RUNTIMES = names("acceleratorTypes", "v2-8"), names("runtimeVersions", "base")
+TYPES = [names("acceleratorTypes", "v2-32"), names("acceleratorTypes", "v2-8")]
+RUNTIMES = [names("runtimeVersions", "base")]
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,16 @@ LISTS = ("list_nodes", "list_queued_resources")
 
 
 def list_zone(probing: Probing) -> Judged:
-    return judge_lists([probing.ask(method, {"parent": probing.parent}) for method in LISTS])
+    return _listed(probing, probing.parent)
 
 
 def list_everywhere(probing: Probing) -> Judged:
-    parent = probing.cloud.parent("-")
-    return judge_lists([probing.ask(method, {"parent": parent}) for method in LISTS])
+    return _listed(probing, probing.cloud.parent("-"))
+
+
+def _listed(probing: Probing, parent: str) -> Judged:
+    pages = [page for method in LISTS for page in probing.pages(method, {"parent": parent})]
+    return judge_lists(pages)
 
 
 def judge_lists(answers: Sequence[Answer]) -> Judged:
@@ -38,14 +42,16 @@ def judge_lists(answers: Sequence[Answer]) -> Judged:
 
 
 def catalog(probing: Probing) -> Judged:
-    choice, asked = probing.choice, {"parent": probing.parent, "page_size": 1000}
-    types = probing.ask("list_accelerator_types", asked)
-    runtimes = probing.ask("list_runtime_versions", asked)
+    choice, asked = probing.choice, {"parent": probing.parent}
+    types = probing.pages("list_accelerator_types", asked)
+    runtimes = probing.pages("list_runtime_versions", asked)
     return judge_catalog(choice.type, choice.runtime_version, types, runtimes)
 
 
-def judge_catalog(type: str, runtime: str, types: Answer, runtimes: Answer) -> Judged:
-    refused = [one.said for one in (types, runtimes) if not one.ok]
+def judge_catalog(
+    type: str, runtime: str, types: Sequence[Answer], runtimes: Sequence[Answer]
+) -> Judged:
+    refused = [one.said for one in (*types, *runtimes) if not one.ok]
     named = [_ids(types, "acceleratorTypes"), _ids(runtimes, "runtimeVersions")]
     lacking = [n for n, listed in zip((type, runtime), named, strict=True) if n not in listed]
     seen = f"{len(named[0])} types, {len(named[1])} runtimes"
@@ -79,5 +85,6 @@ def _ask(probing: Probing, zone: str, type: str) -> Answer:
     return probing.ask_for(probing.refused_name, zone, type)
 
 
-def _ids(answer: Answer, field: str) -> list[str]:
-    return [str(one["name"]).rpartition("/")[2] for one in answer.body.get(field, ())]
+def _ids(pages: Sequence[Answer], field: str) -> list[str]:
+    found = [one for page in pages for one in page.body.get(field, ())]
+    return [str(one["name"]).rpartition("/")[2] for one in found]

@@ -107,7 +107,12 @@ def usage_held(probing: Probing) -> Judged:
     if probing.usage_before is None:
         raise UntriedError("there are no figures from before")
     probing.insist_on_slice()
-    return judge_usage(probing.usage_before, figures_of_use(probing), probing.choice.type)
+    held = figures_of_use(probing)
+    try:
+        return judge_usage(probing.usage_before, held, probing.choice.type)
+    except UntriedError as late:
+        at = _rfc3339(probing.clock.now())
+        raise UntriedError(f"{late}; tomorrow Cloud Monitoring has the one of {at}") from late
 
 
 def usage_waiting(probing: Probing) -> Judged:

@@ -15,6 +15,8 @@ from tpujob.ports import Clock
 
 #: seconds that one question may take, and one look at a host
 ASKING, ON_HOST = 20.0, 60.0
+#: of one list
+MOST_PAGES = 50
 
 
 @dataclass(slots=True)
@@ -54,6 +56,17 @@ class Probing:
         answer = self.cloud.call(method, request, timeout=self.left(ASKING), version=version)
         self.keep(answer, request)
         return answer
+
+    def pages(self, method: str, request: Mapping[str, Any]) -> list[Answer]:
+        """Every page of a list, up to one that is refused."""
+        found: list[Answer] = []
+        token = ""
+        while len(found) < MOST_PAGES:
+            found.append(self.ask(method, {**request, "page_token": token}))
+            token = str(found[-1].body.get("nextPageToken", ""))
+            if not token:
+                break
+        return found
 
     def rest(
         self, host: str, path: str, body: Mapping[str, Any] | None = None, **params: str

@@ -15,7 +15,7 @@ from tpujob.doctor.probe.cloud import SERVICE_OFF, Answer, ProbedCloud
 from tpujob.doctor.probe.probing import Probing, pause
 from tpujob.doctor.probe.record import Made, Records
 from tpujob.doctor.probe.redact import Redactor
-from tpujob.doctor.probe.table import PROBES, Probe
+from tpujob.doctor.probe.table import Probe
 from tpujob.doctor.probe.verdicts import Judged, Result, UntriedError, Verdict
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent
@@ -49,7 +49,7 @@ def run(
     folder: Path,
     redactor: Redactor,
     show: Callable[[Result], None],
-    probes: Sequence[Probe] = PROBES,
+    probes: Sequence[Probe],
 ) -> Report:
     """Try every probe; call with the lock of `records`. Raises KeyboardInterrupt and other errors after everything is
     removed, or after saying what is left."""
