@@ -19,7 +19,7 @@ from tpujob.errors import BadRequest, Refused
 from tpujob.wiring import probe as wiring
 from tpujob.wiring.probe import Wanted
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 OFF = "Cloud TPU API has not been used in project 471147114711 before or it is disabled."
 
