@@ -174,7 +174,7 @@ class JobSpec(kinds.Part):
     env: Env | None = Field(
         None,
         description="What set-up and the program run in: uv, pip, conda or docker. Left out: the "
-        "host as it is. Variables of the program go into run.env.",
+        "host as it is; a bundled program brings its own. Variables of the program go into run.env.",
     )
     mounts: Mounts = Field(
         (), description="Buckets that appear as folders on every host, before set-up."
