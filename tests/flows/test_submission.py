@@ -33,7 +33,7 @@ def test_a_plan_has_the_figures_of_all_its_slices(stage: Stage) -> None:
         "usd_per_hour": 7.372,
         "hbm_gib": 256,
         "peak_bf16_tflops": 2200,
-        "command": "python train.py",
+        "command": "python3 train.py",
         "environment": "",
         "mounts": [],
         "warnings": [],

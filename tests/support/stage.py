@@ -29,7 +29,7 @@ from tpujob.service.jobs import Jobs
 SPEC = {
     "name": "digits",
     "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
-    "run": {"command": "python train.py"},
+    "run": {"command": "python3 train.py"},
 }
 
 
