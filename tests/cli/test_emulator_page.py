@@ -81,6 +81,9 @@ bad host    us-central2-b-h001 nan:step=20
 def test_status_of_a_cloud_where_nothing_is() -> None:
     found = {"slices": [], "zones": ZONES, "faults": NO_FAULTS, "script": None}
     same(status_page(found, 80), "There are no slices.\n\nNo faults are set.")
+    found |= {"profile": "bare", "cut": True}
+    told = "\n\nHosts are cut off from each other.\n\nNew hosts are bare."
+    same(status_page(found, 80), f"There are no slices.\n\nNo faults are set.{told}")
 
 
 class Willing:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.emulator.world_rig import SPEC, ZONE, Model
 from tpujob.emulator.faults import inject, inject_hosts
+from tpujob.emulator.status import status
 from tpujob.emulator.tpu import nodes, queue
 from tpujob.emulator.tpu.records import ApiError, BringUp, Disturb, TakeDown
 
@@ -228,3 +229,30 @@ def test_hosts_of_several_slices_are_numbered_through() -> None:
         with pytest.raises(ApiError, match="many-2 has hosts 0 to 1, not 2"):
             inject_hosts.silence(model.world, "many-2", 2)
     assert silent == {"many-0": set(), "many-1": {1}, "many-2": {1}}
+
+
+def test_a_cut_and_a_profile_hold_for_slices_that_come_later_too() -> None:
+    model = Model()
+
+    def coming(id: str) -> tuple[str, bool]:
+        model.ask(id)
+        model.go(60)
+        last = [effect for effect in model.done if isinstance(effect, BringUp)][-1]
+        return last.image, last.cut
+
+    def tell(what: str, **values: object) -> int:
+        return model.control.perform("POST", what, dict(values))[0]
+
+    assert coming("q1") == ("default", False)
+    assert tell("/cut") == tell("/profile", name="bare") == 200
+    model.go(1)
+    told = [effect for effect in model.done if isinstance(effect, Disturb)]
+    assert [(one.what, one.how) for one in told] == [("cut", {"host": None, "off": False})]
+    assert coming("q2") == ("bare", True)
+    found = status(model.world, None)
+    assert (found["profile"], found["cut"]) == ("bare", True)
+    assert tell("/cut", off=True) == tell("/profile", name="default") == 200
+    assert coming("q3") == ("default", False)
+    assert tell("/cut", target="q3", host=1) == 200
+    assert not model.world.cut, "that slice alone"
+    assert tell("/profile", name="odd") == 400

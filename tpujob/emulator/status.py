@@ -23,6 +23,7 @@ def status(world: World, plan: dict[str, Any] | None) -> dict[str, Any]:
         "faults": _faults_view(world, now),
         "script": plan,
         "profile": world.image,
+        "cut": world.cut,
         "recent": [{"at": round(at, 3), "text": text} for at, text in world.history],
     }
 

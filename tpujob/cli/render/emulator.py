@@ -50,6 +50,8 @@ def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) 
     if stock:
         parts.append(table(_STOCK, stock, columns, color=color))
     parts.append("\n".join(fault_lines(faults)) or "No faults are set.")
+    if found.get("cut"):
+        parts.append("Hosts are cut off from each other.")
     if found.get("profile", "default") != "default":
         parts.append(f"New hosts are {clean(found['profile'])}.")
     if found["script"]:
