@@ -17,6 +17,9 @@ KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIJb1V0PqWnW2v0Yw3n1q7rj7nWkz"
     [
         ("projects/my-lab-4711/locations/us-west4-a", "projects/project-1/locations/us-west4-a"),
         ("projects/other-lab/zones/x", "projects/project-1/zones/x"),
+        ("projects/project-of-ours/zones/x", "projects/project-1/zones/x"),
+        ("projects/example.com:lab/zones/x", "projects/project-1/zones/x"),
+        ("t1v-n-0a1b2c3d-w-0", "t1v-n-machine-1-w-0"),
         ("project 471147114711 is off", "project number-1 is off"),
         ("tpujob-vm@my-lab-4711.iam.gserviceaccount.com", "mail-1"),
         ("ada@example.org said", "mail-1 said"),

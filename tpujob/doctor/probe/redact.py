@@ -27,13 +27,14 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "ip",
     ),  # not a time
     (re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:)+(?::[0-9a-f]{1,4})+(?![\w:])", re.I), "ip"),
-    (re.compile(r"(?<=projects/)(?!PROJECT|project-)[a-z0-9][-a-z0-9.:]*"), "project"),
+    (re.compile(r"(?<=projects/)[a-z0-9][-a-z0-9.:]*"), "project"),
     (re.compile(r"(?<=PROJECT_ID: ')[^']+"), "project"),  # in `tpu-env`
     (re.compile(r"(?<=reservations/)(?!-)[a-z0-9][-a-z0-9]*"), "reservation"),
     (re.compile(r"(?<=networks/)[a-z][-a-z0-9]*"), "network"),  # subnetworks, too
     (re.compile(r"(?<=gs://)[a-z0-9][-a-z0-9_.]{2,}"), "bucket"),
     (re.compile(r"(?<=/b/)[a-z0-9][-a-z0-9_.]{2,}"), "bucket"),
-    (re.compile(r"(?<=t-)[0-9a-f]+(?=-n-)|\b[0-9]{9,21}\b"), "number"),
+    (re.compile(r"(?<=t1v-n-)[0-9a-f]+"), "machine"),  # the name of a TPU VM
+    (re.compile(r"\b[0-9]{9,21}\b"), "number"),
 )
 
 
