@@ -211,13 +211,13 @@ def test_commands_that_need_the_local_stack_start_it_also_after_the_emulator_die
 
 def test_a_type_and_a_zone_that_no_table_has_work_without_a_release(stack: LocalStack) -> None:
     stack.run("up")
-    stack.run("emulator", "offer", "us-central2-x", "v9x-8")
-    tpu = {"type": "v9x-8", "zones": ["us-central2-x"]}
+    stack.run("emulator", "offer", "mars-north1-a", "v9x-8")
+    tpu = {"type": "v9x-8", "zones": ["mars-north1-a"]}
     job_id = stack.create("newest", 'echo "on $TPUJOB_HOST"; sleep 600', tpu=tpu, preflight=True)
     view = stack.until(job_id, "running")
     assert (view["type"], view["zone"], len(view["slices"][0]["hosts"])) == (
         "v9x-8",
-        "us-central2-x",
+        "mars-north1-a",
         1,
     )
     assert (view["usd_per_hour"], view["usd_spent"]) == (None, None), "unknown, not free"

@@ -115,7 +115,9 @@ class Submission:
             else:
                 listed[zone] = found
         choices = offers(wanted, listed=listed)
-        bucket = self._site.buckets[home_region(choices[0].zone, self._site)]
+        home = home_region(choices[0].zone, self._site)
+        bucket = self._site.bucket_in(home)
+        assert bucket, f"{home} has no bucket"
         return wanted, choices, bucket, doubts
 
     def _types_in(self, zone: str) -> frozenset[str] | None:

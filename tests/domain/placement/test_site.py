@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -137,3 +138,13 @@ def test_where_a_bucket_really_lies_counts() -> None:
 )
 def test_the_price_of_traffic(location: str, region: str, usd: float) -> None:
     assert prices.usd_per_gib(location, region) == usd
+
+
+def test_the_emulator_has_a_bucket_in_every_region_that_can_be_one() -> None:
+    assert EVERYWHERE.bucket_in("mars-north1") == "gs://tpujob-mars-north1"
+    assert EVERYWHERE.region_of_bucket("gs://tpujob-mars-north1") == "mars-north1"
+    for other in ("gs://tpujob-", "gs://tpujob-x/../y", "gs://other", "mars-north1"):
+        assert EVERYWHERE.region_of_bucket(other) is None
+    here = replace(EVERYWHERE, made_on_demand=False)
+    assert here.bucket_in("mars-north1") is None
+    assert here.region_of_bucket("gs://tpujob-mars-north1") is None

@@ -6,6 +6,7 @@ bucket is its own, and what it would cost to read that bucket from elsewhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,6 +18,10 @@ from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
     from tpujob.domain.spec import JobSpec
+
+
+#: what buckets that are made on demand begin with, before their region
+_MADE = "gs://tpujob-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +37,24 @@ class Site:
 
     def region_of_bucket(self, bucket: str) -> str | None:
         """Where a bucket of this site lies, as the site says; None: it is none of them."""
-        return next((region for region, known in self.buckets.items() if known == bucket), None)
+        named = next((region for region, known in self.buckets.items() if known == bucket), None)
+        region = bucket.removeprefix(_MADE)
+        made = (
+            self.made_on_demand and bucket != region and re.fullmatch(accelerators.REGION, region)
+        )
+        return named or (region if made else None)
+
+    def bucket_in(self, region: str) -> str | None:
+        """The bucket in that region, also one that is yet to be made; None: there is none."""
+        made = f"{_MADE}{region}" if self.made_on_demand else None
+        return self.buckets.get(region, made)
 
 
 #: A cloud that has everything everywhere, and makes buckets as they are used: the emulator's.
 EVERYWHERE = Site(
     name="local",
     zones=(),
-    buckets=MappingProxyType(
-        {region: f"gs://tpujob-{region}" for region in accelerators.all_regions()}
-    ),
+    buckets=MappingProxyType({region: f"{_MADE}{region}" for region in accelerators.all_regions()}),
     made_on_demand=True,
 )
 
@@ -64,7 +77,7 @@ def home_region(zone: str, site: Site) -> str:
     """The region whose bucket is used from this zone: its own, else the one from where reading costs least.
     Raises BadSpec when the site has no bucket at all."""
     region = region_of(zone)
-    if region in site.buckets:
+    if site.bucket_in(region):
         return region
     if not site.buckets:
         raise BadSpec(
