@@ -12,10 +12,12 @@ from tests.simulation.machines import Machine
 from tests.simulation.programs import Program
 from tests.simulation.sim import Sim, Violation
 from tests.simulation.world import World
+from tests.support.money import assert_adds_up, assert_covers
 from tpujob.domain import invariants
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.model import Cause, Job, Outcome, Role, Slice, State, Wish
+from tpujob.domain.money import GROUPS
 from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.orphans import GRACE
 from tpujob.ports import Lease, Store
@@ -108,6 +110,16 @@ class Monitor:
 
     def _history(self, job: Job) -> None:
         self._none(invariants.of_history(self.first[job.id], self.store.events(job.id), job))
+        self._accounted(job)
+
+    def _accounted(self, job: Job) -> None:
+        """I14: its time and its money are divided without a rest."""
+        try:
+            assert_covers(job, self.sim.now, slack=4.0)
+            for by in GROUPS:
+                assert_adds_up(job, self.sim.now, by)
+        except AssertionError as error:
+            self.broken("I14", job.id, f"its time or money does not add up: {error}")
 
     def _who(self) -> str:
         return self.sim.me.process.name if self.sim.me.process else ""

@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from tpujob.config import files
 from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
+from tpujob.domain import model
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.placement import Site
 from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
@@ -178,7 +179,8 @@ def _letters(count: int) -> str:
 def site(context: Context, owner: str) -> Site:
     """Zones and buckets for jobs; each backend has a folder of its own in the context's buckets."""
     buckets = {region: f"{bucket}/{owner}" for region, bucket in context.buckets.items()}
-    return Site(context.name, context.zones, buckets, made_on_demand=False)
+    grants = tuple(model.Grant(g.type, g.zone, g.pricing, g.chips) for g in context.grants)
+    return Site(context.name, context.zones, buckets, made_on_demand=False, grants=grants)
 
 
 # Files ---------------------------------------------------------------------------------------------------------------

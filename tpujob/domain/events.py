@@ -75,6 +75,7 @@ class AttemptRunning:
 @dataclass(frozen=True, slots=True)
 class Progressed:
     progress: Progress
+    first: bool = False  #: no step of this attempt was seen before
 
 
 @dataclass(frozen=True, slots=True)

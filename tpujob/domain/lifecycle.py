@@ -35,6 +35,7 @@ from tpujob.domain.model import (
     Endpoint,
     Job,
     Outcome,
+    Rest,
     Role,
     Slice,
     State,
@@ -140,8 +141,9 @@ def _folded(job: Job, happened: Event) -> Job:
             return _change_slice(job, name, **_about_slice(happened.kind, at))
         case AttemptRunning(versions):
             return _change_attempt(job, running_at=at, versions=versions)
-        case Progressed(progress):
-            return _change_attempt(job, progress=progress, progress_at=at)
+        case Progressed(progress, first):
+            noted = {"first_step_at": at, "first_step": progress.step} if first else {}
+            return _change_attempt(job, progress=progress, progress_at=at, **noted)
         case AttemptEnded(end, then, budget):
             return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason)
         case AttemptRepeated(end, delay, budget):
@@ -238,7 +240,8 @@ def _resume_requested(job: Job, at: float) -> Job:
     if not job.state.final:
         return wanted
     # a fresh start: what was spent and how it ended are history
-    return replace(wanted, spent={}, outcome=None, cause=None, wake=at, fresh_at=at)
+    rests = job.rests if job.finished_at is None else (*job.rests, Rest(job.finished_at, at))
+    return replace(wanted, spent={}, outcome=None, cause=None, wake=at, fresh_at=at, rests=rests)
 
 
 def _new_attempt(job: Job, at: float) -> Job:
@@ -299,6 +302,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
         physical=end.physical,
         verdict=end.verdict,
         unreached=end.unreached,
+        idle=end.idle,
     )
 
 

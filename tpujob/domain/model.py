@@ -124,15 +124,6 @@ class Slice:
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: TPU slices that it consists of; more than one: Multislice
 
-    def usd(self, now: float) -> float | None:
-        """What it has cost so far, in US dollars; None when it is billed at a price that is not known."""
-        if self.ready_at is None:
-            return 0.0
-        if self.usd_per_hour is None:
-            return None
-        end = now if self.gone_at is None else self.gone_at
-        return max(0.0, end - self.ready_at) / 3600 * self.usd_per_hour
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -202,6 +193,11 @@ class Attempt:
     resume_before: int = 0  #: it may only resume from a checkpoint of an earlier step; 0: from any
     #: of what the program runs with, by name, the same on all hosts; empty: nothing was checked
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    first_step_at: float | None = (
+        None  #: when a step was first seen; None: none, or nobody noted it
+    )
+    first_step: int | None = None  #: that step
+    idle: float | None = None  #: it ended in a hang, after so many seconds without progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +214,7 @@ class End:
     late: bool = False  #: something was not done in time; nothing was found wrong
     progress: Progress | None = None  #: None: no host has reported any
     physical: tuple[str, ...] = ()
+    idle: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +225,24 @@ class Code:
     branch: str = ""  #: empty: none was checked out
     dirty: bool = False  #: the files differ from the commit
     diff: str = ""  #: object path of what differs, cut at a size; empty: nothing that git tracks
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """From the end of a job until a person set it going again."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Chips that a programme such as the TPU Research Cloud pays for."""
+
+    generation: str  #: such as `v4`
+    zone: str
+    pricing: Pricing
+    chips: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +274,8 @@ class Job:
     message: str = ""  #: why it stands where it stands, in one line for people
     finished_at: float | None = None
     fresh_at: float = 0.0  #: when a person last set it going again after it had ended
+    rests: tuple[Rest, ...] = ()
+    grants: tuple[Grant, ...] = ()  #: of its context, as they were at its submission
     schema_version: int = SCHEMA_VERSION
 
     @property
@@ -269,12 +286,6 @@ class Job:
     def tpu_slices(self) -> int:
         """How many TPU slices it asks for at once."""
         return self.spec.tpu.slices
-
-    def usd(self, now: float) -> float | None:
-        """What its slices have cost so far, in US dollars; None when one of them has no known price."""
-        costs = [s.usd(now) for s in self.slices]
-        known = [usd for usd in costs if usd is not None]
-        return sum(known) if len(known) == len(costs) else None
 
     @property
     def slice(self) -> Slice | None:

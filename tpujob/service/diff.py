@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView
 from tpujob.domain.model import Job, Json
+from tpujob.domain.money import usd_of_job
 from tpujob.domain.spec import dump
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs
@@ -84,7 +85,7 @@ def _flat(value: Json, key: str = "") -> dict[str, Json]:
 
 def _outcome(job: Job, now: float) -> dict[str, Json]:
     done = job.attempt.progress if job.attempt else None
-    usd = job.usd(now)
+    usd = usd_of_job(job, now)
     return {
         "state": job.state.value,
         "outcome": job.outcome and job.outcome.value,

@@ -161,7 +161,7 @@ class Submission:
         self._bucket_is_there(bucket, wanted)
         shipped = [*self._own(wanted, bucket), *bundles]
         job, created = self._record(wanted, choices[0], user, bucket, shipped)
-        return replace(job, code=self._code(code, bucket)), created
+        return replace(job, code=self._code(code, bucket), grants=self._site.grants), created
 
     def _code(self, given: CodeGiven | None, bucket: str) -> Code | None:
         """Commit and branch are kept in the record. A diff is too long for that: it is an object beside the bundle,

@@ -21,6 +21,7 @@ from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators, prices
 from tpujob.domain.model import Attempt, Code, Job, Progress, Slice, State, Suspect
+from tpujob.domain.money import usd_of_job, usd_of_slice
 from tpujob.domain.observations import Maintenance, Report
 from tpujob.domain.placement import circuits
 from tpujob.domain.spec import dump
@@ -77,7 +78,7 @@ def job_view(
         pricing=job.spec.tpu.pricing,
         runtime_version=shown.runtime_version if shown else facts.runtime_version,
         usd_per_hour=_billed_now(job),
-        usd_spent=job.usd(now),
+        usd_spent=usd_of_job(job, now),
         condemned=[s.name for s in job.condemned],
         host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
         attempt=attempt.number if attempt else 0,
@@ -134,7 +135,7 @@ def slice_view(slice: Slice, *, now: float) -> SliceView:
         pricing=slice.pricing,
         role=slice.role,
         usd_per_hour=slice.usd_per_hour,
-        usd=slice.usd(now),
+        usd=usd_of_slice(slice, now),
         requested_at=rfc3339(slice.requested_at),
         ready_at=_maybe(slice.ready_at),
         gone_at=_maybe(slice.gone_at),

@@ -1,19 +1,12 @@
-"""Prices per hour against figures worked out by hand, and what slices cost over their lives."""
+"""Prices per hour against figures worked out by hand."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from tests.support.records import a_job, job_in
 from tpujob.domain.hardware import accelerators, prices
 from tpujob.domain.hardware.prices import usd_per_hour
-from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import BadSpec
-
-HOUR = 3600.0
-SLICE = replace(a_job().slices[0], usd_per_hour=8.0, requested_at=1000.0, endpoints=())
 
 
 @pytest.mark.parametrize(
@@ -53,28 +46,3 @@ def test_spot_is_cheaper_wherever_both_are_known() -> None:
 def test_a_type_that_does_not_exist_has_no_price() -> None:
     with pytest.raises(BadSpec, match="nearest"):
         usd_per_hour("v4-15", "us-central2-b", "spot")
-
-
-def test_a_slice_is_billed_from_ready_to_gone() -> None:
-    assert SLICE.usd(5000.0) == 0.0, "waiting is free"
-    ready = replace(SLICE, ready_at=2000.0)
-    assert ready.usd(2000.0 + HOUR / 2) == pytest.approx(4.0)
-    assert ready.usd(1000.0) == 0.0, "a clock that was set back earns nothing"
-    asked = replace(ready, delete_asked_at=2000.0 + HOUR)
-    assert asked.usd(2000.0 + 2 * HOUR) == pytest.approx(16.0), "billed until it is gone"
-    gone = replace(asked, gone_at=2000.0 + 2 * HOUR)
-    assert gone.usd(2000.0 + 9 * HOUR) == pytest.approx(16.0)
-
-
-def billed(*slices: Slice) -> Job:
-    return replace(job_in(State.FAILED), slices=slices)
-
-
-def test_a_job_costs_what_its_slices_cost() -> None:
-    first = replace(SLICE, ready_at=0.0, gone_at=HOUR)
-    second = replace(SLICE, k=2, ready_at=2 * HOUR)
-    waiting = replace(SLICE, k=3, usd_per_hour=None)
-    assert billed().usd(HOUR) == 0.0
-    assert billed(first, second, waiting).usd(2.5 * HOUR) == pytest.approx(12.0)
-    unknown = replace(waiting, ready_at=0.0)
-    assert billed(first, unknown).usd(HOUR) is None, "an unknown part makes the sum unknown"

@@ -74,14 +74,18 @@ def _go_on(job: Job, reports: Sequence[Report], now: float) -> Decision:
     if attempt and _worth_storing(
         attempt.progress, attempt.progress_at or job.state_since, progress, now
     ):
-        text = f"step {progress.step}"
-        return Decision(event(job, _E.PROGRESSED, now, text, Progressed(progress)))
+        first = attempt.progress.step is None
+        text = f"first step seen: {progress.step}" if first else f"step {progress.step}"
+        return Decision(event(job, _E.PROGRESSED, now, text, Progressed(progress, first)))
     ending = any(r.phase != Phase.RUNNING or r.notice for r in reports)
     return Decision(wake_in=2 if ending else 10)
 
 
 def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) -> bool:
-    return fresh.step is not None and fresh.step != stored.step and now - since >= PROGRESS_EVERY
+    """The first step at once: what came before it was no training."""
+    if fresh.step is None or fresh.step == stored.step:
+        return False
+    return stored.step is None or now - since >= PROGRESS_EVERY
 
 
 # What interrupts it --------------------------------------------------------------------------------------------------

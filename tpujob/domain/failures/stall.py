@@ -63,7 +63,7 @@ def hung(stall: float, reports: Sequence[Report]) -> End | None:
     where = f"step {_step(running)}" if _step(running) is not None else "its start"
     message = f"no progress on any host for {duration(liveliest)}, since {where}"
     message += f"; host {odd} is the odd one: {why}" if odd is not None else ""
-    return End(Outcome.FAILED, Cause.HANG, odd, message, _stacks(running, odd))
+    return End(Outcome.FAILED, Cause.HANG, odd, message, _stacks(running, odd), idle=liveliest)
 
 
 def left_behind(reports: Sequence[Report], hosts: int) -> End | None:
@@ -78,8 +78,10 @@ def left_behind(reports: Sequence[Report], hosts: int) -> End | None:
     if min(r.age for r in done) < LEFT_BEHIND or not waits:
         return None
     message = f"{_hosts(done)} ended with success, and {_hosts(rest)} did nothing more for "
-    message += duration(min(r.idle or 0.0 for r in rest))
-    return End(Outcome.FAILED, Cause.HANG, rest[0].host, message, _stacks(rest, rest[0].host))
+    idle = min(r.idle or 0.0 for r in rest)
+    message += duration(idle)
+    stacks = _stacks(rest, rest[0].host)
+    return End(Outcome.FAILED, Cause.HANG, rest[0].host, message, stacks, idle=idle)
 
 
 def silent(

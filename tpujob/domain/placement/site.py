@@ -17,6 +17,7 @@ from tpujob.domain.hardware.accelerators import region_of
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
+    from tpujob.domain.model import Grant
     from tpujob.domain.spec import JobSpec
 
 
@@ -34,6 +35,7 @@ class Site:
         str, str
     ]  #: where jobs keep their files, by region: `gs://bucket` or a folder in one
     made_on_demand: bool  #: a bucket that is not there is made at its first use
+    grants: tuple[Grant, ...] = ()  #: what is paid for by others
 
     def region_of_bucket(self, bucket: str) -> str | None:
         """Where a bucket of this site lies, as the site says; None: it is none of them."""

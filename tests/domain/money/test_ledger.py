@@ -1,0 +1,110 @@
+"""What slices cost over their lives, in whole micro-dollars, and which of them a grant pays for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.records import a_job, job_in
+from tpujob.domain.codec import job_from_text, to_json
+from tpujob.domain.hardware import prices
+from tpujob.domain.model import Grant, Job, Rest, Slice, State
+from tpujob.domain.money import Bill, bill, covered, usd_of_job, usd_of_slice
+from tpujob.domain.money.ledger import HOUR as HOUR_US
+from tpujob.domain.money.ledger import accrued
+
+HOUR = 3600.0
+SLICE = replace(a_job().slices[0], usd_per_hour=8.0, requested_at=1000.0, endpoints=())
+GRANT = Grant("v4", "us-central2-b", "spot", 16)
+
+
+def job_with(*slices: Slice, **changes: Any) -> Job:
+    return replace(job_in(State.FAILED), slices=slices, **changes)
+
+
+def test_a_slice_is_billed_from_ready_to_gone() -> None:
+    assert usd_of_slice(SLICE, 5000.0) == 0.0, "waiting is free"
+    ready = replace(SLICE, ready_at=2000.0)
+    assert usd_of_slice(ready, 2000.0 + HOUR / 2) == 4.0
+    assert usd_of_slice(ready, 1000.0) == 0.0, "a clock that was set back earns nothing"
+    asked = replace(ready, delete_asked_at=2000.0 + HOUR)
+    assert usd_of_slice(asked, 2000.0 + 2 * HOUR) == 16.0, "billed until it is gone"
+    gone = replace(asked, gone_at=2000.0 + 2 * HOUR)
+    assert usd_of_slice(gone, 2000.0 + 9 * HOUR) == 16.0
+
+
+def test_a_job_costs_what_all_its_slices_cost() -> None:
+    first = replace(SLICE, ready_at=0.0, gone_at=HOUR)
+    second = replace(SLICE, k=2, ready_at=2 * HOUR)
+    waiting = replace(SLICE, k=3, usd_per_hour=None)
+    assert usd_of_job(job_with(), HOUR) == 0.0
+    assert usd_of_job(job_with(first, second, waiting), 2.5 * HOUR) == 12.0
+    unknown = replace(waiting, ready_at=0.0)
+    assert usd_of_job(job_with(first, unknown), HOUR) is None, "an unknown part, an unknown sum"
+
+
+def test_a_slice_that_is_missing_costs_between_two_amounts() -> None:
+    missing = replace(SLICE, ready_at=0.0, missing_since=HOUR)
+    assert bill(missing, 2 * HOUR) == Bill(16_000_000, 8_000_000, open=True)
+    gone = replace(missing, gone_at=1.5 * HOUR)
+    assert bill(gone, 2 * HOUR) == Bill(12_000_000, 12_000_000, open=False)
+
+
+def test_amounts_are_whole_micro_dollars() -> None:
+    odd = replace(SLICE, usd_per_hour=0.24493, ready_at=0.0, gone_at=1.0)
+    assert bill(odd, 9.0).most == 68  # 244,930 micro-dollars an hour are 68.04 a second
+
+
+@given(st.integers(0, 10**10), st.lists(st.integers(0, 10**12), min_size=2))
+def test_the_parts_of_a_time_cost_what_the_whole_costs(rate: int, cuts: list[int]) -> None:
+    cuts = sorted(cuts)
+    parts = [accrued(rate, b) - accrued(rate, a) for a, b in pairwise(cuts)]
+    assert sum(parts) == accrued(rate, cuts[-1]) - accrued(rate, cuts[0])
+    assert all(part >= 0 for part in parts)
+    assert abs(accrued(rate, cuts[-1]) - rate * cuts[-1] / HOUR_US) <= 1
+
+
+def test_a_price_list_of_tomorrow_changes_no_bill_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_with(replace(SLICE, ready_at=0.0, gone_at=HOUR))
+    before = usd_of_job(job, HOUR)
+    doubled = {sku: dict.fromkeys(rows, (999.0, 999.0)) for sku, rows in prices._PRICES.items()}  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(prices, "_PRICES", doubled)
+    assert prices.usd_per_hour("v4-8", "us-central2-b", "spot") == 4 * 999.0
+    assert usd_of_job(job, HOUR) == before == 8.0
+
+
+def test_a_grant_covers_its_chips_and_no_more() -> None:
+    one = replace(SLICE, name="a", ready_at=0.0, gone_at=HOUR)  # v4-16: 8 chips
+    two = replace(one, name="b", ready_at=10.0, gone_at=2 * HOUR)
+    third = replace(one, name="c", ready_at=20.0)
+    later = replace(one, name="d", ready_at=HOUR, gone_at=None)
+    job = job_with(one, two, third, later, grants=(GRANT,))
+    assert covered([job]) == {(job.id, name) for name in "abd"}
+    assert covered([replace(job, grants=())]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"zone": "us-central2-a"}, {"pricing": "on-demand"}, {"type": "v5p-16"}, {"ready_at": None}],
+)
+def test_a_grant_covers_only_its_type_zone_and_pricing(other: dict[str, Any]) -> None:
+    one = replace(SLICE, ready_at=0.0)
+    assert covered([job_with(one, grants=(GRANT,))])
+    away = replace(one, **other)
+    assert covered([job_with(away, grants=(GRANT,))]) == frozenset()
+
+
+def test_records_without_grants_and_rests_are_read() -> None:
+    document = to_json(job_with(SLICE, grants=(GRANT,), rests=(Rest(1.0, 2.0),)))
+    whole = job_from_text("000001", json.dumps(document))
+    assert (whole.grants, whole.rests) == ((GRANT,), (Rest(1.0, 2.0),))
+    for name in ("grants", "rests"):
+        del document[name]
+    older = job_from_text("000001", json.dumps(document))
+    assert (older.grants, older.rests) == ((), ())

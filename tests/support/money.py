@@ -1,0 +1,38 @@
+"""What must hold of every report of money and time, whatever happened to the job."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tpujob.domain.model import Job
+from tpujob.domain.money import Group, bill, covered, report, spans
+from tpujob.domain.money.ledger import US, moment
+
+
+def assert_adds_up(job: Job, now: float, by: Group) -> None:
+    """Parts, rows and slices add up to the micro-dollar and the microsecond."""
+    found = report([job], now, by, covered([job]))
+    bills = [bill(s, now).most or 0 for s in job.slices]
+    total = found.total
+    assert total.list == sum(bills) == sum(share.micros for share in total.parts.values())
+    assert total.list == sum(row.list for row in found.rows)
+    assert total.chip_time == sum(row.chip_time for row in found.rows)
+    assert total.billed == sum(row.billed for row in found.rows)
+    for row in found.rows:
+        assert (
+            row.list == sum(share.micros for share in row.parts.values()) == row.pay + row.granted
+        )
+    for one in job.slices:
+        of_it = sorted((s.start, s.end) for s in spans(job, now) if s.slice is one and s.billed)
+        assert all(end == start for (_, end), (start, _) in pairwise(of_it))
+
+
+def assert_covers(job: Job, now: float, slack: float) -> None:
+    """Every moment from creation to the end belongs to a part or to a rest; `slack`: seconds by which clocks differ."""
+    reached = moment(job.created_at)
+    rests = [(moment(rest.start), moment(rest.end)) for rest in job.rests]
+    for start, end in sorted([*((s.start, s.end) for s in spans(job, now)), *rests]):
+        assert start <= reached + slack * US, f"nothing is said of {(start - reached) / US:.1f} s"
+        reached = max(reached, end)
+    end = now if job.finished_at is None else job.finished_at
+    assert abs(moment(end) - reached) <= slack * US

@@ -1,0 +1,79 @@
+"""What slices have cost: from the moment each was first seen ready until it was seen to be gone, at its own rate.
+
+The rate was stored with the slice when it was asked for; a later price list changes no amount here. Amounts are list
+prices in whole micro-dollars. Per-second billing of a ready slice is documented; that billing ends when the slice is
+gone, and not when a deletion is asked for, is the careful reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpujob.domain.model import Job, Slice
+
+US = 1_000_000  #: microseconds in a second, and micro-dollars in a dollar
+HOUR = 3600 * US
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What one slice has cost so far by list price, in micro-dollars. None: its price is not known."""
+
+    most: int | None
+    least: (
+        int | None
+    )  #: less than `most` while a slice that is missing is not yet confirmed to be gone
+    open: bool  #: it is still billed
+
+
+def moment(seconds: float) -> int:
+    """A time in microseconds."""
+    return round(seconds * US)
+
+
+def rate(slice: Slice) -> int | None:
+    """Micro-dollars an hour for the whole slice; None: no price was known when it was asked for."""
+    return None if slice.usd_per_hour is None else round(slice.usd_per_hour * US)
+
+
+def accrued(rate: int, time: int) -> int:
+    """Micro-dollars at that rate after that many microseconds, rounded. Of two times, the difference of the amounts is
+    what the time between them costs; so the parts of a time cost what the whole costs."""
+    return (rate * time + HOUR // 2) // HOUR
+
+
+def billed_time(slice: Slice, now: float) -> int:
+    """Microseconds for which it has been billed; 0 if it was never ready, or if a clock was set back."""
+    if slice.ready_at is None:
+        return 0
+    end = now if slice.gone_at is None else slice.gone_at
+    return max(0, moment(end) - moment(slice.ready_at))
+
+
+def bill(slice: Slice, now: float) -> Bill:
+    """What `slice` has cost at `now`."""
+    known, time = rate(slice), billed_time(slice, now)
+    if not time:
+        return Bill(0, 0, _open(slice))
+    if known is None:
+        return Bill(None, None, _open(slice))
+    unsure = slice.missing_since if slice.gone_at is None else None
+    surely = time if unsure is None else min(time, billed_time(slice, unsure))
+    return Bill(accrued(known, time), accrued(known, surely), _open(slice))
+
+
+def _open(slice: Slice) -> bool:
+    return slice.ready_at is not None and slice.gone_at is None
+
+
+def usd_of_slice(slice: Slice, now: float) -> float | None:
+    """What it has cost so far, in US dollars; None when it is billed at a price that is not known."""
+    micros = bill(slice, now).most
+    return None if micros is None else micros / US
+
+
+def usd_of_job(job: Job, now: float) -> float | None:
+    """What all its slices have cost so far, in US dollars; None when one of them has no known price."""
+    bills = [bill(s, now).most for s in job.slices]
+    known = [micros for micros in bills if micros is not None]
+    return sum(known) / US if len(known) == len(bills) else None
