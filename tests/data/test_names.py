@@ -1,0 +1,102 @@
+"""Names are opaque: what has a counterpart round-trips, what has none is refused by name. Pure parts of `data`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpujob.data.keys import FoldersAndFiles, key_of, why_no_file, why_no_object
+from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts
+from tpujob.data.places import Folder, Prefix, parse
+from tpujob.data.plan import pairs
+from tpujob.data.walk import files_of
+from tpujob.errors import BadRequest
+
+NAMES = st.sets(st.text(alphabet="ab/.\u00e9\ud7ff\U0001f600-0", min_size=1, max_size=6), max_size=12)
+
+
+@pytest.mark.parametrize("key", ["a", "a b/c", "%2F", "e\u0301", "\u00e9", "..a/b.", "x" * 255, "a\tb"])
+def test_a_key_that_a_path_can_have_is_a_file(key: str) -> None:
+    assert why_no_file(key) == ""
+
+
+@pytest.mark.parametrize(
+    "key", ["", "a//b", "/x", "dir/", ".", "a/../b", "a/./b", "a\0b", "x" * 256, ".tpujob-parts/x"]
+)
+def test_a_key_that_no_path_can_have_is_refused_with_a_reason(key: str) -> None:
+    assert why_no_file(key)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\rb", "é" * 513, ".well-known/acme-challenge/x"])
+def test_a_name_that_the_storage_does_not_take_is_refused(name: str) -> None:
+    assert why_no_object(name)
+    assert not why_no_object("é" * 512)
+
+
+def test_a_name_that_is_not_utf8_is_no_key() -> None:
+    assert key_of(b"caf\xe9") is None
+    assert key_of("cafe\u0301".encode()) == "cafe\u0301", "nothing is normalised"
+
+
+@given(NAMES)
+def test_of_two_keys_that_cannot_both_be_files_the_shorter_one_is(keys: set[str]) -> None:
+    rule = FoldersAndFiles()
+    kept = {key for key in sorted(keys, key=str.encode) if not rule.why_not(key)}
+    for key in keys:
+        assert (key in kept) == (not any(key.startswith(other + "/") for other in keys)), key
+
+
+@given(NAMES, NAMES)
+def test_the_merge_gives_each_key_once_and_in_order(mine: set[str], theirs: set[str]) -> None:
+    files = [LocalFile(k, b"", 1, 0, 0, 0) for k in sorted(mine, key=str.encode)]
+    objects = [ObjectFacts("p/" + k, 1, 0, 1) for k in sorted(theirs, key=str.encode)]
+    found = list(pairs(files, objects, "p/"))
+    assert [pair.key for pair in found] == sorted(mine | theirs, key=str.encode)
+    assert {pair.key for pair in found if pair.file} == mine
+    assert {pair.key for pair in found if pair.facts} == theirs
+
+
+def test_files_come_in_the_order_of_a_list_of_objects(tmp_path: Path) -> None:
+    names = ["a-b", "a.txt", "a/b", "a/b-/c", "a/b0", "a0", "é", "\U0001f600", "\uffee"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text("x")
+    keys = [found.key for found in files_of(os.fsencode(tmp_path)) if isinstance(found, LocalFile)]
+    assert keys == sorted(names, key=str.encode)
+
+
+def test_no_link_is_followed_out_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    folder = tmp_path / "folder"
+    (folder / "below").mkdir(parents=True)
+    (folder / "file").write_text("inside")
+    for name, to in {
+        "out": "../secret",
+        "folder-out": "..",
+        "absolute": "/etc/hostname",
+        "around": "below",
+        "nowhere": "missing",
+        "self": "self",
+    }.items():
+        (folder / name).symlink_to(to)
+    (folder / "inside").symlink_to("file")
+    os.mkfifo(folder / "pipe")
+    found = list(files_of(os.fsencode(folder)))
+    files = {one.key: one.path for one in found if isinstance(one, LocalFile)}
+    assert files == {name: os.fsencode(folder.resolve() / "file") for name in ("file", "inside")}
+    left = {one.name for one in found if isinstance(one, LeftOut)}
+    assert left == {"out", "folder-out", "absolute", "around", "nowhere", "self", "pipe"}
+
+
+def test_places_are_folders_and_prefixes() -> None:
+    assert parse("data") == Folder("data")
+    assert parse("gs://b") == Prefix("b", "")
+    assert parse("gs://b/a") == parse("gs://b/a/") == Prefix("b", "a/")
+    assert parse("gs://b/a//") == Prefix("b", "a//"), "an empty part belongs to the name"
+    for wrong in ("", "gs://", "gs:///x", "s3://b/a"):
+        with pytest.raises(BadRequest):
+            parse(wrong)

@@ -1,0 +1,110 @@
+"""What a sync did or would do, as a record and as lines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tpujob.cli.render.text import dollars, span
+from tpujob.data import prices
+from tpujob.data.objects import LeftOut, Operations, Outcome
+from tpujob.data.sync import Preview
+from tpujob.domain.text import clean, many
+
+_SHOWN = 20  #: problems that are named
+
+
+def preview_record(found: Preview) -> dict[str, Any]:
+    usd = prices.operations(found.class_a, found.class_b)
+    return {
+        "objects": found.objects,
+        "bytes": found.bytes,
+        "same": found.same,
+        "class_a": found.class_a,
+        "class_b": found.class_b,
+        "usd_operations": float(usd),
+        "usd_internet": 0.0 if found.up else float(prices.to_internet(found.bytes)),
+        "prices_as_of": prices.AS_OF,
+        "left_out": found.left_out,
+        "conflicts": 0,
+        "problems": _problems(found.problems or ()),
+    }
+
+
+def outcome_record(found: Outcome, operations: Operations, seconds: float) -> dict[str, Any]:
+    usd = prices.operations(operations.class_a, operations.class_b)
+    return {
+        "objects": found.copied,
+        "bytes": found.copied_bytes,
+        "bytes_moved": found.sent_bytes,
+        "same": found.same,
+        "class_a": operations.class_a,
+        "class_b": operations.class_b,
+        "usd_operations": float(usd),
+        "prices_as_of": prices.AS_OF,
+        "seconds": round(seconds, 3),
+        "left_out": found.left_out,
+        "conflicts": found.conflicts,
+        "problems": _problems(found.problems),
+    }
+
+
+def preview_page(record: Mapping[str, Any]) -> str:
+    lines = [
+        f"To copy: {_amount(record)}; {record['same']:,} are there already.",
+        _operations(record),
+    ]
+    if record["usd_internet"]:
+        price = dollars(record["usd_internet"])
+        lines.append(
+            f"  out of the cloud  {price} to the internet; free to a VM of the bucket's region"
+        )
+    return "\n".join([*lines, *_problem_lines(record)])
+
+
+def outcome_page(record: Mapping[str, Any]) -> str:
+    speed = ""
+    if record["bytes_moved"]:
+        rate = record["bytes_moved"] / max(record["seconds"], 0.001)
+        speed = f" in {span(record['seconds'])} ({amount_of_bytes(rate)}/s), each verified by its CRC32C"
+    lines = [f"Copied {_amount(record)}{speed}; {record['same']:,} were there already."]
+    return "\n".join([*lines, _operations(record), *_problem_lines(record)])
+
+
+def amount_of_bytes(size: float) -> str:
+    """`512 B`, `39.1 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _amount(record: Mapping[str, Any]) -> str:
+    objects = f"{record['objects']:,} object{'' if record['objects'] == 1 else 's'}"
+    return f"{objects}, {amount_of_bytes(record['bytes'])}"
+
+
+def _operations(record: Mapping[str, Any]) -> str:
+    return (
+        f"  operations        {record['class_a']:,} class A, {record['class_b']:,} class B: "
+        f"{dollars(record['usd_operations'])} (list prices of {record['prices_as_of']})"
+    )
+
+
+def _problem_lines(record: Mapping[str, Any]) -> list[str]:
+    count = record["left_out"] + record["conflicts"]
+    if not count:
+        return []
+    lines = [f"Not copied: {many(count, 'name')}"]
+    lines += [f"  {one['name']}: {one['reason']}" for one in record["problems"][:_SHOWN]]
+    return lines + ([f"  and {count - _SHOWN:,} more: --json"] if count > _SHOWN else [])
+
+
+def _problems(found: tuple[LeftOut, ...] | list[LeftOut] | Any) -> list[dict[str, str]]:
+    return [{"name": _name(one.name), "reason": clean(one.reason)} for one in found]
+
+
+def _name(name: str) -> str:
+    """As it is where a terminal shows it as it is, else quoted with escapes."""
+    return name if name.isprintable() else ascii(name)

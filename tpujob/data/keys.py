@@ -1,0 +1,66 @@
+"""Names: which file of a folder can be an object, and which object can be a file. Pure.
+
+Names are opaque. Nothing is normalised or replaced: a name that has no counterpart is refused, with the reason.
+"""
+
+from __future__ import annotations
+
+#: bytes of a name, documented for Cloud Storage
+_LONGEST_NAME = 1024
+#: bytes of one part of a path, on every file system in use
+_LONGEST_PART = 255
+#: the folder in which downloads wait until they are whole; never uploaded
+PARTS_FOLDER = ".tpujob-parts"
+
+
+def key_of(path: bytes) -> str | None:
+    """The path of a file below its folder as text; None when it is no UTF-8."""
+    try:
+        return path.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def why_no_object(name: str) -> str:
+    """Why Cloud Storage takes no object of that name; empty: it does. The rules are documented."""
+    if "\n" in name or "\r" in name:
+        return "the name of an object has no line break"
+    if len(name.encode()) > _LONGEST_NAME:
+        return f"the name of an object has at most {_LONGEST_NAME} bytes"
+    if name.startswith(".well-known/acme-challenge/"):
+        return "names of objects do not begin with .well-known/acme-challenge/"
+    return ""
+
+
+def why_no_file(key: str) -> str:
+    """Why no file below a folder can have that path; empty: one can."""
+    if not key or key.endswith("/"):
+        return "the name ends with a slash, as that of a folder"
+    if key.startswith("/") or "//" in key:
+        return "the name has an empty part, which a path cannot have"
+    parts = key.split("/")
+    if "." in parts or ".." in parts:
+        return "the name has . or .. as a part"
+    if "\0" in key:
+        return "the name has a NUL"
+    if parts[0] == PARTS_FOLDER:
+        return f"{PARTS_FOLDER} is the folder of unfinished downloads"
+    if max(len(part.encode()) for part in parts) > _LONGEST_PART:
+        return f"a part of the name has more than {_LONGEST_PART} bytes"
+    return ""
+
+
+class FoldersAndFiles:
+    """Finds, in sorted keys, those that would need a file to be a folder: `a` and `a/b`."""
+
+    def __init__(self) -> None:
+        self._files: list[str] = []  # keys of which one below may still come
+
+    def why_not(self, key: str) -> str:
+        """As `why_no_file`; keys must come in the order of their UTF-8 bytes. The shorter key stays a file."""
+        encoded = key.encode()
+        self._files = [f for f in self._files if encoded < f.encode() + b"0"]  # 0 follows /
+        if any(key.startswith(f + "/") for f in self._files):
+            return "another object has the name of its folder"
+        self._files.append(key)
+        return ""

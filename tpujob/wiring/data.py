@@ -1,0 +1,54 @@
+"""What `tpujob data` copies with: the objects of the context's storage, and the ledger of this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from tpujob.config.settings import Settings, prepare
+from tpujob.data.ledger import Ledger
+from tpujob.data.objects import Objects
+from tpujob.errors import NotFound
+
+#: where the local stack makes a bucket that is used before a job has one
+_LOCAL_REGION = "us-central2"
+_PATIENCE = 60.0
+
+
+@contextmanager
+def copying(settings: Settings, make_bucket: str = "") -> Generator[tuple[Objects, Ledger]]:
+    """`make_bucket`: in the local stack, which must run, this bucket is made when it is missing. Raises Refused when
+    this machine has no credentials for Google Cloud."""
+    from tpujob.adapters.gcs.objects import JsonObjects, google_token
+
+    endpoint = _endpoint(settings)
+    if settings.local and make_bucket:
+        _make(settings, endpoint, make_bucket)
+    prepare(settings)
+    objects = JsonObjects(endpoint) if endpoint else JsonObjects(token=google_token())
+    ledger = Ledger(settings.home / "data")
+    try:
+        yield objects, ledger
+    finally:
+        ledger.close()
+        objects.close()
+
+
+def _endpoint(settings: Settings) -> str:
+    """Of an emulated storage; empty: Google's own."""
+    if not settings.local or settings.storage_endpoint:
+        return settings.storage_endpoint
+    return str(json.loads(settings.emulator_ready.read_text(encoding="utf-8"))["storage"])
+
+
+def _make(settings: Settings, endpoint: str, bucket: str) -> None:
+    from tpujob.adapters.gcs import GcsBlobs
+
+    blobs = GcsBlobs(settings.project, endpoint=endpoint)
+    try:
+        blobs.region(f"gs://{bucket}", timeout=_PATIENCE)
+    except NotFound:
+        blobs.ensure_bucket(f"gs://{bucket}", _LOCAL_REGION, timeout=_PATIENCE)
+    finally:
+        blobs.close()
