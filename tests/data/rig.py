@@ -10,7 +10,7 @@ from urllib.parse import quote
 from tests.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.data.ledger import Ledger
-from tpujob.data.objects import LeftOut, Objects, Outcome
+from tpujob.data.objects import LeftOut, Outcome
 from tpujob.data.places import parse
 from tpujob.data.sync import Preview, Sync
 
@@ -32,10 +32,12 @@ class Rig:
         self.place = f"gs://{self.bucket}/data"
         self.objects = JsonObjects(url, patience=10)
         self.ledger = Ledger(folder / "ledger")
+        self._others: list[JsonObjects] = []
 
     def close(self) -> None:
         self.ledger.close()
-        self.objects.close()
+        for objects in (self.objects, *self._others):
+            objects.close()
 
     def write(self, files: dict[str, bytes]) -> None:
         for name, data in files.items():
@@ -50,7 +52,7 @@ class Rig:
         assert status == 200, said
 
     def sync(
-        self, source: object = "", target: object = "", objects: Objects | None = None
+        self, source: object = "", target: object = "", objects: JsonObjects | None = None
     ) -> Outcome:
         """Up, unless another source and target are given. Operations are counted from 0."""
         return self._sync(source, target, objects).run()
@@ -58,8 +60,9 @@ class Rig:
     def preview(self, source: object = "", target: object = "") -> Preview:
         return self._sync(source, target, None).preview()
 
-    def _sync(self, source: object, target: object, objects: Objects | None) -> Sync:
+    def _sync(self, source: object, target: object, objects: JsonObjects | None) -> Sync:
         used = objects or self.objects
+        self._others.append(used)
         used.operations.class_a = used.operations.class_b = 0
         places = parse(str(source or self.source)), parse(str(target or self.place))
         return Sync(*places, used, self.ledger, Silent())
@@ -67,7 +70,7 @@ class Rig:
     def stored(self) -> dict[str, bytes]:
         """Every object below the place, as somebody else reads it."""
         found: dict[str, bytes] = {}
-        for page in JsonObjects(self.url).pages(self.bucket, "data/"):
+        for page in self.objects.pages(self.bucket, "data/"):
             for facts in page:
                 path = f"/storage/v1/b/{self.bucket}/o/{quote(facts.name, safe='')}?alt=media"
                 found[facts.name.removeprefix("data/")] = ask(self.url, "GET", path)[2]
@@ -84,5 +87,3 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 def named(problems: list[LeftOut]) -> dict[str, str]:
     return {one.name: one.reason for one in problems}
-
-

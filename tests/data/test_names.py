@@ -16,10 +16,14 @@ from tpujob.data.plan import pairs
 from tpujob.data.walk import files_of
 from tpujob.errors import BadRequest
 
-NAMES = st.sets(st.text(alphabet="ab/.\u00e9\ud7ff\U0001f600-0", min_size=1, max_size=6), max_size=12)
+NAMES = st.sets(
+    st.text(alphabet="ab/.\u00e9\ud7ff\U0001f600-0", min_size=1, max_size=6), max_size=12
+)
 
 
-@pytest.mark.parametrize("key", ["a", "a b/c", "%2F", "e\u0301", "\u00e9", "..a/b.", "x" * 255, "a\tb"])
+@pytest.mark.parametrize(
+    "key", ["a", "a b/c", "%2F", "e\u0301", "\u00e9", "..a/b.", "x" * 255, "a\tb"]
+)
 def test_a_key_that_a_path_can_have_is_a_file(key: str) -> None:
     assert why_no_file(key) == ""
 

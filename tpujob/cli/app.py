@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("contexts", "init"),
     "use": ("contexts", "use"),
     "bucket": ("bucket", "app"),
-    "data": ("data", "app"),
+    "data": ("data.group", "app"),
     "doctor": ("doctor", "doctor"),
     "quota": ("doctor", "quota"),
     "create": ("create", "create"),

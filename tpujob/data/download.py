@@ -106,14 +106,13 @@ class Downloader:
     def _publish(self, pair: Pair, facts: ObjectFacts, part: bytes) -> None:
         path = self.root + b"/" + os.fsencode(pair.key)
         self._make_folder(os.path.dirname(path))
+        if os.path.isdir(path) and not os.path.islink(path):
+            raise NoPlace("there is a folder of that name")
         found = _look(pair.key, path)
         before = pair.file.identity if pair.file and pair.file.path == path else None
         if (found.identity if found else None) != before:
             raise Conflict("the file was changed while the object was being copied")
-        try:
-            os.replace(part, path)
-        except IsADirectoryError:
-            raise NoPlace("there is a folder of that name") from None
+        os.replace(part, path)
         done = _look(pair.key, path)
         if done and facts.crc32c is not None:
             self.keep_checksum(done, facts.crc32c)

@@ -44,6 +44,7 @@ class Preview:
 
     objects: int = 0  #: to be copied
     bytes: int = 0
+    reads: int = 0  #: requests for content; an empty object needs none
     same: int = 0
     pages: int = 0  #: of the list of what is in the bucket
     up: bool = True
@@ -56,7 +57,7 @@ class Preview:
 
     @property
     def class_b(self) -> int:
-        return 0 if self.up else self.objects
+        return self.reads
 
 
 class Sync:
@@ -103,6 +104,7 @@ class Sync:
             assert of
             found.objects += 1
             found.bytes += of.size
+            found.reads += not self._up and of.size > 0
         found.left_out = self._outcome.left_out
         return found
 

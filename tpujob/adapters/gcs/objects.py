@@ -37,7 +37,7 @@ _FORBIDDEN = (
 
 
 class JsonObjects:
-    """Implements `data.objects.Objects`. Threads share it; each has a connection of its own."""
+    """Implements `data.objects.Objects`. Threads share it, and its connections: as many as there are calls at once."""
 
     def __init__(
         self,
@@ -49,15 +49,16 @@ class JsonObjects:
         self._url = endpoint or GOOGLE
         self._token = token
         self._patience = patience
-        self._mine = threading.local()
-        self._wires: list[Wire] = []
+        self._idle: list[Wire] = []
         self._lock = threading.Lock()
         self._last_refused = ""
         self.operations = Operations()
 
     def close(self) -> None:
-        for wire in self._wires:
-            wire.close()
+        """Afterwards every connection that no call uses is closed. Safe to repeat."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
 
     def pages(self, bucket: str, prefix: str) -> Iterator[list[ObjectFacts]]:
         asked = {"prefix": prefix, "fields": f"items({_FACTS}),nextPageToken"}
@@ -172,14 +173,17 @@ class JsonObjects:
         """A good answer: 2xx, 308, or 499 (a session that ended on request, documented)."""
         token = self._token(False)
         signed = {**headers, "Authorization": f"Bearer {token}"} if token else headers
-        if a or b:
-            with self._lock:
-                self.operations.class_a += a
-                self.operations.class_b += b
+        with self._lock:
+            self.operations.class_a += a
+            self.operations.class_b += b
+            wire = self._idle.pop() if self._idle else Wire(self._url, _TIMEOUT)
         try:
-            answer = self._wire().ask(method, target, signed, body, take=take)
+            answer = wire.ask(method, target, signed, body, take=take)
         except WireError as error:
             raise Transient(f"Cloud Storage does not answer: {error}") from error
+        finally:
+            with self._lock:
+                self._idle.append(wire)
         if answer.status == 401 and token:
             self._token(True)
         if answer.status // 100 == 2 or answer.status in (308, 499):
@@ -191,14 +195,6 @@ class JsonObjects:
         with self._lock:
             before, self._last_refused = self._last_refused, token
         return before == token
-
-    def _wire(self) -> Wire:
-        wire: Wire | None = getattr(self._mine, "wire", None)
-        if wire is None:
-            wire = self._mine.wire = Wire(self._url, _TIMEOUT)
-            with self._lock:
-                self._wires.append(wire)
-        return wire
 
     def _repeat(self, doing: str, call: Callable[[], T]) -> T:
         try:

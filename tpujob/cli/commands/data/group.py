@@ -1,4 +1,4 @@
-"""`tpujob data`: the user's data, copied to where jobs read it and back."""
+"""The commands of `tpujob data`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpujob.cli.backend import current_settings, local_stack
+from tpujob.cli.commands.data import HELP
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json
@@ -15,7 +16,7 @@ from tpujob.cli.output import say, say_json
 if TYPE_CHECKING:
     from tpujob.config.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Copy data between folders and buckets.")
+app = typer.Typer(no_args_is_help=True, help=HELP)
 
 
 @app.callback()
@@ -33,8 +34,8 @@ def sync(
     as_json: Json = False,
 ) -> int:
     """Copy what differs from SRC to DST, verified. Safe to repeat; goes on where it was killed. Deletes nothing."""
-    from tpujob.cli.render import data as render
-    from tpujob.cli.render.progress import Bar
+    from tpujob.cli.render.data import pages as render
+    from tpujob.cli.render.data.progress import Bar
     from tpujob.data import places
     from tpujob.data.sync import Sync
     from tpujob.wiring.data import copying

@@ -88,8 +88,12 @@ def _amount(record: Mapping[str, Any]) -> str:
 def _operations(record: Mapping[str, Any]) -> str:
     return (
         f"  operations        {record['class_a']:,} class A, {record['class_b']:,} class B: "
-        f"{dollars(record['usd_operations'])} (list prices of {record['prices_as_of']})"
+        f"{_price(record['usd_operations'])} (list prices of {record['prices_as_of']})"
     )
+
+
+def _price(usd: float) -> str:
+    return "under $0.0001" if 0 < usd < 0.0001 else dollars(usd)
 
 
 def _problem_lines(record: Mapping[str, Any]) -> list[str]:

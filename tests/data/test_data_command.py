@@ -1,0 +1,85 @@
+"""`tpujob data sync` as a user types it, and docs/data.md: what the page shows is what the commands print."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.storage_rig import ask
+from tpujob.cli.app import run
+from tpujob.data import prices
+
+PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def reader(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with data, and in place of Google Cloud the emulated storage."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server)
+    monkeypatch.setenv("TPUJOB_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("TPUJOB_CONTEXT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for i in range(4):
+        file = tmp_path / "fineweb" / f"part-{i}"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"x" * (24 << 10))
+    return tmp_path
+
+
+def steps() -> list[tuple[str, list[str]]]:
+    found: list[tuple[str, list[str]]] = []
+    for line in "".join(re.findall(r"```console\n(.*?)```", PAGE, re.S)).splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def test_the_commands_of_the_page_print_what_it_shows(
+    server: str, reader: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(server, "POST", "/storage/v1/b?project=p", b'{"name": "datasets"}')
+    assert len(steps()) >= 6
+    for command, shown in steps():
+        words = shlex.split(command)
+        if words[0] == "ln":
+            os.symlink(words[2], words[3])
+            continue
+        capsys.readouterr()
+        code = run(words[1:])
+        out = capsys.readouterr().out
+        assert code == (6 if "Not copied" in out else 0), out
+        assert shown, command
+        for line in shown:
+            assert line in out, f"$ {command}\n{out}\ndoes not say\n{line}"
+
+
+def test_the_local_stack_makes_the_bucket_and_json_has_every_fact(
+    reader: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["data", "sync", "fineweb", "gs://made-at-first-use/x", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["objects"] == 4
+    assert said["bytes"] == said["bytes_moved"] == 4 * (24 << 10)
+    assert (said["class_a"], said["class_b"], said["conflicts"], said["problems"]) == (5, 0, 0, [])
+    assert said["usd_operations"] == pytest.approx(5 * 0.005 / 1000)
+
+
+def test_errors_have_their_exit_codes(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["data", "sync", "missing", "gs://datasets/x"]) == 3
+    assert "there is no folder missing" in capsys.readouterr().err
+    assert run(["data", "sync", "fineweb", "ftp://datasets/x"]) == 2
+    assert run(["data", "sync", "--dry-run", "fineweb", "gs://no-such-bucket/x"]) == 3
+    assert "bucket does not exist" in capsys.readouterr().err
+
+
+def test_a_million_small_files_cost_what_the_price_list_says() -> None:
+    assert float(prices.operations(1_000_000, 0)) == 5.0
+    assert float(prices.operations(0, 1_000_000)) == 0.4
+    assert float(prices.to_internet(100 << 30)) == 12.0
