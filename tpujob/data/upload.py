@@ -24,6 +24,7 @@ _MOST_PIECES = 9_000
 _QUANTUM = 256 << 10  #: pieces are multiples of it (documented)
 _READ = 1 << 20
 _TRIES = 8
+_SESSIONS = 3  #: that are begun for one file in one sync
 
 Done = Literal["copied", "same"]
 
@@ -87,11 +88,17 @@ class Uploader:
 
     def _large(self, file: LocalFile, name: str, generation: int) -> None:
         target = f"gs://{self.bucket}/{name}"
-        try:
-            crc32c = self._in_session(file, name, target, generation)
-        except NotFound:  # the session has ended before its time
-            self.ledger.forget_session(file, target)
-            crc32c = self._in_session(file, name, target, generation)
+        crc32c, tries = None, 0
+        while crc32c is None:
+            tries += 1
+            try:
+                crc32c = self._in_session(file, name, target, generation)
+            except (
+                NotFound
+            ):  # the session has ended: before its time, or as its bytes arrived changed
+                self.ledger.forget_session(file, target)
+                if tries == _SESSIONS:
+                    raise
         self.ledger.forget_session(file, target)
         self.ledger.keep_checksum(file, crc32c)
 
