@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test sim bare gcloud lint fmt bench lock clean help
+.PHONY: demo test sim bare gcloud kills lint fmt bench lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -30,6 +30,9 @@ bare: $(READY)  ## jobs on hosts that have only what a TPU VM has; about ten min
 gcloud: $(READY)  ## everything that drives the real gcloud, against the emulator; about two minutes
 	@$(BIN)/python -m pytest tests/emulator/test_tpu_gcloud.py tests/emulator/test_storage_gcloud.py \
 		tests/emulator/test_storage_gsutil.py tests/flows/test_emulator_env.py tests/test_google_cloud_page.py
+
+kills: $(READY)  ## data sync, killed at many bytes of its way up and down; KILLS=30 points each
+	@TPUJOB_KILLS=$(or $(KILLS),30) $(BIN)/python -m pytest tests/data/test_kills.py
 
 lint: $(READY)  ## format, lint, types, and the direction of imports
 	$(BIN)/ruff check

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,9 @@ from tests.data.proxy import between
 from tests.data.rig import Rig, files_in
 from tests.emulator import storage_rig
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.data import download, upload
+from tpujob.data import upload
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
-from tpujob.errors import Refused, TpujobError
+from tpujob.errors import Refused
 
 MIB = 1 << 20
 
@@ -127,30 +125,3 @@ def test_a_session_that_the_storage_has_lost_begins_anew(
             assert rig.stored() == files
         finally:
             rig.close()
-
-
-def test_a_full_disk_is_one_clear_error_and_nothing_has_its_final_name(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = contents(3, 20)
-    rig.write(files)
-    rig.sync()
-    real = download.extend
-    taken = 0
-
-    def filling(before: int, data: bytes) -> int:
-        """Called after each write: the disk takes some of them, then no more."""
-        nonlocal taken
-        taken += 1
-        if taken > 5:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(before, data)
-
-    monkeypatch.setattr(download, "extend", filling)
-    with pytest.raises(TpujobError, match="No space left on device"):
-        rig.sync(rig.place, rig.folder / "back")
-    whole = {k: v for k, v in files_in(rig.folder / "back").items() if "/" not in k}
-    assert whole.items() <= files.items()
-    monkeypatch.undo()
-    rig.sync(rig.place, rig.folder / "back")
-    assert files_in(rig.folder / "back") == files
