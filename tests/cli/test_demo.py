@@ -101,6 +101,8 @@ def test_the_demo_preempts_once_and_sums_up(
     for part in ("takes the slice away", "1 preemption", "99.00%", "10 of 1000", "$7.37/h"):
         assert part in said.out, said.out
     assert api.named("create")[0]["spec"]["name"] == "quickstart"
+    assert "Where the time went" in said.out
+    assert api.named("cost")[0]["job"] == "000002"
 
 
 def test_without_jax_the_demo_says_what_to_install_and_starts_nothing(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from tpujob.api import (
     BrokenView,
     BudgetView,
     CodeGiven,
+    CostPartView,
+    CostRowView,
+    CostView,
     DiffSide,
     DiffView,
     EventView,
@@ -170,6 +173,37 @@ def log_line(host: int, text: str) -> LogLine:
     return LogLine(host=host, at=AT, text=text)
 
 
+def cost_row(key: str, **more: Any) -> CostRowView:
+    """A v4-16 that was ready for half an hour, a third of it for nothing."""
+    parts = [
+        CostPartView(part="productive", chip_hours=8 / 3, list_micros=2_457_333),
+        CostPartView(part="waiting", chip_hours=1.0, list_micros=0),
+        CostPartView(part="redone", chip_hours=4 / 3, list_micros=1_228_667),
+    ]
+    row = CostRowView(
+        key=key,
+        name="",
+        jobs=1,
+        slices=1,
+        open_slices=0,
+        chip_hours=4.0,
+        unpriced_chip_hours=0.0,
+        list_micros=3_686_000,
+        least_micros=3_686_000,
+        pay_micros=0,
+        goodput=8 / 15,
+        parts=parts,
+    )
+    return cast(CostRowView, row | more)
+
+
+def cost_view(**more: Any) -> CostView:
+    view = CostView(
+        at=AT, by="job", rows=[cost_row("000042", name="digits")], total=cost_row("total")
+    )
+    return cast(CostView, view | more)
+
+
 def suspect_view(physical: str, **more: Any) -> SuspectView:
     view = {
         "physical": physical,
@@ -215,6 +249,7 @@ class ScriptedJobs:
         self.suspects: dict[str, SuspectView] = {}
         self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unlisted={})
         self.broken: list[BrokenView] = []
+        self.costs: CostView = cost_view()
         self.warnings: list[str] = []  #: of every plan
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
@@ -309,6 +344,10 @@ class ScriptedJobs:
             return LogPage(lines=[], cursor=cursor, done=True)
         page = self.pages[number]
         return LogPage(lines=page["lines"], cursor=str(number + 1), done=page["done"])
+
+    def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
+        self._call("cost", by=by, user=user, job=job)
+        return self.costs
 
     def cancel(self, job: str, *, release: bool = False) -> JobView:
         return self._steer("cancel", job, "release" if release else "cancel", release=release)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tpujob.api import (
         BrokenView,
         CodeGiven,
+        CostView,
         DiffView,
         EventView,
         HostAccess,
@@ -107,6 +108,9 @@ class RemoteJobs:
 
     def diff(self, a: str, b: str) -> DiffView:
         return self._get("/diff", within=LONG, a=a, b=b)
+
+    def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
+        return self._get("/cost", within=LONG, by=by, user=user, job=job)
 
     def logs(
         self,

@@ -20,6 +20,7 @@ from tpujob.ports import Blobs, Clock, Store
 from tpujob.service import logs as log_reader
 from tpujob.service.admin import Admin
 from tpujob.service.changes import Changes
+from tpujob.service.cost import Costs
 from tpujob.service.diff import compare
 from tpujob.service.submission import Offered, Submission, nobody_knows
 from tpujob.service.views import event_view, job_view
@@ -57,6 +58,7 @@ class Jobs:
         self._submission = Submission(blobs, clock, site, offered)
         self.plan, self.put_bundle = self._submission.plan, self._submission.put_bundle
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
+        self.cost = Costs(store, clock).cost
         self.leaks, self.sweep, self.fsck = admin.leaks, admin.sweep, admin.fsck
 
     # Submit ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from tpujob import __version__
 from tpujob.api import (
     BrokenView,
     CodeGiven,
+    CostView,
     DiffView,
     EventView,
     HostAccess,
@@ -112,6 +113,11 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         )
         return JSONResponse(job, status_code=201)
 
+    @app.get("/v1/cost", tags=["jobs"], response_model=CostView)
+    def cost(by: str = "job", user: str = "", job: str = "") -> JSONResponse:
+        """Chip-hours, money in micro-dollars and goodput, in rows by job, user, day, type or zone."""
+        return JSONResponse(api.cost(by=by, user=user, job=job))
+
     @app.post("/v1/plan", tags=["jobs"], response_model=PlanView)
     def plan(new: schemas.NewPlan) -> JSONResponse:
         """What a job would get and cost; nothing is stored."""
@@ -124,7 +130,7 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         """Store an archive by its hash; safe to repeat."""
         return JSONResponse({"path": api.put_bundle(sha256, data, bucket=bucket)})
 
-    _ = (list_jobs, create_job, plan, put_bundle)
+    _ = (list_jobs, create_job, cost, plan, put_bundle)
 
 
 def _one_job(app: FastAPI, api: JobsApi) -> None:

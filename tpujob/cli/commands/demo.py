@@ -14,6 +14,7 @@ from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
     from tpujob.api import JobView, PlanView
+    from tpujob.cli.output import Screen
 
 NOTICE_S = 5.0  #: seconds that a preempted host has; Google Cloud gives 30
 EARLY, LATE = 0.25, 0.6  #: fractions of all steps between which the slice is preempted
@@ -89,7 +90,19 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
             done, on.columns, list_price=plan["usd_per_hour"], attempts=attempts, color=on.color
         )
     )
+    _say_cost(job["id"], on)
     return 1 if shortcomings(done, attempts=attempts) else 0
+
+
+def _say_cost(job: str, on: Screen) -> None:
+    from tpujob.cli.render.cost import parts
+
+    total = RetryingClient().api.cost(job=job)["total"]
+    say(
+        "\n".join(
+            ["", *parts(total, on.columns, color=on.color), "", "All of it: tpujob cost report"]
+        )
+    )
 
 
 class Preemption:

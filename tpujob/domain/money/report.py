@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.model import Job
+from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import goodput, grants, ledger
 from tpujob.domain.money.goodput import Part, Span
 from tpujob.domain.money.ledger import US, accrued, moment
@@ -79,56 +79,90 @@ def report(
 ) -> Report:
     """What these jobs took up to `now`. `covered`: the slices that a grant pays for, as `grants.covered` finds them."""
     rows: dict[str, Row] = {}
-    total = Row("total")
     for job in jobs:
-        for span in goodput.spans(job, now):
-            for piece in _by_day(span) if by == "day" else (span,):
-                key = _key(job, piece, by)
-                row = rows.get(key) or rows.setdefault(key, Row(key))
-                if by == "job":
-                    row.name = job.name
-                for each in (row, total):
-                    _add(each, job, piece, now, covered)
+        found = goodput.spans(job, now)
+        bare = _Rate(_chips(job.spec.tpu.types[0], job.tpu_slices))
+        rates = {one.name: _rate(job, one, covered) for one in job.slices}
+        for span in (piece for one in found for piece in _by_day(one)) if by == "day" else found:
+            key = _key(job, span, by)
+            row = rows.get(key) or rows.setdefault(key, Row(key))
+            row.jobs.add(job.id)
+            _add(row, span, rates[span.slice.name] if span.slice else bare)
+            if by == "job":
+                row.name = job.name
     by_price = sorted(rows.values(), key=lambda r: (-r.list, -r.chip_time, r.key))
     ordered = sorted(by_price, key=lambda r: r.key) if by == "day" else by_price
-    return Report(by, tuple(ordered), total)
+    return Report(by, tuple(ordered), _sum(ordered))
 
 
-def _add(row: Row, job: Job, span: Span, now: float, covered: Collection[grants.Key]) -> None:
-    one = span.slice
-    chips = _chips(job.spec.tpu.types[0], job.tpu_slices) if one is None else _chips(
-        one.type, one.tpu_slices)  # fmt: skip
-    time = chips * (span.end - span.start)
+class _Rate(NamedTuple):
+    """What a moment of a slice counts for."""
+
+    chips: int
+    name: tuple[str, str] = ("", "")
+    ready: int = 0
+    micros: int | None = None  #: micro-dollars an hour
+    granted: bool = False
+    open: bool = False
+    missing: int | None = None  #: since when it may be gone
+
+
+def _rate(job: Job, one: Slice, covered: Collection[grants.Key]) -> _Rate:
+    name, living = (job.id, one.name), one.gone_at is None
+    return _Rate(
+        chips=_chips(one.type, one.tpu_slices),
+        name=name,
+        ready=moment(one.ready_at or 0.0),
+        micros=ledger.rate(one),
+        granted=name in covered,
+        open=living,
+        missing=moment(one.missing_since) if living and one.missing_since is not None else None,
+    )
+
+
+def _add(row: Row, span: Span, rate: _Rate) -> None:
+    time = rate.chips * (span.end - span.start)
     share = row.parts.get(span.part) or row.parts.setdefault(span.part, Share())
     share.chip_time += time
-    row.jobs.add(job.id)
-    if one is None or not span.billed:
+    if span.slice is None or span.part is Part.PROVISIONING:
         return
-    name = (job.id, one.name)
-    row.slices.add(name)
+    row.slices.add(rate.name)
     row.billed += time
-    if one.gone_at is None and span.end >= moment(now):
-        row.open.add(name)
-    rate = ledger.rate(one)
-    if rate is None:
+    if rate.open:
+        row.open.add(rate.name)
+    if rate.micros is None:
         row.unpriced += time
         return
-    micros = _cost(rate, span)
-    share.micros += micros
-    row.list += micros
-    if name in covered:
-        row.granted += micros
-    elif one.gone_at is None and one.missing_since is not None:
-        since = max(span.start, min(span.end, moment(one.missing_since)))
-        row.unsure += _cost(rate, Span(span.part, since, span.end, one))
+    cost = accrued(rate.micros, span.end - rate.ready) - accrued(
+        rate.micros, span.start - rate.ready
+    )
+    share.micros += cost
+    row.list += cost
+    if rate.granted:
+        row.granted += cost
+    elif rate.missing is not None:
+        since = max(span.start, min(span.end, rate.missing))
+        row.unsure += accrued(rate.micros, span.end - rate.ready) - accrued(
+            rate.micros, since - rate.ready
+        )
 
 
-def _cost(rate: int, span: Span) -> int:
-    """Micro-dollars of one stretch of a slice's life."""
-    assert span.slice is not None
-    assert span.slice.ready_at is not None
-    ready = moment(span.slice.ready_at)
-    return accrued(rate, span.end - ready) - accrued(rate, span.start - ready)
+def _sum(rows: Sequence[Row]) -> Row:
+    total = Row("total")
+    for row in rows:
+        total.jobs |= row.jobs
+        total.slices |= row.slices
+        total.open |= row.open
+        total.billed += row.billed
+        total.unpriced += row.unpriced
+        total.list += row.list
+        total.unsure += row.unsure
+        total.granted += row.granted
+        for part, share in row.parts.items():
+            whole = total.parts.setdefault(part, Share())
+            whole.chip_time += share.chip_time
+            whole.micros += share.micros
+    return total
 
 
 def _key(job: Job, span: Span, by: Group) -> str:

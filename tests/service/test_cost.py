@@ -1,0 +1,64 @@
+"""The costs of jobs that really ran through a backend, in every grouping."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.stage import Stage
+from tpujob.domain.model import Grant, State
+from tpujob.errors import BadRequest
+
+
+@pytest.fixture
+def done(stage: Stage) -> str:
+    """A job that waited, ran for an hour and succeeded."""
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.clock.sleep(3600)
+    stage.finish(job_id, 0, 0)
+    stage.until(job_id, State.SUCCEEDED)
+    return job_id
+
+
+@pytest.mark.parametrize("by", ["job", "user", "day", "type", "zone"])
+def test_each_grouping_has_the_same_total(stage: Stage, done: str, by: str) -> None:
+    found = stage.api.cost(by=by)
+    spent = stage.api.get(done)["usd_spent"]
+    assert spent
+    assert found["total"]["list_micros"] == round(spent * 1e6)
+    assert sum(row["list_micros"] for row in found["rows"]) == found["total"]["list_micros"]
+    for row in found["rows"]:
+        assert row["list_micros"] == sum(part["list_micros"] for part in row["parts"])
+    keys = {"job": done, "user": "ada", "type": "v4-16", "zone": "us-central2-b"}
+    assert by == "day" or [row["key"] for row in found["rows"]] == [keys[by]]
+
+
+def test_a_program_that_tells_no_steps_was_productive_when_it_succeeded(
+    stage: Stage, done: str
+) -> None:
+    total = stage.api.cost()["total"]
+    hours = {part["part"]: part["chip_hours"] for part in total["parts"]}
+    assert hours["productive"] == pytest.approx(8.0, rel=0.01)
+    assert total["goodput"]
+    assert 0.9 < total["goodput"] < 1.0
+
+
+def test_only_one_user_or_job(stage: Stage, done: str) -> None:
+    assert stage.api.cost(user="bob")["rows"] == []
+    assert stage.api.cost(job=done)["total"]["jobs"] == 1
+
+
+def test_a_slice_that_a_grant_covers_is_listed_and_not_paid(stage: Stage, done: str) -> None:
+    job = stage.job(done)
+    granted = replace(job, grants=(Grant("v4", "us-central2-b", "spot", 8),))
+    stage.store.commit(granted, None, expected_version=job.version, op_id="x", lease=None)
+    total = stage.api.cost()["total"]
+    assert total["list_micros"] > 0
+    assert total["pay_micros"] == 0
+
+
+def test_an_unknown_grouping_is_refused(stage: Stage) -> None:
+    with pytest.raises(BadRequest, match="not shown by 'moon'"):
+        stage.api.cost(by="moon")

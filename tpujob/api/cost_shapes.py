@@ -1,0 +1,46 @@
+"""What `JobsApi.cost` sends: chip-hours and money of many jobs, divided by where the time went."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+CostGroup = Literal["job", "user", "day", "type", "zone"]
+
+
+class CostPartView(TypedDict):
+    part: str  #: such as `productive`, `waiting` (`domain/money/goodput.py`)
+    chip_hours: float
+    list_micros: int  #: micro-dollars by list price, as far as prices are known
+
+
+class CostRowView(TypedDict):
+    """Amounts are whole micro-dollars; those of the parts add up to `list_micros`, those of the rows to the total."""
+
+    key: str
+    name: str  #: of the job, for rows of jobs; else empty
+    jobs: int
+    slices: int  #: that were ever ready
+    open_slices: int  #: of those, still billed
+    chip_hours: float  #: billed: from ready to gone
+    unpriced_chip_hours: float  #: of those, with no known price: no amount here has them
+    list_micros: int
+    least_micros: (
+        int  #: less than `list_micros` while a slice is missing and not yet confirmed to be gone
+    )
+    pay_micros: int  #: without the slices that a grant pays for
+    goodput: (
+        float | None
+    )  #: the productive part of all chip-hours, waiting included; None: there was no time
+    parts: list[CostPartView]
+
+
+class CostView(TypedDict):
+    """Of TPU slices alone: storage, traffic and the control plane are not in it. Jobs that were cleaned away, and
+    those whose record cannot be read (`fsck` names them), are not in it either."""
+
+    at: str
+    by: CostGroup
+    rows: list[CostRowView]
+    total: CostRowView
