@@ -25,6 +25,13 @@ def test_a_report_says_what_was_listed_what_is_paid_and_where_the_time_went() ->
     assert "storage and traffic are not in it" in lines[-1]
 
 
+def test_the_emulator_bills_nothing() -> None:
+    view = cost_view(total=cost_row("total", pay_micros=3_686_000))
+    lines = cost_page(view, 100, emulated=True).splitlines()
+    assert lines[2].split()[-2:] == ["$3.69", "$0.00"]
+    assert "bills nothing" in lines[-1]
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_it_fits(columns: int) -> None:
     page = cost_page(cost_view(rows=[cost_row("0" * 60)] * 2), columns)

@@ -113,13 +113,13 @@ class Monitor:
         self._accounted(job)
 
     def _accounted(self, job: Job) -> None:
-        """I14: its time and its money are divided without a rest."""
+        """X2: its time and its money are divided without a rest."""
         try:
             assert_covers(job, self.sim.now, slack=4.0)
             for by in GROUPS:
                 assert_adds_up(job, self.sim.now, by)
         except AssertionError as error:
-            self.broken("I14", job.id, f"its time or money does not add up: {error}")
+            self.broken("X2", job.id, f"its time or money does not add up: {error}")
 
     def _who(self) -> str:
         return self.sim.me.process.name if self.sim.me.process else ""

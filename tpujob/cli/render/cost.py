@@ -45,8 +45,9 @@ def cost_page(found: CostView, columns: int, *, color: bool = False, emulated: b
     total = found["total"]
     if not total["parts"]:
         return NOTHING
-    rows = [_cells(row, found["by"]) for row in found["rows"]]
-    out = [table(_columns(found["by"]), [*rows, _cells(total, "total")], columns, color=color)]
+    rows = [_cells(row, found["by"], emulated) for row in found["rows"]]
+    last = _cells(total, "total", emulated)
+    out = [table(_columns(found["by"]), [*rows, last], columns, color=color)]
     out += ["", *parts(total, columns, color=color), "", *_remarks(found, columns)]
     return "\n".join([*out, *wrap(EMULATED if emulated else LEFT_OUT, columns)])
 
@@ -78,7 +79,7 @@ def _columns(by: str) -> tuple[Column, ...]:
 _TITLES = ("Jobs", "Slices", "Chip-hours", "Goodput", "List value", "You pay")
 
 
-def _cells(row: CostRowView, by: str) -> tuple[str, ...]:
+def _cells(row: CostRowView, by: str, emulated: bool) -> tuple[str, ...]:
     key = f"{row['key']} {row['name']}" if by == "job" else row["key"] or "-"
     good = row["goodput"]
     return (
@@ -88,7 +89,7 @@ def _cells(row: CostRowView, by: str) -> tuple[str, ...]:
         f"{row['chip_hours']:,.3f}",
         "-" if good is None else f"{good:.1%}",
         _money(row["list_micros"], row),
-        _money(row["pay_micros"], row),
+        dollars(0.0) if emulated else _money(row["pay_micros"], row),
     )
 
 
