@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +36,12 @@ class Killed:
         self.uploads = folder / "storage" / "uploads"
 
     def run(
-        self, proxy: Proxy, *places: object, kill_at: int = 0, fsize: int = 0
+        self,
+        proxy: Proxy,
+        *places: object,
+        kill_at: int = 0,
+        by: int = signal.SIGKILL,
+        fsize: int = 0,
     ) -> tuple[int, str]:
         """The command's exit code and what it says; with `kill_at` it is killed at so many forwarded bytes."""
         env = os.environ | {"STORAGE_EMULATOR_HOST": proxy.url, "TPUJOB_STATE": str(self.state)}
@@ -55,9 +62,12 @@ class Killed:
         )
         begun = proxy.up + proxy.down
 
+        sent = threading.Lock()
+
         def watch() -> None:
-            if kill_at and proxy.up + proxy.down - begun >= kill_at:
-                process.kill()
+            enough = kill_at and proxy.up + proxy.down - begun >= kill_at
+            if enough and sent.acquire(blocking=False):
+                process.send_signal(by)
 
         proxy.watch = watch
         _, said = process.communicate(timeout=300)
@@ -144,3 +154,15 @@ def test_a_full_disk_is_one_clear_error_and_nothing_has_its_final_name(killed: K
         assert not (back / "large").exists()
         assert killed.run(proxy, killed.rig.place, back)[0] == 0
     assert files_in(back) == {"large": b"x" * (3 * MIB), "small": b"y"}
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(killed: Killed) -> None:
+    killed.rig.write({f"{i}": b"x" * 40_000 for i in range(100)})
+    with between(killed.rig.url) as proxy:
+        places = killed.rig.source, killed.rig.place
+        code, said = killed.run(proxy, *places, kill_at=MIB, by=signal.SIGINT)
+        assert code == 130
+        assert "The same command goes on." in said
+        assert "Traceback" not in said
+        assert killed.run(proxy, *places)[0] == 0
+    assert len(killed.rig.stored()) == 100

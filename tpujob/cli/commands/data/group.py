@@ -9,7 +9,7 @@ import typer
 
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.commands.data import HELP
-from tpujob.cli.errors import FOUND
+from tpujob.cli.errors import FOUND, on_interrupt
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json
 
@@ -50,7 +50,8 @@ def sync(
             record, page = render.preview_record(preview), render.preview_page
             problems = preview.left_out
         else:
-            outcome = job.run()
+            with on_interrupt("What is whole stays. The same command goes on."):
+                outcome = job.run()
             record = render.outcome_record(outcome, objects.operations, time.monotonic() - begun)
             page = render.outcome_page
             problems = outcome.left_out + outcome.conflicts
