@@ -92,7 +92,7 @@ def _submit(
     bundles: list[str] = []
     code: CodeGiven | None = None
     if folder is not None:
-        from tpujob.cli.commands.shipping import ship
+        from tpujob.cli.commands.jobfile import ship
 
         path, code = ship(api, folder, bucket)
         bundles.append(path)

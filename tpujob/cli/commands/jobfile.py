@@ -1,13 +1,19 @@
-"""Reads the job file of a command, and checks it as far as this machine can, before the backend is asked."""
+"""Reads the job file of a command, checks it as far as this machine can before the backend is asked, and ships the
+folder of code that it names."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpujob.cli.output import note
 from tpujob.config import files
 from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec
+from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
+
+if TYPE_CHECKING:
+    from tpujob.api import CodeGiven, JobsApi
 
 
 def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
@@ -42,3 +48,16 @@ def _code_is_there(of: JobSpec, file: Path) -> None:
             f"env.{of.env.kind}: {of.env.source} does not name jax, which {of.run.workload} needs; "
             "without `env` it brings its own"
         )
+
+
+def ship(api: JobsApi, folder: Path, bucket: str) -> tuple[str, CodeGiven]:
+    """Pack the folder and store it; returns its object path and the state of its checkout. Warns of what looks like a
+    key. Raises BadRequest, naming files."""
+    from tpujob.bundle import pack
+
+    bundle = pack(folder)
+    for warning in bundle.warnings:
+        note(f"code: {clean(warning)}")
+    at = bundle.standing
+    code: CodeGiven = {"commit": at.commit, "branch": at.branch, "dirty": at.dirty, "diff": at.diff}
+    return api.put_bundle(bundle.sha256, bundle.data, bucket=bucket), code
