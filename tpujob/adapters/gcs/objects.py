@@ -96,7 +96,13 @@ class JsonObjects:
             found = _facts(self._json("POST", target, kind, body, a=1))
             return _checked(found, name, len(data), crc32c)
 
-        return self._repeat(f"write gs://{bucket}/{name}", once)
+        doing = f"write gs://{bucket}/{name}"
+        try:
+            return self._repeat(doing, once)
+        except Refused as error:
+            if error.cause != Cause.BAD_SPEC:
+                raise
+            return self._repeat(doing, once)  # the frame of the request may have arrived changed
 
     def begin(self, bucket: str, name: str, size: int, generation: int) -> str:
         body = json.dumps({"name": name, "contentType": "application/octet-stream"}).encode()
