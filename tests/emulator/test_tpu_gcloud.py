@@ -286,7 +286,7 @@ def test_gcloud_knows_every_field_that_the_emulator_answers(stage: Stage) -> Non
             if name == "ListOperationsResponse":
                 done = [one["response"] for one in answer["operations"] if "response" in one]
                 kept = [one for one in done if one["@type"].endswith("QueuedResource")]
-                answers += [(version, "QueuedResource", without_type(one)) for one in kept]
+                answers += [packed(one) for one in kept]
         locations = stage.get(f"/{version}/projects/{PROJECT}/locations")
         answers.append((version, "ListLocationsResponse", locations))
     assert unknown_to_gcloud(answers) == []
@@ -294,8 +294,10 @@ def test_gcloud_knows_every_field_that_the_emulator_answers(stage: Stage) -> Non
     assert unknown_to_gcloud([("v2", "Node", odd)]) == ["v2 Node colour"], "it would be seen"
 
 
-def without_type(packed: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in packed.items() if key != "@type"}
+def packed(answer: dict[str, Any]) -> tuple[str, str, Any]:
+    """What an operation made, of the version that it was asked for in."""
+    _, version, name = answer["@type"].rsplit(".", 2)
+    return version, name, {key: value for key, value in answer.items() if key != "@type"}
 
 
 def unknown_to_gcloud(answers: list[tuple[str, str, Any]]) -> list[str]:

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.support import mirror
 from tests.support.local_stack import LocalStack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -164,7 +166,11 @@ def test_ssh_opens_a_real_session_on_the_host_that_is_named(stack: LocalStack) -
 def test_a_users_own_script_travels_with_the_job_and_resumes(stack: LocalStack) -> None:
     """What the README tells: a folder of one's own, `code: .`, cancelled and resumed."""
     folder = Path(__file__).parents[2] / "configs" / "own-script"
-    job_id = stack.json("create", str(folder / "job.yaml"))["id"]
+    spec = yaml.safe_load((folder / "job.yaml").read_text())
+    spec["code"], spec["run"]["env"] = str(folder), mirror.index()
+    file = stack.folder / "own-script.yaml"
+    file.write_text(yaml.safe_dump(spec))
+    job_id = stack.json("create", str(file))["id"]
     stack.until(job_id, lambda v: "step 12 of" in stack.run("logs", job_id))
     stack.run("cancel", job_id)
     stack.until(job_id, lambda v: v["state"] == "holding" and "held" in v["message"])
