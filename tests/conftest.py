@@ -22,16 +22,3 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in the background ignores Ctrl-C, and so would whatever it starts: a signal that is handled is not ignored
     # by a program that is started. (Not by a `preexec_fn`: that forks, which a process that has used JAX must not.)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-#: Folders whose slow tests take longest. They begin first, so that none of them is alone at the end.
-_FIRST = ("flows", "workloads")
-
-
-@pytest.hookimpl(trylast=True)  # after `-m slow` has chosen
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def rank(item: pytest.Item) -> int:
-        folder = item.path.parent.name
-        return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
-
-    if all(item.get_closest_marker("slow") for item in items):
-        items.sort(key=rank)

@@ -23,8 +23,10 @@ SIMULATION = (sys.executable, "-u", "-m", "tests.simulation")
 YIELDING = ("nice", "-n", "5")
 #: the others have targets of their own in the Makefile
 SLOW = "slow and not bare and not gcloud"
-#: Tests of a file share a stack. The files begin in the order in which they are collected (see `conftest.py`).
+#: Tests of a file share a stack. The files begin in this order.
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+#: Folders whose slow tests take longest. They begin first, so that none of them is alone at the end.
+FIRST = ("flows", "workloads")
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,23 @@ class Stage:
     reports: bool = True
 
 
+def slow_files() -> list[str]:
+    """The files with a slow test: each process of pytest imports all that it is given. The simulation has a stage of
+    its own."""
+
+    def rank(file: Path) -> tuple[int, Path]:
+        return (FIRST.index(file.parts[1]) if file.parts[1] in FIRST else len(FIRST)), file
+
+    found = (p for p in Path("tests").rglob("*.py") if p.parts[1] != "simulation")
+    return [str(p) for p in sorted(found, key=rank) if "mark.slow" in p.read_text("utf-8")]
+
+
 #: the lists run beside each other, the stages of a list one after the other
 LISTS = (
     (
         Stage(
             "slow",
-            (*PYTEST, "-m", SLOW, "--ignore=tests/simulation", "-n", "4", *BY_FILE),
+            (*PYTEST, "-m", SLOW, "-n", "4", *BY_FILE, *slow_files()),
         ),
     ),
     (

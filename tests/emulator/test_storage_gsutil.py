@@ -27,6 +27,7 @@ from tests.emulator.storage_rig import ask, running
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.gcloud,
     pytest.mark.skipif(
         shutil.which("gsutil") is None,
         reason="NOT TESTED: gsutil of the Cloud SDK is not installed",

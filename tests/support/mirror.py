@@ -26,7 +26,7 @@ def pack_uv(folder: Path) -> str:
     """A folder, as a URL, with the vendor's archive in it."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"uv-{platform.machine()}-unknown-linux-gnu"
-    with tarfile.open(folder / f"{name}.tar.gz", "w:gz", compresslevel=1) as tar:
+    with tarfile.open(folder / f"{name}.tar.gz", "w:gz", compresslevel=0) as tar:
         tar.add(own_uv(), f"{name}/uv")
     return folder.as_uri()
 
@@ -36,7 +36,7 @@ def pack_python(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     archive, base = folder / f"cpython-{VERSION}.tar.gz", Path(sys.base_prefix)
     library = f"lib/python{VERSION.rpartition('.')[0]}"
-    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+    with tarfile.open(archive, "w:gz", compresslevel=0) as tar:
         for part in ("bin", library):
             tar.add(base / part, f"python/{part}", filter=_needed)
     family, (major, minor, patch) = platform.machine(), platform.python_version_tuple()

@@ -10,8 +10,12 @@ from tests.support.workload_rig import Job
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
+def cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Of all processes that run tests, as a program takes longer to compile than to run."""
+    folder = tmp_path_factory.getbasetemp()
+    shared = (folder if worker_id == "master" else folder.parent) / "compiled"
+    shared.mkdir(exist_ok=True)
+    return shared
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol, cast, get_args
 
 from tpujob.domain.model import Cause, Job, Progress, Unreached, Verdict
@@ -44,19 +46,26 @@ def read_reports(job: Job, blobs: Iterable[ReportObject], *, now: float) -> tupl
         number = blob.path.removeprefix(prefix)
         if not blob.path.startswith(prefix) or not re.fullmatch(r"0|[1-9][0-9]{0,5}", number):
             continue
-        said = _report_document(blob.metadata.get("report", ""))
-        report = _report(int(number), said, age=max(0.0, now - blob.updated))
-        if report and report.attempt == newest and said.get("job") == job.id:
-            found[report.host] = report
+        said, report = _read(int(number), blob.metadata.get("report", ""))
+        if report and report.attempt == newest and said == job.id:
+            found[report.host] = replace(report, age=max(0.0, now - blob.updated))
     return tuple(found[host] for host in sorted(found))
 
 
 def read_report(host: int, text: str, *, age: float) -> Report | None:
     """The report in a text; None when it is none of `host`. A value of a wrong kind is passed over."""
-    return _report(host, _report_document(text), age=age)
+    _, report = _read(host, text)
+    return replace(report, age=age) if report else None
 
 
-def _report(host: int, said: ReportDocument, *, age: float) -> Report | None:
+@lru_cache(maxsize=4096)  # a tick comes several times as often as a new report
+def _read(host: int, text: str) -> tuple[object, Report | None]:
+    """The job that a text speaks of, as it says, and the report in it, without its age."""
+    said = _report_document(text)
+    return said.get("job"), _report(host, said)
+
+
+def _report(host: int, said: ReportDocument) -> Report | None:
     phase, notice = _PHASES.get(_text(said.get("phase"))), _text(said.get("notice"))
     attempt = _whole(said.get("attempt"))
     if _whole(said.get("host")) != host or attempt is None or phase is None:
@@ -66,7 +75,7 @@ def _report(host: int, said: ReportDocument, *, age: float) -> Report | None:
         host=host,
         attempt=attempt,
         phase=phase,
-        age=age,
+        age=0.0,
         exit_code=_whole(said.get("exit_code")),
         error=_text(said.get("error")),
         error_cause=Cause(cause) if cause in Cause.__members__ else None,
