@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,18 +27,6 @@ from tests.support.tpu_rig import (
 from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import Latencies
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    made = Cloud()
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def client(cloud: Cloud) -> tpu_v2.TpuClient:
-    return cloud.client()
 
 
 def ready(client: tpu_v2.TpuClient, id: str, type: str = "v4-16", *, spot: bool = True) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -25,18 +24,6 @@ from tests.support.tpu_rig import (
 from tpujob.emulator.faults import inject
 
 EVERYWHERE = f"projects/{PROJECT}/locations/-"
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    made = Cloud()
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def client(cloud: Cloud) -> tpu_v2.TpuClient:
-    return cloud.client()
 
 
 def quirk(cloud: Cloud, name: str, *, off: bool = False) -> None:

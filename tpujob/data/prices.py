@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-#: when and where the table was read
+#: when the table was read, at cloud.google.com/storage/pricing
 AS_OF = "2026-09-20"
-SOURCE = "cloud.google.com/storage/pricing"
 
 #: 1,000 operations on a bucket of one region, Standard storage
 CLASS_A = Decimal("0.0050")

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from tpujob.domain.hardware import accelerators, prices
 from tpujob.errors import BadRequest
 
-#: US dollars, unless `--cap` says otherwise
-CAP = 1.0
 #: seconds: the least that the probes of a slice take, and the most that they may
 SHORTEST, LONGEST = 600.0, 1500.0
 #: seconds of a slice after which the sweep may take it for left over: the probes, and the time to delete it

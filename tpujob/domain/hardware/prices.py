@@ -15,9 +15,7 @@ from tpujob.domain.hardware import accelerators
 
 Pricing = Literal["spot", "on-demand", "reserved"]
 
-#: When the list was put together. Spot prices move by 10% and more within a quarter.
-PRICES_AS_OF = "2026-09"
-
+# The list was put together in 2026-09. Spot prices move by 10% and more within a quarter.
 #: SKU, then region, then US dollars per chip-hour: (on demand, spot). v2 and v3 have one SKU for slices of a single
 #: host and one for pods. None, or a missing row: not published, or only a guess is known.
 _PRICES: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = MappingProxyType(
