@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from tests.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.data.ledger import Ledger
 from tpujob.data.objects import LeftOut, Outcome
 from tpujob.data.places import parse
-from tpujob.data.sync import Preview, Sync
+from tpujob.data.sync.ledger import Ledger
+from tpujob.data.sync.run import Preview, Sync
 
 
 class Silent:

@@ -12,7 +12,7 @@ from tests.data.proxy import between
 from tests.data.rig import Rig, files_in
 from tests.emulator import storage_rig
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.data import upload
+from tpujob.data.sync import upload
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
 from tpujob.errors import Refused
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.data.rig import Rig, files_in, named
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.data import upload
 from tpujob.data.objects import ObjectFacts
+from tpujob.data.sync import upload
 from tpujob.errors import BadRequest, IllegalInState, NotFound, TpujobError, Transient
 
 ODD = {

@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("logs", "logs"),
     "events": ("logs", "events"),
     "diff": ("diff", "diff"),
-    "cost": ("cost", "app"),
+    "cost": ("cost.group", "app"),
     "wait": ("jobs", "wait"),
     "cancel": ("jobs", "cancel"),
     "resume": ("jobs", "resume"),

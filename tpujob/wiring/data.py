@@ -7,8 +7,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from tpujob.config.settings import Settings, prepare
-from tpujob.data.ledger import Ledger
 from tpujob.data.objects import Objects
+from tpujob.data.sync.ledger import Ledger
 from tpujob.errors import NotFound
 
 #: where the local stack makes a bucket that is used before a job has one

@@ -37,7 +37,7 @@ def sync(
     from tpujob.cli.render.data import pages as render
     from tpujob.cli.render.data.progress import Bar
     from tpujob.data import places
-    from tpujob.data.sync import Sync
+    from tpujob.data.sync.run import Sync
     from tpujob.wiring.data import copying
 
     from_, to = places.parse(source), places.parse(target)

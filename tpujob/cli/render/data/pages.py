@@ -8,7 +8,7 @@ from typing import Any
 from tpujob.cli.render.text import dollars, span
 from tpujob.data import prices
 from tpujob.data.objects import LeftOut, Operations, Outcome
-from tpujob.data.sync import Preview
+from tpujob.data.sync.run import Preview
 from tpujob.domain.text import clean, many
 
 _SHOWN = 20  #: problems that are named

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
 from tpujob.data.checksum import extend
-from tpujob.data.ledger import Ledger
 from tpujob.data.objects import LocalFile, ObjectFacts, Objects, Piece
-from tpujob.data.plan import Pair
-from tpujob.data.walk import local_file
+from tpujob.data.sync.ledger import Ledger
+from tpujob.data.sync.plan import Pair
+from tpujob.data.sync.walk import local_file
 from tpujob.errors import Conflict, NotFound, Transient
 
 #: bytes up to which a file goes in one request

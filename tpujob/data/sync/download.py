@@ -15,9 +15,9 @@ from typing import BinaryIO
 from tpujob.data.checksum import extend
 from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.objects import LocalFile, ObjectFacts, Objects
-from tpujob.data.plan import Pair
-from tpujob.data.upload import Done
-from tpujob.data.walk import local_file
+from tpujob.data.sync.plan import Pair
+from tpujob.data.sync.upload import Done
+from tpujob.data.sync.walk import local_file
 from tpujob.errors import Conflict, NotFound, Transient
 
 _READ = 1 << 20

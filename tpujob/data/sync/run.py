@@ -13,14 +13,14 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Protocol
 
-from tpujob.data.download import Downloader, NoPlace
 from tpujob.data.keys import PARTS_FOLDER, FoldersAndFiles, why_no_file, why_no_object
-from tpujob.data.ledger import Ledger
 from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts, Objects, Outcome
 from tpujob.data.places import Folder, Prefix
-from tpujob.data.plan import Pair, pairs
-from tpujob.data.upload import Changed, Done, Uploader
-from tpujob.data.walk import files_of
+from tpujob.data.sync.download import Downloader, NoPlace
+from tpujob.data.sync.ledger import Ledger
+from tpujob.data.sync.plan import Pair, pairs
+from tpujob.data.sync.upload import Changed, Done, Uploader
+from tpujob.data.sync.walk import files_of
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound, TpujobError
 
 #: files that are copied at once

@@ -1,4 +1,4 @@
-"""`tpujob cost`: what jobs have cost."""
+"""The commands of `tpujob cost`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from tpujob.cli.backend import connect, current_settings
+from tpujob.cli.commands.cost import HELP
 from tpujob.cli.options import Json, complete_job
 from tpujob.cli.output import say, say_json, screen
 from tpujob.errors import BadRequest
 
-app = typer.Typer(no_args_is_help=True, help="Show what jobs have cost, and what came of it.")
+app = typer.Typer(no_args_is_help=True, help=HELP)
 
 
 class By(StrEnum):
