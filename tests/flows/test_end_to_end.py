@@ -83,13 +83,15 @@ def test_several_slices_run_one_program_and_are_lost_as_one(stack: LocalStack) -
 
 
 def test_cancel_holds_the_slice_and_resume_goes_on_with_it(stack: LocalStack) -> None:
-    job_id = stack.create("held", COUNT)
+    # emulated hosts show the processes of the whole machine, so this program has a mark of its own
+    job_id = stack.create("held", f"{COUNT}; : mark-of-the-held-job")
     stack.until(job_id, "running")
     stack.run("cancel", job_id)
     stack.run("cancel", job_id)
     view = stack.until(job_id, lambda v: v["state"] == "holding" and "held" in v["message"])
     assert "/h" in view["message"], "what a held slice costs is shown"
-    left = stack.run("ssh", job_id, "--host", "0", "--", "pgrep", "-c", "-f", "seq[ ]1", code=None)
+    pattern = "mark-of-the-held[-]job"
+    left = stack.run("ssh", job_id, "--host", "0", "--", "pgrep", "-c", "-f", pattern, code=None)
     assert left.strip() in ("", "0"), "the program is stopped"
     stack.run("resume", job_id)
     view = stack.until(job_id, lambda v: v["state"] == "running" and v["attempt"] == 2)
