@@ -95,7 +95,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
 
 
 def _say_cost(job: str, on: Screen) -> None:
-    from tpujob.cli.render.cost import parts
+    from tpujob.cli.render.cost.report import parts
 
     total = RetryingClient().api.cost(job=job)["total"]
     say(

@@ -50,7 +50,7 @@ def report(
     if as_json:
         say_json(found)
         return
-    from tpujob.cli.render.cost import cost_csv, cost_page
+    from tpujob.cli.render.cost.report import cost_csv, cost_page
 
     on = screen()
     if as_csv:
