@@ -22,7 +22,8 @@ LIVES: dict[str, Any] = {
     life["job"]["name"]: life
     for life in json.loads(Path(__file__).with_name("records_v1.json").read_text())
 }
-NEWER = {EventKind.SLICE_SUSPENDING}  #: kinds that version 1 did not have
+#: kinds that version 1 did not have
+NEWER = {EventKind.SLICE_SUSPENDING, EventKind.BUDGET_WARNED, EventKind.BUDGET_CHANGED}
 LOOKS = (Absent(), Unknown("503"), *(Present(state, ENDPOINTS) for state in SliceState))
 
 

@@ -42,6 +42,8 @@ class EventKind(StrEnum):
     CLEAN_REQUESTED = "clean_requested"
     RESUME_REQUESTED = "resume_requested"
     RESUMED = "resumed"
+    BUDGET_WARNED = "budget_warned"  #: 80 % of the money are used
+    BUDGET_CHANGED = "budget_changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class SliceHeld:
     hold_until: float
     end: End | None  #: of the attempt; None: the slice was held before a program ran on it
     endpoints: tuple[Endpoint, ...] = ()  #: of a slice that has just become ready
+    then: State | None = None  #: given back once the program is stopped, and where that leads
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,19 @@ class CleanRequested:
     checkpoints: bool  #: they are removed, too
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetWarned:
+    """In micro-dollars."""
+
+    limit: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetChanged:
+    limit: int  #: micro-dollars
+
+
 Payload = (
     SliceRequested
     | SliceReady
@@ -138,6 +154,8 @@ Payload = (
     | Requeued
     | Finished
     | CleanRequested
+    | BudgetWarned
+    | BudgetChanged
 )
 
 #: by kind; an event of any other kind carries nothing
@@ -162,6 +180,8 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.FAILED: Finished,
     EventKind.CANCELLED: Finished,
     EventKind.CLEAN_REQUESTED: CleanRequested,
+    EventKind.BUDGET_WARNED: BudgetWarned,
+    EventKind.BUDGET_CHANGED: BudgetChanged,
 }
 
 

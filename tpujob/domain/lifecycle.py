@@ -16,6 +16,8 @@ from tpujob.domain.events import (
     AttemptEnded,
     AttemptRepeated,
     AttemptRunning,
+    BudgetChanged,
+    BudgetWarned,
     CleanRequested,
     Event,
     EventKind,
@@ -79,6 +81,8 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.FAILED, _E.RESUME_REQUESTED): _S.QUEUED,
     (_S.CANCELLED, _E.RESUME_REQUESTED): _S.QUEUED,
     **{(s, _E.CLEAN_REQUESTED): s for s in State},
+    **{(s, _E.BUDGET_WARNED): s for s in _LIVE},
+    **{(s, _E.BUDGET_CHANGED): s for s in State},
 }
 
 
@@ -120,7 +124,15 @@ def apply(job: Job, happened: Event) -> Job:
 PROVEN = 20
 
 _QUIET = frozenset(
-    {_E.PROGRESSED, _E.CONDEMNED_STOPPED, _E.DELETE_ASKED, _E.SLICE_GONE, _E.CLEAN_REQUESTED}
+    {
+        _E.PROGRESSED,
+        _E.CONDEMNED_STOPPED,
+        _E.DELETE_ASKED,
+        _E.SLICE_GONE,
+        _E.CLEAN_REQUESTED,
+        _E.BUDGET_WARNED,
+        _E.BUDGET_CHANGED,
+    }
 )
 
 
@@ -150,9 +162,10 @@ def _folded(job: Job, happened: Event) -> Job:
             ended = replace(_spend(_end_attempt(job, at, end), budget), wake=at + delay)
             retried = happened.kind is _E.ATTEMPT_RETRIED
             return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
-        case SliceHeld(until, end, endpoints):
+        case SliceHeld(until, end, endpoints, then):
             held = _end_attempt(job, at, end) if end else _with_endpoints(job, at, endpoints)
-            return replace(held, hold_until=until, stopped=end is None)
+            cause = end.cause if end and then else held.cause
+            return replace(held, hold_until=until, stopped=end is None, then=then, cause=cause)
         case ReleaseStarted(then, cause, budget, refused, scope):
             refusal = {"refused": refused, "refused_scope": scope} if refused else {}
             return _leaving(_change_serving(job, **refusal), then, cause, budget, reason)
@@ -161,6 +174,10 @@ def _folded(job: Job, happened: Event) -> Job:
         case Finished(cause):
             outcome = _OUTCOMES[happened.kind]
             return replace(job, outcome=outcome, cause=cause, then=None, hold_until=None)
+        case BudgetWarned(limit):
+            return replace(job, warned_limit=limit)
+        case BudgetChanged(limit):
+            return _budget_changed(job, limit)
         case CleanRequested(checkpoints):
             return replace(job, wish=Wish.CLEAN, wipe_checkpoints=checkpoints)
         case None:
@@ -174,7 +191,7 @@ def _without_payload(job: Job, kind: EventKind, at: float) -> Job:
         case _E.PROGRAM_STOPPED:
             return replace(job, stopped=True)
         case _E.RESUMED:
-            return _new_attempt(replace(job, stopped=True), at)
+            return _new_attempt(replace(job, stopped=True, then=None, cause=None), at)
         case _E.CANCEL_REQUESTED:
             return replace(job, wish=Wish.CANCEL, wipe_checkpoints=False)
         case _E.RELEASE_REQUESTED:
@@ -242,6 +259,15 @@ def _resume_requested(job: Job, at: float) -> Job:
     # a fresh start: what was spent and how it ended are history
     rests = job.rests if job.finished_at is None else (*job.rests, Rest(job.finished_at, at))
     return replace(wanted, spent={}, outcome=None, cause=None, wake=at, fresh_at=at, rests=rests)
+
+
+def _budget_changed(job: Job, limit: int) -> Job:
+    """A job that is on its way out for want of money goes on after it, if the new limit lets it."""
+    changed = replace(job, spend_limit=limit)
+    if job.cause is not Cause.BUDGET or job.then is not State.FAILED:
+        return changed
+    then = State.QUEUED if job.state is State.RELEASING else None
+    return replace(changed, then=then)
 
 
 def _new_attempt(job: Job, at: float) -> Job:

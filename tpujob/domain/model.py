@@ -16,7 +16,8 @@ from tpujob.errors import Scope
 Json = Any  #: what `json.loads` gives
 Pricing = Literal["spot", "on-demand", "reserved"]
 
-SCHEMA_VERSION = 2  #: of the records; `records_v1.py` reads those of version 1
+#: of the records; `records_v1.py` reads those of version 1. What knows 2 alone would drop a job's budget
+SCHEMA_VERSION = 4
 
 
 class State(StrEnum):
@@ -276,6 +277,9 @@ class Job:
     fresh_at: float = 0.0  #: when a person last set it going again after it had ended
     rests: tuple[Rest, ...] = ()
     grants: tuple[Grant, ...] = ()  #: of its context, as they were at its submission
+    #: micro-dollars that it may cost, as was last said after its submission; None: what its spec says
+    spend_limit: int | None = None
+    warned_limit: int | None = None  #: the limit of which it was told that 80 % are used
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -113,6 +113,22 @@ class Circuit:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """What was spent of one budget at one moment, in whole micro-dollars. A grant's part is not in it."""
+
+    whose: str  #: `job`, `user ada` or `project`
+    limit: int
+    used: int
+    reserve: (
+        int  #: what it still costs to save and to give back every slice that is there or asked for
+    )
+    burn: int  #: an hour, at that moment
+    at: float
+    unpriced: str = ""  #: a slice that is billed at a price that nobody knows
+    until: float | None = None  #: when it begins anew; None: never
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """What could be observed of a job just now."""
 
@@ -125,6 +141,8 @@ class Seen:
     circuits: Mapping[str, Circuit] = field(
         default_factory=dict[str, Circuit]
     )  #: by `capacity.key`
+    granted: frozenset[str] = frozenset()  #: slices that a grant pays for, by name
+    accounts: tuple[Account, ...] = ()  #: of the budgets that the job shares with others
 
     def of(self, one: Slice) -> SliceSeen:
         return self.slices.get(one.name, Unknown("not looked at"))

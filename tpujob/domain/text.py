@@ -47,6 +47,12 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def dollars(micros: int) -> str:
+    """Micro-dollars as `$1,250.00`; fractions of a cent where that is all there is."""
+    usd = micros / 1_000_000
+    return f"${usd:.4f}" if 0 < abs(usd) < 0.01 else f"${usd:,.2f}"
+
+
 def rfc3339(seconds: float) -> str:
     """A time as the API gives it, in UTC."""
     moment = datetime.fromtimestamp(seconds, UTC)

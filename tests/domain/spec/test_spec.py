@@ -96,6 +96,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "preflight": True,
         "hold": "15m",
         "stop_grace": "30s",
+        "budget": None,
     }
 
 
@@ -161,10 +162,10 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
         ),
         (with_line("setpu: x"), "job.yaml:6: setpu: no such key; did you mean setup?"),
         (with_line("'<script>': x"), "job.yaml:6: '<script>': no such key. Allowed in a job file:"),
-        (with_line("budget: {usd: 3}"), "job.yaml:6: budget: not supported yet. Allowed in a job"),
+        (with_line("notify: [slack]"), "job.yaml:6: notify: not supported yet. Allowed in a job"),
         (
-            with_line("budget: {usd: 1}"),
-            "budget: not supported yet. Allowed in a job file:",
+            with_line("finish_by: 2026-12-01"),
+            "finish_by: not supported yet. Allowed in a job file:",
         ),
         (
             MINIMAL.replace("type: v4-16", "type: v4-16\n  slices: 65"),

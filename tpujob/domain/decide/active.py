@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
-from tpujob.domain.decide import holding, releasing
+from tpujob.domain.decide import holding, releasing, spending
 from tpujob.domain.decide.attempt_end import best_progress, end_attempt, number, slice_name
 from tpujob.domain.events import AttemptRunning, EventKind, Progressed
 from tpujob.domain.failures import stall, triage
@@ -28,7 +28,7 @@ _E = EventKind
 
 
 def preparing(job: Job, seen: Seen, now: float) -> Decision:
-    urgent = _interrupted(job, seen, now)
+    urgent = _interrupted(job, seen, now) or _used_up(job, seen, now)
     if urgent:
         return urgent
     if isinstance(seen.reports, Unknown) or now < job.wake:
@@ -37,7 +37,7 @@ def preparing(job: Job, seen: Seen, now: float) -> Decision:
 
 
 def running(job: Job, seen: Seen, now: float) -> Decision:
-    urgent = _interrupted(job, seen, now)
+    urgent = _interrupted(job, seen, now) or _used_up(job, seen, now)
     if urgent:
         return urgent
     if isinstance(seen.reports, Unknown):
@@ -109,6 +109,16 @@ def _interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
             return Decision(found, wake_in=1)
         case _:
             return None
+
+
+def _used_up(job: Job, seen: Seen, now: float) -> Decision | None:
+    """No budget is asked whether a program that has just ended by itself may go on."""
+    short = spending.used_up(job, seen, now)
+    if short is None or triage.ended(seen.heard, job.hosts):
+        return None
+    return Decision(
+        holding.stop_for_good(job, short.text, seen.heard, now), StopProgram(), wake_in=1
+    )
 
 
 def _lost_slice(job: Job, look: Present, reports: Sequence[Report]) -> End:

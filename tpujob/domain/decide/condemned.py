@@ -7,7 +7,7 @@ so it is deleted as soon as another slice is there, or will not be there soon.
 from __future__ import annotations
 
 from tpujob.domain.actions import Decision, StopProgram
-from tpujob.domain.decide import releasing
+from tpujob.domain.decide import releasing, spending
 from tpujob.domain.model import Job, Slice, State, Wish
 from tpujob.domain.observations import Absent, Present, Seen, SliceSeen, SliceState
 
@@ -29,7 +29,8 @@ def give_back(job: Job, seen: Seen, now: float) -> Decision | None:
 
 
 def _next(job: Job, one: Slice, seen: Seen, now: float) -> Decision | None:
-    if one.delete_asked_at is not None or may_go(job, one, seen.of(one), now):
+    leaves = one.delete_asked_at is not None or spending.keeps_nothing(job, seen, now)
+    if leaves or may_go(job, one, seen.of(one), now):
         return releasing.leaving(job, one, seen, now)
     return None if one.stopped else Decision(action=StopProgram(one.name), wake_in=2)
 

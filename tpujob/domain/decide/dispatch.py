@@ -5,6 +5,8 @@ What is Unknown decides nothing: it is waited out.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tpujob.domain.actions import (
     Action,
     CreateSlice,
@@ -17,7 +19,15 @@ from tpujob.domain.actions import (
     StopProgram,
     WipeJob,
 )
-from tpujob.domain.decide import active, condemned, holding, provisioning, queued, releasing
+from tpujob.domain.decide import (
+    active,
+    condemned,
+    holding,
+    provisioning,
+    queued,
+    releasing,
+    spending,
+)
 from tpujob.domain.decide.attempt_end import end_attempt
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.lifecycle import event
@@ -29,10 +39,11 @@ _E = EventKind
 
 def decide(job: Job, seen: Seen, now: float) -> Decision:
     """At most one event and one action for `job`, given what was seen of the world at `now`."""
-    decision = _by_state(job, seen, now)
+    decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
-        return condemned.give_back(job, seen, now) or decision
-    return decision
+        decision = condemned.give_back(job, seen, now) or decision
+    due = spending.due_in(job, seen, now)
+    return decision if due is None else replace(decision, wake_in=min(decision.wake_in, due))
 
 
 def _by_state(job: Job, seen: Seen, now: float) -> Decision:

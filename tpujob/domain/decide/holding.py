@@ -1,18 +1,24 @@
-"""HOLDING: cancelled; the program is stopped and the slice is kept for a resume, until the hold runs out. Pure."""
+"""HOLDING: the program is stopped; the slice is kept for a resume, until the hold runs out. Pure.
+
+A job that has used up its budget comes through here, too: its slice is given back as soon as the program is stopped.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram
-from tpujob.domain.decide import releasing
+from tpujob.domain.decide import releasing, spending
 from tpujob.domain.decide.attempt_end import best_progress, slice_name
 from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
-from tpujob.domain.events import Event, EventKind, Progressed, SliceHeld
+from tpujob.domain.events import Event, EventKind, Progressed, ReleaseStarted, SliceHeld
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, End, Endpoint, Job, Outcome, Wish
+from tpujob.domain.model import Cause, End, Endpoint, Job, Outcome, State, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen
 from tpujob.protocol import Phase
+
+#: seconds after its grace within which the hosts of a program that was stopped are expected to tell its end
+TOLD_WITHIN = 20.0
 
 _E = EventKind
 
@@ -24,28 +30,48 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
 def _lost(job: Job, seen: Seen, now: float) -> Decision | None:
     match seen.serving(job):
         case Present(state) if state.lost:
-            text = f"{slice_name(job)} was lost while it was held: {state}"
-            return releasing.cancel(job, now, text)
+            return _release(job, now, f"{slice_name(job)} was lost while it was held: {state}")
         case Absent() if job.slice:
             unsure = releasing.look_again(job, job.slice, now)
-            return unsure or releasing.cancel(job, now, releasing.vanished(job.slice))
+            return unsure or _release(job, now, releasing.vanished(job.slice))
         case _:
             return None
 
 
 def _kept(job: Job, seen: Seen, now: float) -> Decision:
-    if job.wish is Wish.RUN:
+    short = spending.used_up(job, seen, now)
+    if job.wish is Wish.RUN and not short and job.then is None:
         return _resume(job, now)
     expired = job.hold_until is not None and now >= job.hold_until
-    if job.wish is not Wish.CANCEL or expired:
-        patience = STOP_PATIENCE + job.spec.stop_grace
-        if not job.stopped and now - job.state_since < patience:
+    if job.wish is Wish.CANCEL and not short and not expired and job.then is None:
+        if not job.stopped:
             return Decision(action=StopProgram(), wake_in=2)
-        return releasing.cancel(job, now, "the hold ran out" if expired else "cancelled")
-    if not job.stopped:
+        saved = _saved(job, seen.heard, now)
+        return Decision(saved, wake_in=1 if saved else min(30.0, (job.hold_until or now) - now))
+    patience = STOP_PATIENCE + job.spec.stop_grace
+    if not job.stopped and now - job.state_since < patience:
         return Decision(action=StopProgram(), wake_in=2)
+    if short or job.then is not None:
+        why = short.text if short else job.message
+        return _last_words(job, seen, now) or _release(job, now, why, broke=job.wish is Wish.RUN)
+    return _release(job, now, "the hold ran out" if expired else "cancelled")
+
+
+def _last_words(job: Job, seen: Seen, now: float) -> Decision | None:
+    """What the program saved while it was being stopped, if its hosts tell it soon."""
     saved = _saved(job, seen.heard, now)
-    return Decision(saved, wake_in=1 if saved else min(30.0, (job.hold_until or now) - now))
+    if saved:
+        return Decision(saved, wake_in=0)
+    telling = any(r.phase != Phase.EXITED for r in seen.heard)
+    soon = now - job.state_since < job.spec.stop_grace + TOLD_WITHIN
+    return Decision(wake_in=1) if telling and soon else None
+
+
+def _release(job: Job, now: float, text: str, *, broke: bool = False) -> Decision:
+    """Give the slice back. What was stopped for want of money has failed, unless the user had cancelled it before."""
+    if broke or job.then is not None:
+        return releasing.start(job, now, text, ReleaseStarted(State.FAILED, Cause.BUDGET))
+    return releasing.cancel(job, now, text)
 
 
 def _resume(job: Job, now: float) -> Decision:
@@ -81,7 +107,17 @@ def stop(job: Job, reports: Sequence[Report], now: float) -> Event:
     return event(job, _E.HELD, now, "cancelled; stopping the program", held)
 
 
+def stop_for_good(job: Job, why: str, reports: Sequence[Report], now: float) -> Event:
+    """End the attempt; its slice is given back as soon as the program is stopped."""
+    progress = best_progress(reports) if reports else None
+    end = End(Outcome.INTERRUPTED, Cause.BUDGET, None, why, progress=progress)
+    held = SliceHeld(now, end, then=State.FAILED)
+    return event(job, _E.HELD, now, f"{why}; stopping the program", held)
+
+
 def held_text(job: Job) -> str:
+    if job.then is not None:
+        return f"the program is stopped; {slice_name(job)} is given back"
     usd = job.slice.usd_per_hour if job.slice else None
     price = "" if usd is None else f" at ${usd:.2f}/h"
     return f"stopped; {slice_name(job)} is held{price} until the hold runs out"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
-from tpujob.domain.decide import condemned, holding, releasing
+from tpujob.domain.decide import condemned, holding, releasing, spending
 from tpujob.domain.decide.attempt_end import slice_name
 from tpujob.domain.decide.queued import waited_out, waited_out_text
 from tpujob.domain.events import Event, EventKind, ReleaseStarted, SliceReady
@@ -35,6 +35,10 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
         return Decision(holding.unused(job, ready.endpoints, now), wake_in=1)
     if job.wish is not Wish.RUN:
         return releasing.cancel(job, now, "cancelled before the slice was there")
+    short = spending.used_up(job, seen, now)
+    if short:
+        then = State.FAILED if short.own else State.QUEUED
+        return releasing.start(job, now, short.text, ReleaseStarted(then, Cause.BUDGET))
     if waited_out(job, now) and not ready:
         given_up = ReleaseStarted(State.FAILED, Cause.STOCKOUT)
         return releasing.start(job, now, waited_out_text(job), given_up)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tpujob.domain.actions import CreateSlice, Decision
-from tpujob.domain.decide import condemned
+from tpujob.domain.decide import condemned, spending
 from tpujob.domain.events import Event, EventKind, Finished, SliceRequested
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Job, Wish
 from tpujob.domain.observations import Seen
 from tpujob.domain.placement import circuits
 from tpujob.domain.text import duration
+
+#: seconds until a job looks again whether a budget that it shares pays for a slice
+PENNILESS = 60.0
 
 _E = EventKind
 
@@ -26,9 +29,11 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
         refused = job.slices[-1].refused if job.slices else None
         failed = Finished(refused or Cause.STOCKOUT)
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
+    offers, unpaid = spending.paid_for(job, seen, circuits.allowed(job), now)
+    if unpaid:
+        return _unpaid(job, unpaid, now)
     if now < job.wake:
         return Decision(wake_in=job.wake - now)
-    offers = circuits.allowed(job)
     chosen = circuits.pick(offers, seen.circuits, now)
     if chosen is None:
         return Decision(wake_in=circuits.first_to_open(offers, seen.circuits)[1] - now)
@@ -39,6 +44,13 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
     count = "a" if job.tpu_slices == 1 else job.tpu_slices
     text = f"asked for {count} {chosen.pricing} {chosen.type} in {chosen.zone}"
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, asked), CreateSlice(), wake_in=1)
+
+
+def _unpaid(job: Job, why: spending.Short, now: float) -> Decision:
+    """A job without money ends. One whose owner or project has none waits: the next month brings some."""
+    if not why.own:
+        return Decision(wake_in=PENNILESS)
+    return _end(job, event(job, _E.FAILED, now, why.text, Finished(Cause.BUDGET)))
 
 
 def _end(job: Job, end: Event) -> Decision:

@@ -3,6 +3,7 @@
 What follows from a spec is decided elsewhere. Imports pydantic, so only who reads job files imports it.
 """
 
+from tpujob.domain.spec.budget import JobBudget, Usd
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount
 from tpujob.domain.spec.errors import Allowed, bad_spec, problems
 from tpujob.domain.spec.fields import time_text
@@ -12,9 +13,11 @@ __all__ = [
     "FROM_FILE",
     "Allowed",
     "Env",
+    "JobBudget",
     "JobSpec",
     "Mount",
     "Recovery",
+    "Usd",
     "bad_spec",
     "dump",
     "parse",

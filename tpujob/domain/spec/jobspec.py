@@ -22,6 +22,7 @@ from pydantic import (
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import yaml
+from tpujob.domain.spec.budget import JobBudget
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount, MountCache, Mounts
 from tpujob.domain.spec.errors import EACH, Allowed, Problem, bad_spec, problems
 
@@ -198,6 +199,9 @@ class JobSpec(kinds.Part):
         description="How long a program may take to stop, from SIGTERM to SIGKILL; up to 10m.",
         json_schema_extra={"default": kinds.time_text(30)},
     )
+    budget: JobBudget | None = Field(
+        None, description="The most that the job may cost. Left out: there is no limit."
+    )
 
 
 _ALLOWED: Allowed = {
@@ -206,6 +210,7 @@ _ALLOWED: Allowed = {
     ("run",): tuple(Run.model_fields),
     ("recovery",): tuple(Recovery.model_fields),
     ("watch",): tuple(Watch.model_fields),
+    ("budget",): tuple(JobBudget.model_fields),
     ("env",): tuple(Env.model_fields),
     ("mounts", EACH): tuple(Mount.model_fields),
     ("mounts", EACH, "cache"): tuple(MountCache.model_fields),

@@ -1,0 +1,148 @@
+"""What may still be spent: the account of a job's own budget, and what any account allows. Pure, from our own clock.
+
+A slice is billed until it is seen to be gone, so stopping costs money, too. An account counts that as its *reserve*:
+what every slice that is there or asked for costs for LEAVING seconds and the program's `stop_grace`. Whoever stops
+when what is used and the reserve reach the limit keeps the limit, unless a deletion takes longer than that. The
+seconds are *inferred*: no documentation says how long a deletion takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from tpujob.domain.model import Job, Slice
+from tpujob.domain.money import ledger
+from tpujob.domain.money.ledger import HOUR, US
+from tpujob.domain.observations import Account
+from tpujob.domain.placement import Offer
+from tpujob.domain.text import dollars, duration
+
+#: seconds from the moment at which nothing is left until a look finds that out: a pass of a backend that only runs
+#: when it is called
+LOOK = 60.0
+#: seconds that the cloud takes to delete a slice
+DELETION = 120.0
+#: seconds for which a slice must be paid for, besides, before it is asked for: less is gone before a step is made
+WORTH = 300.0
+#: four fifths of a limit are worth a warning
+WARN_AT = (4, 5)
+
+
+def limit(job: Job) -> int | None:
+    """Micro-dollars that the job may cost; None: as many as it takes."""
+    if job.spend_limit is not None:
+        return job.spend_limit
+    return None if job.spec.budget is None else micros(job.spec.budget.usd)
+
+
+def micros(usd: float) -> int:
+    return round(usd * US)
+
+
+def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | None:
+    """What the job has used of its own budget; None: it has none. `granted`: its slices that a grant pays for."""
+    most = limit(job)
+    if most is None:
+        return None
+    paid = [one for one in job.slices if one.name not in granted]
+    bills = {one.name: ledger.bill(one, now) for one in paid}
+    return Account(
+        whose="job",
+        limit=most,
+        used=sum(found.most or 0 for found in bills.values()),
+        reserve=sum(reserve(one, job.spec.stop_grace) for one in paid if one.gone_at is None),
+        burn=sum(ledger.rate(one) or 0 for one in paid if bills[one.name].open),
+        at=now,
+        unpriced=next((name for name, found in bills.items() if found.most is None), ""),
+    )
+
+
+def reserve(one: Slice | Offer, grace: float) -> int:
+    """Micro-dollars that such a slice costs from the moment at which it is given up until it is gone."""
+    return _cost(one.usd_per_hour, LOOK + grace + DELETION)
+
+
+def entry(one: Slice | Offer, grace: float) -> int:
+    """Micro-dollars that must be left before such a slice is asked for."""
+    return _cost(one.usd_per_hour, WORTH + LOOK + grace + DELETION)
+
+
+def _cost(usd_per_hour: float | None, seconds: float) -> int:
+    return 0 if usd_per_hour is None else ledger.accrued(micros(usd_per_hour), round(seconds * US))
+
+
+# What an account allows ----------------------------------------------------------------------------------------------
+
+
+def at(known: Account, now: float) -> Account:
+    """The same a little later, if nothing but time has passed."""
+    passed = max(0, round((now - known.at) * US))
+    return replace(known, used=known.used + ledger.accrued(known.burn, passed), at=now)
+
+
+def used_up(known: Account) -> bool:
+    """Whether the slices must be given back now."""
+    return bool(known.unpriced) or known.used + known.reserve >= known.limit
+
+
+def pays_for(known: Account, offer: Offer, grace: float) -> bool:
+    """Whether such a slice may be asked for. One without a price may not: nobody could tell when to stop it."""
+    if offer.usd_per_hour is None or known.unpriced:
+        return False
+    return known.used + known.reserve + entry(offer, grace) <= known.limit
+
+
+def warns(known: Account) -> bool:
+    some, of = WARN_AT
+    return known.used * of >= known.limit * some
+
+
+def due_in(known: Account) -> float | None:
+    """Seconds until it warns or is used up, whichever is next; None: neither, as things are."""
+    if not known.burn or used_up(known):
+        return None
+    some, of = WARN_AT
+    marks = [known.limit - known.reserve, -(-known.limit * some // of)]
+    ahead = [mark - known.used for mark in marks if mark > known.used]
+    return min(ahead) * HOUR / known.burn / US
+
+
+def reached_at(known: Account) -> float | None:
+    """When its slices will be given back, at the present rate; None: never."""
+    if not known.burn:
+        return None
+    left = known.limit - known.reserve - known.used
+    return known.at + max(0, left) * HOUR / known.burn / US
+
+
+# In words ------------------------------------------------------------------------------------------------------------
+
+
+def name(known: Account) -> str:
+    """`the budget`, `the budget of user ada`."""
+    return "the budget" if known.whose == "job" else f"the budget of {known.whose}"
+
+
+def sums(known: Account) -> str:
+    """The arithmetic of an account that is used up."""
+    if known.unpriced:
+        return f"{name(known)} cannot be kept: nobody knows the price of {known.unpriced}"
+    said = f"{name(known)}, {dollars(known.limit)}, is used up: {dollars(known.used)} spent"
+    if known.reserve:
+        said += f", and up to {dollars(known.reserve)} to save and to give the slice back"
+    return said
+
+
+def too_little(known: Account, offer: Offer, grace: float) -> str:
+    """The arithmetic of a slice that the account does not pay for."""
+    left = known.limit - known.used - known.reserve
+    rate = dollars(micros(offer.usd_per_hour or 0.0))
+    spent = f"{dollars(known.used)} of {dollars(known.limit)} spent"
+    if known.reserve:
+        spent += f", {dollars(known.reserve)} needed to give back what is there"
+    needed = f"{duration(WORTH)} of {offer.type} in {offer.zone} at {rate}/h and its return cost"
+    return (
+        f"{name(known)} pays for no slice: {spent}, {dollars(max(0, left))} left; "
+        f"{needed} {dollars(entry(offer, grace))}"
+    )
