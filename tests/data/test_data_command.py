@@ -12,7 +12,7 @@ import pytest
 
 from tests.emulator.storage_rig import ask
 from tpujob.cli.app import run
-from tpujob.data import prices
+from tpujob.domain.prices import LIST
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 
@@ -80,6 +80,6 @@ def test_errors_have_their_exit_codes(reader: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_million_small_files_cost_what_the_price_list_says() -> None:
-    assert float(prices.operations(1_000_000, 0)) == 5.0
-    assert float(prices.operations(0, 1_000_000)) == 0.4
-    assert float(prices.to_internet(100 << 30)) == 12.0
+    assert float(LIST.usd_of_operations(1_000_000, 0)) == 5.0
+    assert float(LIST.usd_of_operations(0, 1_000_000)) == 0.4
+    assert float(LIST.to_internet.of(100)) == 12.0

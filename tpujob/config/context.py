@@ -23,6 +23,7 @@ from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
 from tpujob.domain import model
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.placement import Site
+from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
 from tpujob.domain.spec import fields as kinds
 from tpujob.errors import BadRequest, BadSpec, NotFound
@@ -110,6 +111,8 @@ class Context(kinds.Part):
         str, _matching(r"\(default\)|[a-z][-a-z0-9]{2,61}[a-z0-9]", "a database of Firestore")
     ] = "(default)"
     grants: Annotated[tuple[Grant, ...], Field(strict=False)] = ()
+    #: a file of the user's own prices, by its path or by its name beside this file
+    prices: Annotated[str, _given(kinds.text(1024))] = ""
     calls_per_minute: Annotated[int, BeforeValidator(kinds.count(60_000))] = CALLS_PER_MINUTE
     notes: Annotated[str, _given(kinds.text(kinds.MAX_TEXT))] = ""
 
@@ -176,11 +179,13 @@ def _letters(count: int) -> str:
     return "".join(secrets.choice(string.ascii_lowercase) for _ in range(count))
 
 
-def site(context: Context, owner: str) -> Site:
+def site(context: Context, owner: str, prices: PriceList = LIST) -> Site:
     """Zones and buckets for jobs; each backend has a folder of its own in the context's buckets."""
     buckets = {region: f"{bucket}/{owner}" for region, bucket in context.buckets.items()}
     grants = tuple(model.Grant(g.type, g.zone, g.pricing, g.chips) for g in context.grants)
-    return Site(context.name, context.zones, buckets, made_on_demand=False, grants=grants)
+    return Site(
+        context.name, context.zones, buckets, made_on_demand=False, grants=grants, prices=prices
+    )
 
 
 # Files ---------------------------------------------------------------------------------------------------------------

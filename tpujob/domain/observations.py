@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tpujob.domain.model import Cause, Endpoint, Job, Progress, Slice, Unreached, Verdict
+from tpujob.domain.prices import LIST, PriceList
 from tpujob.errors import Scope
 from tpujob.protocol import Phase
 
@@ -143,6 +144,7 @@ class Seen:
     )  #: by `capacity.key`
     granted: frozenset[str] = frozenset()  #: slices that a grant pays for, by name
     accounts: tuple[Account, ...] = ()  #: of the budgets that the job shares with others
+    prices: PriceList = LIST  #: at which a slice is asked for
 
     def of(self, one: Slice) -> SliceSeen:
         return self.slices.get(one.name, Unknown("not looked at"))

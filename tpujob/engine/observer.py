@@ -24,6 +24,7 @@ from tpujob.domain.observations import (
     SliceState,
     Unknown,
 )
+from tpujob.domain.prices import LIST, PriceList
 from tpujob.errors import NotFound, Refused, Transient
 from tpujob.ports import Blobs, Clock, Hosts, Slices
 from tpujob.protocol import Phase, limits, paths
@@ -90,9 +91,10 @@ class Observer:
         clock: Clock,
         circuits: Callable[[], Mapping[str, Circuit]],
         report_every: float,
+        prices: PriceList = LIST,
     ) -> None:
         self.slices, self.hosts, self.blobs, self.clock = slices, hosts, blobs, clock
-        self.circuits = circuits
+        self.circuits, self.prices = circuits, prices
         self.report_every = report_every
         self.live: dict[str, Live] = {}
 
@@ -116,6 +118,7 @@ class Observer:
             report_every=self.report_every,
             leaving=frozenset(live.leaving),
             circuits=self.circuits() if job.state in _ASKING else {},
+            prices=self.prices,
         )
 
     def _probe(

@@ -28,6 +28,7 @@ from tpujob.domain.host import plan
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.observations import Seen
+from tpujob.domain.prices import LIST, PriceList
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.observer import LOOK, Live, Observer
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
@@ -64,6 +65,7 @@ class Reconciler:
         reputation: Reputation,
         report_every: float = 15.0,
         changed: Callable[[], None] = lambda: None,
+        prices: PriceList = LIST,
     ) -> None:
         self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
         self.clock, self.reputation = clock, reputation
@@ -71,7 +73,9 @@ class Reconciler:
         self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again
         self.breaker = CircuitBreaker(store)
-        self.observer = Observer(slices, hosts, blobs, clock, self.breaker.circuits, report_every)
+        self.observer = Observer(
+            slices, hosts, blobs, clock, self.breaker.circuits, report_every, prices
+        )
         self.live, self.circuits = self.observer.live, self.breaker.circuits
         self._started: dict[str, tuple[int, float]] = {}
         self._accused: set[str] = set()  #: what this process has stored already

@@ -13,6 +13,7 @@ from tpujob.api import BrokenView, LeakView, SuspectView, SweptView
 from tpujob.domain import invariants
 from tpujob.domain.invariants import Broken
 from tpujob.domain.model import Job, Suspect
+from tpujob.domain.prices import LIST, PriceList
 from tpujob.engine import Orphans
 from tpujob.errors import BadRequest, NotFound, Refused, StoreError, Transient
 from tpujob.ports import Clock, Owned, Reputation, Store
@@ -26,8 +27,14 @@ class Admin:
     """The part of `api.JobsApi` that is about no single job."""
 
     def __init__(
-        self, store: Store, orphans: Orphans, reputation: Reputation, clock: Clock
+        self,
+        store: Store,
+        orphans: Orphans,
+        reputation: Reputation,
+        clock: Clock,
+        prices: PriceList = LIST,
     ) -> None:
+        self._prices = prices
         self._store, self._orphans = store, orphans
         self._reputation, self._clock = reputation, clock
 
@@ -69,15 +76,20 @@ class Admin:
     def sweep(self, *, dry_run: bool = False) -> SweptView:
         swept, now = self._orphans.sweep(dry_run=dry_run), self._clock.now()
         return SweptView(
-            deleted=_views(swept.deleted, now),
-            kept=_views(swept.kept, now),
+            deleted=self._views(swept.deleted, now),
+            kept=self._views(swept.kept, now),
             failed=[
-                LeakView({**leak_view(owned, now=now), "detail": why})
+                LeakView({**leak_view(owned, now=now, prices=self._prices), "detail": why})
                 for owned, why in swept.failed
             ],
             keys=swept.keys,
             unlisted=swept.unlisted,
         )
+
+    def _views(self, found: Sequence[Owned], now: float) -> list[LeakView]:
+        """The oldest first."""
+        by_age = sorted(found, key=lambda o: (o.created_at, o.name))
+        return [leak_view(o, now=now, prices=self._prices) for o in by_age]
 
     # Records ---------------------------------------------------------------------------------------------------------
 
@@ -114,11 +126,6 @@ class Admin:
             yield Broken("I2", owned.job_id, text)
         for what, why in swept.unlisted.items():
             yield Broken("I2", "", f"{what} could not be listed: {why}")
-
-
-def _views(found: Sequence[Owned], now: float) -> list[LeakView]:
-    """The oldest first."""
-    return [leak_view(o, now=now) for o in sorted(found, key=lambda o: (o.created_at, o.name))]
 
 
 def _word(verdict: str) -> Literal["", "good", "bad"]:

@@ -77,7 +77,11 @@ class Submission:
             command=plan.command_line(wanted),
             environment=environment.environment_words(wanted),
             mounts=environment.mount_words(wanted),
-            warnings=[*doubts, *traffic(zones, region), *environment.warnings(wanted)],
+            warnings=[
+                *doubts,
+                *traffic(zones, region, self._site.prices),
+                *environment.warnings(wanted),
+            ],
             spec=dump(wanted),
         )
 
@@ -114,7 +118,7 @@ class Submission:
                 doubts.append(f"{zone} could not be asked now for what it offers")
             else:
                 listed[zone] = found
-        choices = offers(wanted, listed=listed)
+        choices = offers(wanted, listed=listed, prices=self._site.prices)
         home = home_region(choices[0].zone, self._site)
         bucket = self._site.bucket_in(home)
         assert bucket, f"{home} has no bucket"
@@ -143,7 +147,7 @@ class Submission:
                 hint=f"tpujob bucket create --region {region}",
             ) from error
         allowed = wanted.tpu.cross_region
-        check_location(bucket, found, wanted.tpu.zones, allowed=allowed)
+        check_location(bucket, found, wanted.tpu.zones, allowed=allowed, prices=self._site.prices)
 
     def first_record(
         self,

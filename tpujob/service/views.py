@@ -19,11 +19,12 @@ from tpujob.api import (
 )
 from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
-from tpujob.domain.hardware import accelerators, prices
+from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Attempt, Code, Job, Progress, Slice, State, Suspect
 from tpujob.domain.money import usd_of_job, usd_of_slice
 from tpujob.domain.observations import Maintenance, Report
 from tpujob.domain.placement import circuits
+from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.spec import dump
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadSpec
@@ -185,18 +186,18 @@ def suspect_view(suspect: Suspect, *, now: float) -> SuspectView:
     )
 
 
-def leak_view(owned: Owned, *, now: float) -> LeakView:
+def leak_view(owned: Owned, *, now: float, prices: PriceList = LIST) -> LeakView:
     return LeakView(
         name=owned.name,
         zone=owned.zone,
         job=owned.job_id,
         age_s=max(0.0, round(now - owned.created_at, 3)),
-        usd_per_hour=_list_price(owned),
+        usd_per_hour=_list_price(owned, prices),
         detail=owned.detail,
     )
 
 
-def _list_price(owned: Owned) -> float | None:
+def _list_price(owned: Owned, prices: PriceList) -> float | None:
     if owned.pricing not in ("spot", "on-demand", "reserved"):
         return None
     try:

@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,7 @@ def backend(settings: Settings) -> Backend:
         reputation=store.reputation,
         report_every=settings.report_every,
         changed=changes.poke,
+        prices=found.site.prices,
     )
     orphans = Orphans(
         store, found.slices, found.hosts, clock, zones=lambda: zones(store, found.site.zones)
@@ -78,7 +80,7 @@ def backend(settings: Settings) -> Backend:
         store,
         found.blobs,
         clock,
-        admin=Admin(store, orphans, store.reputation, clock),
+        admin=Admin(store, orphans, store.reputation, clock, found.site.prices),
         site=found.site,
         access=found.hosts.access,
         loop=loop,
@@ -138,7 +140,7 @@ def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> Wo
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.ssh import SshHosts
-    from tpujob.config import context
+    from tpujob.config import context, prices
 
     here = context.current(settings)
     owner = context.owner(settings, here)
@@ -173,7 +175,7 @@ def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> Wo
             guests=slices.guest_attributes.look,
             obstacle=slices.guest_attributes.obstacle,
         ),
-        context.site(here, owner),
+        context.site(here, owner, prices.in_force(settings, here, datetime.now(UTC).date())),
         here.project,
         suffix=f"-{owner}",
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.prices import usd_per_hour
+from tpujob.domain.prices import LIST
 from tpujob.errors import BadSpec
 
 TABLE = Path(__file__).with_name("accelerator_table.csv")
@@ -101,7 +101,7 @@ def test_a_type_that_no_table_has_is_what_its_name_says(
     assert found.runtime_version == runtime
     assert found.chips_per_host * hosts == chips
     for pricing in ("spot", "on-demand", "reserved"):
-        assert (usd_per_hour(type, "mars-north1-a", pricing)) is None, "unknown, not free"
+        assert (LIST.usd_per_hour(type, "mars-north1-a", pricing)) is None, "unknown, not free"
 
 
 def test_what_no_table_has_is_doubted_with_what_it_may_have_meant() -> None:

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from tests.support.records import a_job, job_in
 from tpujob.domain.codec import job_from_text, to_json
-from tpujob.domain.hardware import prices
 from tpujob.domain.model import Grant, Job, Rest, Slice, State
 from tpujob.domain.money import Bill, bill, covered, usd_of_job, usd_of_slice
 from tpujob.domain.money.ledger import HOUR as HOUR_US
 from tpujob.domain.money.ledger import accrued
+from tpujob.domain.money.report import report
+from tpujob.domain.placement import circuits
+from tpujob.domain.prices import LIST
 
 HOUR = 3600.0
 SLICE = replace(a_job().slices[0], usd_per_hour=8.0, requested_at=1000.0, endpoints=())
@@ -70,13 +72,16 @@ def test_the_parts_of_a_time_cost_what_the_whole_costs(rate: int, cuts: list[int
     assert abs(accrued(rate, cuts[-1]) - rate * cuts[-1] / HOUR_US) <= 1
 
 
-def test_a_price_list_of_tomorrow_changes_no_bill_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_price_list_of_tomorrow_changes_no_bill_of_today() -> None:
     job = job_with(replace(SLICE, ready_at=0.0, gone_at=HOUR))
-    before = usd_of_job(job, HOUR)
-    doubled = {sku: dict.fromkeys(rows, (999.0, 999.0)) for sku, rows in prices._PRICES.items()}  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(prices, "_PRICES", doubled)
-    assert prices.usd_per_hour("v4-8", "us-central2-b", "spot") == 4 * 999.0
-    assert usd_of_job(job, HOUR) == before == 8.0
+    today = [offer.usd_per_hour for offer in circuits.allowed(job)]
+    before = repr(report([job], HOUR, "job"))
+    tomorrow = LIST.over([replace(price, usd=2 * price.usd) for price in LIST])
+    assert [o.usd_per_hour for o in circuits.allowed(job, tomorrow)] == [
+        2 * usd for usd in today if usd
+    ]
+    assert repr(report([job], HOUR, "job")) == before
+    assert usd_of_job(job, HOUR) == 8.0
 
 
 def test_a_grant_covers_its_chips_and_no_more() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tpujob.domain.hardware import prices
 from tpujob.domain.placement.offers import offers
 from tpujob.domain.placement.site import EVERYWHERE, Site, check_location, home_region, settled
+from tpujob.domain.prices import LIST
 from tpujob.domain.spec.jobspec import JobSpec, parse
 from tpujob.errors import BadSpec
 
@@ -137,7 +137,7 @@ def test_where_a_bucket_really_lies_counts() -> None:
     ],
 )
 def test_the_price_of_traffic(location: str, region: str, usd: float) -> None:
-    assert prices.usd_per_gib(location, region) == usd
+    assert float(LIST.traffic(location, region).usd) == usd
 
 
 def test_the_emulator_has_a_bucket_in_every_region_that_can_be_one() -> None:

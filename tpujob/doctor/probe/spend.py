@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tpujob.domain.hardware import accelerators, prices
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.prices import LIST
 from tpujob.errors import BadRequest
 
 #: seconds: the least that the probes of a slice take, and the most that they may
@@ -89,7 +90,7 @@ def _price(type: str, zone: str) -> float | None:
     known = accelerators.ALL.get(type)
     if known is None or known.hosts > 1:
         return None
-    return prices.usd_per_hour(type, zone, "spot")
+    return LIST.usd_per_hour(type, zone, "spot")
 
 
 def _nothing(places: Mapping[str, Sequence[str]], wanted: str) -> BadRequest:

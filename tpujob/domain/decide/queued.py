@@ -29,7 +29,7 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
         refused = job.slices[-1].refused if job.slices else None
         failed = Finished(refused or Cause.STOCKOUT)
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
-    offers, unpaid = spending.paid_for(job, seen, circuits.allowed(job), now)
+    offers, unpaid = spending.paid_for(job, seen, circuits.allowed(job, seen.prices), now)
     if unpaid:
         return _unpaid(job, unpaid, now)
     if now < job.wake:

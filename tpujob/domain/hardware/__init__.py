@@ -1,4 +1,4 @@
-"""Facts of TPUs: generations, types, zones, prices. Tables and their look-ups.
+"""Facts of TPUs: generations, types, zones. Tables and their look-ups.
 
-What a job may get of them is in `placement/`.
+What a job may get of them is in `placement/`, what they cost in `prices/`.
 """

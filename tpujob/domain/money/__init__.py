@@ -1,7 +1,7 @@
 """What jobs cost and what came of it: the ledger of slices, goodput, what a grant covers, and reports over many jobs.
 
 Pure, and in whole micro-dollars and whole microseconds, so that parts add up to their sum. List prices are in
-`hardware/prices.py`; here nothing looks one up: each slice keeps the rate at which it was asked for.
+`domain/prices/`; here the past is priced by what was stored: each slice keeps the rate at which it was asked for.
 """
 
 from tpujob.domain.money.goodput import Part, Span, spans

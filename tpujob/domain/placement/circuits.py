@@ -17,6 +17,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement.offers import Offer, offers
+from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.text import duration
 from tpujob.errors import Scope
 
@@ -110,7 +111,7 @@ def refusals(job: Job) -> list[Slice]:
     return [s for s in _fruitless(job) if s.refused in FOR_NOW]
 
 
-def allowed(job: Job) -> tuple[Offer, ...]:
+def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
     """What the job may ask for, in its order of preference, without what the cloud has refused it for good: a zone
     that is not open to the project, a type that the zone does not have. A person's `resume` opens all again."""
     never = {
@@ -118,7 +119,8 @@ def allowed(job: Job) -> tuple[Offer, ...]:
         for s in job.slices
         if s.refused and s.refused not in FOR_NOW and s.requested_at >= job.fresh_at
     }
-    return tuple(o for o in offers(job.spec, accepted=True) if (o.zone, o.type) not in never)
+    every = offers(job.spec, accepted=True, prices=prices)
+    return tuple(o for o in every if (o.zone, o.type) not in never)
 
 
 def waiting_since(job: Job) -> float:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from tpujob.domain.hardware import accelerators, prices
+from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of as region_of
+from tpujob.domain.prices import LIST, PriceList, Pricing
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Offer:
 
     type: str
     zone: str
-    pricing: Literal["spot", "on-demand", "reserved"]
+    pricing: Pricing
     runtime_version: str
     usd_per_hour: float | None  #: of all slices that are asked for; None: no price is known
 
@@ -49,6 +50,7 @@ def offers(
     region: str | None = None,
     listed: Listed | None = None,
     accepted: bool = False,
+    prices: PriceList = LIST,
 ) -> tuple[Offer, ...]:
     """Every way to get a slice for this job, the preferred first: by type, then by zone; never empty.
 

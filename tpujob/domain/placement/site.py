@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tpujob.domain.hardware import accelerators, prices
+from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.prices import LIST, PriceList
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Site:
     ]  #: where jobs keep their files, by region: `gs://bucket` or a folder in one
     made_on_demand: bool  #: a bucket that is not there is made at its first use
     grants: tuple[Grant, ...] = ()  #: what is paid for by others
+    prices: PriceList = LIST  #: with the context's own
 
     def region_of_bucket(self, bucket: str) -> str | None:
         """Where a bucket of this site lies, as the site says; None: it is none of them."""
@@ -86,26 +88,29 @@ def home_region(zone: str, site: Site) -> str:
             f"the context {site.name} has no bucket, and a job keeps its checkpoints in one",
             hint=f"tpujob bucket create --region {region}",
         )
-    return min(site.buckets, key=lambda other: prices.usd_per_gib(other, region))
+    return min(site.buckets, key=lambda other: site.prices.traffic(other, region).usd)
 
 
-def check_location(bucket: str, location: str, zones: Sequence[str], *, allowed: bool) -> None:
+def check_location(
+    bucket: str, location: str, zones: Sequence[str], *, allowed: bool, prices: PriceList = LIST
+) -> None:
     """Raises BadSpec when the bucket really lies elsewhere than one of the zones, unless that is allowed."""
     for zone in zones:
         if location != region_of(zone) and not allowed:
             raise BadSpec(
                 f"the bucket {bucket} lies in {location}, but {zone} in {region_of(zone)}: "
-                f"{_price(location, zone)}",
+                f"{_price(location, zone, prices)}",
                 hint=f"name zones of {location}, or a bucket in {region_of(zone)} in the context; "
                 "to pay for the traffic: --allow-cross-region",
             )
 
 
-def traffic(zones: Sequence[str], location: str) -> list[str]:
+def traffic(zones: Sequence[str], location: str, prices: PriceList = LIST) -> list[str]:
     """What is to be said of the zones that lie elsewhere than the job's bucket; nothing where all is in one region."""
     away = [zone for zone in zones if region_of(zone) != location]
     return [
-        f"the bucket lies in {location}; from {zone}, {_price(location, zone)}" for zone in away
+        f"the bucket lies in {location}; from {zone}, {_price(location, zone, prices)}"
+        for zone in away
     ]
 
 
@@ -146,7 +151,7 @@ def _check_bucket(zones: Sequence[str], allowed: bool, site: Site) -> None:
         if home != region_of(zone) and not allowed:
             raise BadSpec(
                 f"tpu.zones: {zone} lies in {region_of(zone)}, where the context {site.name} has no bucket. "
-                f"From the nearest one, {site.buckets[home]} in {home}, {_price(home, zone)}",
+                f"From the nearest one, {site.buckets[home]} in {home}, {_price(home, zone, site.prices)}",
                 hint=f"tpujob bucket create --region {region_of(zone)}; "
                 "or pay for the traffic: tpujob create --allow-cross-region",
             )
@@ -159,6 +164,6 @@ def _some(zones: Sequence[str]) -> str:
     return named + (f" and {more} more" if more > 0 else "")
 
 
-def _price(location: str, zone: str) -> str:
-    usd = prices.usd_per_gib(location, region_of(zone))
+def _price(location: str, zone: str, prices: PriceList) -> str:
+    usd = prices.traffic(location, region_of(zone)).usd
     return f"each GiB that is read there costs ${usd:.2f} (${usd * 1024:,.0f} per TiB)"

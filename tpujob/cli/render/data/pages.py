@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from tpujob.cli.render.text import dollars, span
-from tpujob.data import prices
 from tpujob.data.objects import LeftOut, Operations, Outcome
 from tpujob.data.sync.run import Preview
+from tpujob.domain.prices import GIB, LIST
 from tpujob.domain.text import clean, many
 
 _SHOWN = 20  #: problems that are named
 
 
 def preview_record(found: Preview) -> dict[str, Any]:
-    usd = prices.operations(found.class_a, found.class_b)
+    usd = LIST.usd_of_operations(found.class_a, found.class_b)
     return {
         "objects": found.objects,
         "bytes": found.bytes,
@@ -23,8 +24,8 @@ def preview_record(found: Preview) -> dict[str, Any]:
         "class_a": found.class_a,
         "class_b": found.class_b,
         "usd_operations": float(usd),
-        "usd_internet": 0.0 if found.up else float(prices.to_internet(found.bytes)),
-        "prices_as_of": prices.AS_OF,
+        "usd_internet": 0.0 if found.up else float(LIST.to_internet.of(Decimal(found.bytes) / GIB)),
+        "prices_as_of": LIST.class_a.source.as_of.isoformat(),
         "left_out": found.left_out,
         "conflicts": 0,
         "problems": _problems(found.problems or ()),
@@ -32,7 +33,7 @@ def preview_record(found: Preview) -> dict[str, Any]:
 
 
 def outcome_record(found: Outcome, operations: Operations, seconds: float) -> dict[str, Any]:
-    usd = prices.operations(operations.class_a, operations.class_b)
+    usd = LIST.usd_of_operations(operations.class_a, operations.class_b)
     return {
         "objects": found.copied,
         "bytes": found.copied_bytes,
@@ -41,7 +42,7 @@ def outcome_record(found: Outcome, operations: Operations, seconds: float) -> di
         "class_a": operations.class_a,
         "class_b": operations.class_b,
         "usd_operations": float(usd),
-        "prices_as_of": prices.AS_OF,
+        "prices_as_of": LIST.class_a.source.as_of.isoformat(),
         "seconds": round(seconds, 3),
         "left_out": found.left_out,
         "conflicts": found.conflicts,

@@ -1,0 +1,151 @@
+"""A user's own prices: what a file may say, what is refused with its line and its row, and where it counts."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tpujob.config import prices
+from tpujob.domain.prices import LIST
+from tpujob.errors import BadSpec
+
+TODAY = date(2026, 11, 22)
+GOOD = """\
+source: contract 4711
+as_of: 2026-11-20
+prices:
+  - {item: tpu v5e, where: us-central1, pricing: on-demand, usd: 1.1, unit: chip-hour}
+  - {item: tpu v4, where: us-central2, pricing: spot, usd: 3.2, unit: 8-core-hour}
+  - {item: tpu v4, where: us-central2, pricing: reserved, usd: 2.0286, unit: chip-hour}
+  - {item: storage standard, where: mars-north1, usd: 0.0001, unit: GiB-hour, as_of: 2026-10-01}
+  - {item: traffic, where: us-central1 -> asia, usd: 0.06, unit: GiB}
+  - {item: traffic, where: europe -> ASIA, usd: 0.07, unit: GiB, note: as quoted}
+  - {item: operations class A, usd: 0.01, unit: operation}
+"""
+
+
+def wrong(text: str) -> str:
+    with pytest.raises(BadSpec) as error:
+        prices.parse(text, "mine.yaml", TODAY)
+    return error.value.message
+
+
+def row(**changed: str) -> str:
+    fields = {
+        "item": "tpu v5e",
+        "where": "us-central1",
+        "pricing": "on-demand",
+        "usd": "1.2",
+        "unit": "chip-hour",
+        "source": "a bill",
+        "as_of": "2026-11-20",
+    } | changed
+    return ", ".join(f"{key}: {value}" for key, value in fields.items() if value)
+
+
+def file(*rows: str) -> str:
+    return "prices:\n" + "".join(f"  - {{{one}}}\n" for one in rows)
+
+
+def test_rows_count_before_those_of_the_list_and_keep_how_they_were_given() -> None:
+    own = prices.parse(GOOD, "mine.yaml", TODAY)
+    assert own.warnings == ()
+    found = LIST.over(own.rows)
+    assert found.usd_per_hour("v5e-8", "us-central1-a", "on-demand") == 8.8
+    assert found.usd_per_hour("v4-8", "us-central2-b", "spot") == 3.2, "8 cores are 4 chips"
+    assert found.usd_per_hour("v4-8", "us-central2-b", "reserved") == 4 * 2.0286
+    assert found.usd_per_hour("v4-8", "us-central2-b", "on-demand") == 12.88, "of the shipped list"
+    stored = found.storage("mars-north1")
+    assert stored is not None
+    assert (stored.usd, stored.source.as_of) == (Decimal("0.073"), date(2026, 10, 1))
+    assert stored.quoted == "$0.0001 for a GiB-hour"
+    assert found.traffic("europe-west4", "asia-east1").usd == Decimal("0.07")
+    assert found.class_a.of(1000) == Decimal("0.01")
+    assert all(one.own for one in own.rows)
+
+
+def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
+    said = wrong(
+        file(
+            row(pricing="spot", usd="1.3"),
+            row(where="us-east5", usd="0.84"),
+            row(item="tpu v4", where="us-central2", usd="12.88"),
+            row(where="us-west4", as_of=""),
+        )
+    ).splitlines()
+    assert len(said) == 4
+    assert said[0] == (
+        "mine.yaml:2: prices[0]: tpu v5e, us-central1, spot: spot costs $1.3, more than on demand ($1.2)"
+    )
+    assert said[1].startswith(
+        "mine.yaml:3: prices[1]: tpu v5e, us-east5, on-demand: $0.84 on demand is the rate of a 1-year commitment"
+    )
+    assert said[2].startswith("mine.yaml:4: prices[2]: tpu v4, us-central2, on-demand: $12.88")
+    assert said[2].endswith("it is the price of 8 cores; write `unit: 8-core-hour`")
+    assert said[3].startswith("mine.yaml:5: prices[3].as_of: tpu v5e: as_of is missing")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (row(source=""), "source is missing"),
+        (row(usd="-1"), "must be above 0, not -1"),
+        (row(usd="0"), "must be above 0, not 0"),
+        (row(usd="cheap"), "must be an amount in US dollars, not the text 'cheap'"),
+        (row(usd=".inf"), "must be an amount"),
+        (row(usd="true"), "must be an amount in US dollars, not true"),
+        (row(as_of="last week"), "must be a day such as 2026-11-20"),
+        (row(as_of="2027-01-01"), "is dated 2027-01-01, which is to come"),
+        (row() + ", pricng: spot", "no such key; did you mean pricing?"),
+        (row(item="tpu 5"), "is nothing that has a price"),
+        (row(item="'operation class A'", where="", pricing="", unit="operation"), "did you mean operations class A?"),
+        (row(item="tpu v2", where="us-central1"), "did you mean tpu v2 device or tpu v2 pod?"),
+        (row(unit="8-core-hour"), "unit must be chip-hour; not '8-core-hour'"),
+        (row(unit=""), "unit: is missing, and required"),
+        (row(where=""), "where is missing"),
+        (row(pricing=""), "pricing '' cannot be; allowed: on-demand, spot"),
+        (row(pricing="preemptible"), "pricing 'preemptible' cannot be"),
+        (row(item="traffic", where="us-central1", pricing="", unit="GiB"), "where must be two places"),
+        (row(item="boot disk", pricing="", unit="GiB-month"), "where goes with no price"),
+        (row(item="operations class A", where="", pricing="", unit="1000"), "unit: must be text"),
+        (row(source="'Commitment v1: TpuV5e for 1 Year'", usd="1.0"), "called a commitment by its own source"),
+        (row(usd="700"), "$700 for a chip-hour, where the list has $1.2"),
+        (row(item="tpu v6e", where="us-central2", usd="700"), "$700 for a chip-hour, where the list has $3.24"),
+        (row(item="tpu v4", where="us-central2", pricing="spot", usd="3.686"),
+         "more than on demand ($3.22): it is the price of 8 cores; write `unit: 8-core-hour`"),
+        (f"{row()}}}\n  - {{{row()}", "is the second row for tpu v5e, us-central1, on-demand"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(given: str, said: str) -> None:
+    message = wrong(file(given))
+    assert "mine.yaml:" in message
+    assert "prices[" in message
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    "text", ["", "prices: []\n", "prices: {}\n", "rows: []\n", "- 1\n", "prices: [1]\n"]
+)
+def test_what_is_no_price_file(text: str) -> None:
+    assert wrong(text).startswith("mine.yaml:")
+
+
+def test_a_doubtful_price_is_used_with_a_warning() -> None:
+    given = row(pricing="spot", usd="0.2", as_of="2026-10-17")
+    newer = row(item="tpu v8e", as_of="2024-01-01")
+    own = prices.parse(file(given, newer), "mine.yaml", TODAY)
+    assert own.warnings == (
+        "mine.yaml:2: prices[0]: tpu v5e, us-central1, spot: "
+        "is 36 days old; spot prices can change every month",
+        "mine.yaml:3: prices[1]: tpu v8e, us-central1, on-demand: "
+        "is of a generation that tpujob does not know",
+    )
+    assert len(own.rows) == 2
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadSpec, match="no such file"):
+        prices.read(tmp_path / "mine.yaml", TODAY)

@@ -1,0 +1,105 @@
+"""Storage, traffic and the control plane against the price pages' own figures; and what every row must have."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from tpujob.domain.prices import GIB, HOURS_A_MONTH, LIST, Price, PriceList, Source, flaws, micros
+from tpujob.domain.prices.rows import ITEMS, item
+from tpujob.domain.prices.traffic import FREE
+
+D = Decimal
+
+
+@pytest.mark.parametrize(
+    ("location", "kind", "per_gib_hour"),
+    [
+        ("us-central1", "standard", "0.000027397"),
+        ("us-central1", "nearline", "0.000013699"),
+        ("us-central1", "coldline", "0.000005479"),
+        ("us-central1", "archive", "0.000001644"),
+        ("US-CENTRAL1", "standard", "0.000027397"),
+    ],
+)
+def test_storage_costs_what_the_page_quotes_by_the_hour(
+    location: str, kind: str, per_gib_hour: str
+) -> None:
+    price = LIST.storage(location, kind)
+    assert price is not None
+    assert abs(price.of(1) / HOURS_A_MONTH - D(per_gib_hour)) < D("0.000000001")
+
+
+def test_storage_of_other_places() -> None:
+    standard = {p.where: p.usd for p in LIST if p.item == "storage standard"}
+    assert len(standard) == 38
+    assert (standard["us-west4"], standard["southamerica-east1"]) == (D("0.023"), D("0.035"))
+    assert (standard["eu"], standard["nam4"]) == (D("0.026"), 2 * D("0.022"))
+    assert LIST.storage("mars-north1") is None, "unknown, not free"
+    assert LIST.storage("us-east1", "archive") is None
+
+
+def test_a_month_of_storage_and_its_operations() -> None:
+    place = LIST.storage("us-central1")
+    assert place is not None
+    assert place.of(1024) == D("20.48")
+    assert LIST.usd_of_operations(1_000_000, 1_000_000) == D("5.4")
+    assert LIST.usd_of_operations(10_000_000, 10_000_000) == 50 + 4
+    assert LIST.to_internet.of(100) == 12
+    assert LIST.usd_of_traffic(50 * GIB, "us-central1", "europe-west4") == D("2.5")
+    assert LIST.usd_of_traffic(50 * GIB, "us-central1", "us-central1") == 0
+
+
+def test_a_route_of_its_own_counts_before_the_parts_of_the_world() -> None:
+    own = Price("traffic", "us-central1 -> europe-west4", "", D("0.03"), "GiB", mine())
+    assert LIST.over([own]).traffic("us-central1", "europe-west4").usd == D("0.03")
+    assert LIST.over([own]).traffic("europe-west4", "us-central1").usd == D("0.05")
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "pricing", "amount", "usd"),
+    [
+        ("external address", "", "on-demand", 64, "0.32"),  # a slice of 64 machines, an hour
+        ("external address", "", "spot", 64, "0.16"),
+        ("boot disk", "", "", 100, "3.94524"),  # of one machine, a month
+        ("cloud run cpu, always on", "", "", 730 * 3600, "47.304"),
+        ("cloud run memory, always on", "", "", 365 * 3600, "2.628"),  # half a GiB
+        ("cloud run requests", "", "", 3_000_000, "1.2"),
+        ("firestore reads", "us-central1", "", 17_280_000, "5.184"),  # 1,000 jobs every 5 s, a day
+        ("firestore writes", "nam5", "", 100_000, "0.18"),
+        ("scheduler", "", "", 1, "0.1"),
+        ("secret accesses", "", "", 10_000, "0.03"),
+    ],
+)
+def test_the_control_plane(name: str, where: str, pricing: str, amount: int, usd: str) -> None:
+    price = LIST.find(name, where, pricing)
+    assert price is not None
+    assert price.of(amount) == D(usd)
+
+
+def test_every_row_has_a_price_a_unit_and_a_dated_source() -> None:
+    for row in LIST:
+        kind = item(row.item)
+        assert kind is not None, row
+        assert row.usd > 0, f"{row.name}: no row is better than a price of 0"
+        assert (row.unit, row.per, row.pricing in kind.pricings) == (kind.unit, kind.per, True), row
+        assert bool(row.where) == bool(kind.where), row
+        assert row.source.name, row
+        assert date(2024, 1, 1) < row.source.as_of < date(2026, 11, 22), row
+    assert {row.item for row in LIST} >= set(ITEMS), "nothing is named that has no price anywhere"
+    assert FREE.usd == 0
+
+
+def test_the_shipped_list_passes_its_own_lint() -> None:
+    assert flaws(tuple(LIST), PriceList({}), date(2026, 10, 16)) == []
+
+
+def test_amounts_are_rounded_to_whole_micro_dollars_once() -> None:
+    assert micros(D("0.0000005")) == 1
+    assert micros(D("12.88")) == 12_880_000
+
+
+def mine() -> Source:
+    return Source("a contract", date(2026, 11, 20))

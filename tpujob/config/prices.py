@@ -1,0 +1,215 @@
+"""The user's own prices: a dated YAML file that a context names, laid over the shipped list.
+
+Which figures in it cannot be right is in `domain/prices/lint.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from tpujob.config import files
+from tpujob.config.context import Context
+from tpujob.config.settings import Settings
+from tpujob.domain.prices import LIST, Flaw, Price, PriceList, Source, flaws, tpu
+from tpujob.domain.prices import rows as known
+from tpujob.domain.prices.traffic import PARTS, route
+from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
+from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec.errors import EACH, Problem
+
+_MAX_USD = 1_000_000
+#: units that a price may be given in beside its item's own, and what a price for it is multiplied by
+_OTHER_UNITS = {
+    ("chip-hour", "8-core-hour"): Decimal(1) / tpu.CHIPS_OF_8_CORES,
+    ("GiB-month", "GiB-hour"): Decimal(known.HOURS_A_MONTH),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPrices:
+    """A user's rows, and what may be wrong with them without making them unusable."""
+
+    rows: tuple[Price, ...]
+    warnings: tuple[str, ...]
+
+
+def read(path: Path, today: date) -> OwnPrices:
+    """The rows of that file. Raises BadSpec that says everything that is wrong, each with its line and its row."""
+    return parse(files.read(path), str(path), today)
+
+
+def parse(text: str, source: str, today: date) -> OwnPrices:
+    """The same for a file's text; `source` names the file in errors."""
+    document = yaml.load(text, source)
+    try:
+        given = _File.model_validate(document.data)
+    except ValidationError as error:
+        raise bad_spec(problems(error, _ALLOWED, of="a price file"), document) from None
+    rows, wrong = _rows(given)
+    faulty = {problem.path[1] for problem in wrong}
+    found = [flaw for flaw in flaws(rows, LIST, today) if flaw.row not in faulty]
+    wrong += [_problem(rows, flaw) for flaw in found if flaw.fatal]
+    if wrong:
+        raise bad_spec(wrong, document)
+    unsure = [_problem(rows, flaw) for flaw in found]
+    return OwnPrices(tuple(rows), tuple(f"{source}:{document.line(p.path)}: {p}" for p in unsure))
+
+
+def path_of(settings: Settings, context: Context) -> Path | None:
+    """The file that the context names, beside its own where the name is relative; None: it names none."""
+    return settings.contexts / context.prices if context.prices else None
+
+
+def in_force(settings: Settings, context: Context, today: date) -> PriceList:
+    """The shipped list with the context's own prices over it. Raises BadSpec as `read` does."""
+    path = path_of(settings, context)
+    return LIST.over(read(path, today).rows) if path else LIST
+
+
+# The file ------------------------------------------------------------------------------------------------------------
+
+
+def _amount(value: Any) -> Decimal:
+    """Exact dollars. YAML makes a float of a number; its shortest text is what was written."""
+    amount = None
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        with contextlib.suppress(InvalidOperation):
+            amount = Decimal(str(value))
+    if amount is None or not amount.is_finite() or amount > _MAX_USD:
+        raise ValueError(f"must be an amount in US dollars, not {yaml.describe(value)}")
+    if amount <= 0:
+        raise ValueError(f"must be above 0, not {value}; leave out a row whose price is not known")
+    return amount
+
+
+def _day(value: Any) -> date:
+    with contextlib.suppress(ValueError, TypeError):
+        return date.fromisoformat(value)
+    raise ValueError(f"must be a day such as 2026-11-20, not {yaml.describe(value)}")
+
+
+def _many(value: Any) -> Any:
+    if isinstance(value, list) and value:
+        return cast("list[Any]", value)
+    raise ValueError(f"must be a list of prices, not {yaml.describe(value)}")
+
+
+def _or_none(check: Any) -> BeforeValidator:
+    return BeforeValidator(lambda value: None if value is None else check(value))
+
+
+def _item(value: Any) -> str:
+    given: str = kinds.text(100)(value)
+    if known.item(given):
+        return given
+    names = [*known.ITEMS, *sorted({row.item for row in LIST if row.item.startswith("tpu ")})]
+    near = [name for name in names if name.startswith(f"{given} ")]
+    near = near or difflib.get_close_matches(given, names, n=1)
+    meant = (
+        f"; did you mean {' or '.join(near)}?"
+        if near
+        else "; `tpujob cost prices` lists what there is"
+    )
+    raise ValueError(f"{yaml.shown(given)} is nothing that has a price{meant}")
+
+
+class _Row(kinds.Part):
+    item: Annotated[str, BeforeValidator(_item)]
+    where: Annotated[str, BeforeValidator(kinds.text(100))] = ""
+    pricing: Annotated[str, BeforeValidator(kinds.text(40))] = ""
+    usd: Annotated[Decimal, BeforeValidator(_amount)]
+    unit: Annotated[str, BeforeValidator(kinds.text(40))]
+    source: Annotated[str | None, _or_none(kinds.text(200))] = None
+    as_of: Annotated[date | None, _or_none(_day)] = None
+    note: Annotated[str | None, _or_none(kinds.text(500))] = None
+
+
+class _File(kinds.Part):
+    """`source` and `as_of` are those of every row that has none of its own."""
+
+    source: Annotated[str | None, _or_none(kinds.text(200))] = None
+    as_of: Annotated[date | None, _or_none(_day)] = None
+    prices: Annotated[tuple[_Row, ...], Field(strict=False), BeforeValidator(_many)]
+
+
+_ALLOWED: Allowed = {(): tuple(_File.model_fields), ("prices", EACH): tuple(_Row.model_fields)}
+
+
+def _rows(given: _File) -> tuple[list[Price], list[Problem]]:
+    rows: list[Price] = []
+    wrong: list[Problem] = []
+    for i, row in enumerate(given.prices):
+        kind = known.item(row.item)
+        assert kind, f"{row.item} was checked"
+        found = list(_faults(row, kind, given))
+        wrong += [Problem(("prices", i, key), f"{row.item}: {text}") for key, text in found]
+        rows.append(_price(row, kind, given))
+    return rows, wrong
+
+
+def _faults(row: _Row, kind: known.Item, given: _File) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if row.source is None and given.source is None:
+        found.append(("source", "source is missing: say who told you the price"))
+    if row.as_of is None and given.as_of is None:
+        found.append(("as_of", "as_of is missing: say of which day the price is"))
+    if row.pricing not in kind.pricings:
+        allowed = ", ".join(kind.pricings) if kind.pricings != ("",) else "none"
+        found.append(("pricing", f"pricing {row.pricing!r} cannot be; allowed: {allowed}"))
+    units = [kind.unit, *(other for unit, other in _OTHER_UNITS if unit == kind.unit)]
+    if row.item.startswith("tpu ") and row.item.split()[1] not in tpu.SOLD_BY_CORES:
+        units = [kind.unit]
+    if row.unit not in units:
+        count = f", the price being for {kind.per:,} of them" if kind.per > 1 else ""
+        found.append(("unit", f"unit must be {' or '.join(units)}{count}; not {row.unit!r}"))
+    if (fault := _where_fault(row, kind)) is not None:
+        found.append(("where", fault))
+    return found
+
+
+def _where_fault(row: _Row, kind: known.Item) -> str | None:
+    if bool(row.where) != bool(kind.where):
+        return "where is missing" if kind.where else "where goes with no price of this kind"
+    if kind.where == "route" and len(_ends(row.where)) != 2:
+        return f"where must be two places, as in us-central1 -> europe-west4; not {row.where!r}"
+    return None
+
+
+def _ends(where: str) -> list[str]:
+    ends = [end.strip() for end in where.split("->")]
+    named = {part.lower(): part for part in {*PARTS.values(), "anywhere"}}
+    return [named.get(end.lower(), end.lower()) for end in ends if end]
+
+
+def _price(row: _Row, kind: known.Item, given: _File) -> Price:
+    usd, quoted = row.usd, ""
+    if row.unit != kind.unit:
+        usd *= _OTHER_UNITS.get((kind.unit, row.unit), 1)
+        quoted = f"${row.usd:f} for a {row.unit}"
+    ends = _ends(row.where) if kind.where == "route" else []
+    source = row.source or given.source or ""
+    return Price(
+        item=row.item,
+        where=route(*ends) if len(ends) == 2 else row.where.lower(),
+        pricing=row.pricing,
+        usd=usd,
+        unit=kind.unit,
+        source=Source(source, row.as_of or given.as_of or date.min),
+        per=kind.per,
+        quoted=quoted or tpu.quoted(row.item.removeprefix("tpu "), usd),
+        note=row.note or "",
+        own=True,
+    )
+
+
+def _problem(rows: Sequence[Price], flaw: Flaw) -> Problem:
+    return Problem(("prices", flaw.row), f"{rows[flaw.row].name}: {flaw.text}")

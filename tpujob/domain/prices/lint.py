@@ -1,0 +1,111 @@
+"""What is wrong with a user's own prices, row by row: figures that a source is known to give by mistake. Pure.
+
+What a file may say at all, such as that every row has a date and a source, is in `config/prices.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.prices.pricelist import PriceList
+from tpujob.domain.prices.rows import ONE_YEAR, THREE_YEARS, Price
+from tpujob.domain.prices.tpu import CHIPS_OF_8_CORES, SOLD_BY_CORES
+
+#: Spot prices change once a month at most (a maintainer of SkyPilot's), so an older one is likely out of date.
+SPOT_AGES = timedelta(days=35)
+#: shares of the on-demand price that commitments of one and of three years cost, by the shipped lists
+_COMMITTED_SHARES = {
+    "v2": ("0.63", "0.45"),
+    "v3": ("0.63", "0.45"),
+    "v4": ("0.63", "0.45"),
+    "v5e": ("0.70", "0.45"),
+    "v5p": ("0.70", "0.45"),
+    "v6e": ("0.70", "0.45"),
+}
+_NEAR = Decimal("0.01")
+_COMMITMENT = re.compile(r"commit|\bcud\b", re.I)
+#: by so much a price is above the list's when it is for 8 cores, or a placeholder
+_TOO_HIGH = Decimal(3)
+
+
+class Flaw(NamedTuple):
+    row: int  #: from 0
+    text: str
+    fatal: bool  #: False: the row can be used
+
+
+def flaws(own: Sequence[Price], base: PriceList, today: date) -> list[Flaw]:
+    """Everything that is wrong with these rows, in their order. `base`: the list that they are laid over."""
+    seen: dict[tuple[str, str, str], int] = {}
+    merged = base.over(own)
+    found: list[Flaw] = []
+    for i, row in enumerate(own):
+        first = seen.setdefault(row.key, i)
+        if first != i:
+            found.append(
+                Flaw(i, f"is the second row for {row.name}; the first is row {first + 1}", True)
+            )
+        if row.source.as_of > today:
+            found.append(Flaw(i, f"is dated {row.source.as_of}, which is to come", True))
+        if row.item.startswith("tpu "):
+            found += (Flaw(i, text, True) for text in _of_tpu(row, merged, base))
+        if row.item.startswith("tpu ") and row.item.split()[1] not in accelerators.GENERATIONS:
+            found.append(Flaw(i, "is of a generation that tpujob does not know", False))
+        if row.pricing == "spot" and today - row.source.as_of > SPOT_AGES:
+            age = (today - row.source.as_of).days
+            found.append(Flaw(i, f"is {age} days old; spot prices can change every month", False))
+    return found
+
+
+def _of_tpu(row: Price, merged: PriceList, base: PriceList) -> Iterator[str]:
+    on_demand = merged.find(row.item, row.where, "on-demand")
+    if row.pricing == "spot" and on_demand and row.usd > on_demand.usd:
+        yield f"spot costs ${row.usd:f}, more than on demand (${on_demand.usd:f}){_by_cores(row, base)}"
+    elif row.pricing == "on-demand" and (committed := _commitment(row, base)):
+        yield f"${row.usd:f} on demand is {committed}; give it as `pricing: reserved` if that is what you pay"
+    elif (usual := _usual(row, base)) and row.usd >= usual * _TOO_HIGH:
+        yield f"${row.usd:f} for a chip-hour, where the list has ${usual:f}{_by_cores(row, base)}"
+
+
+def _usual(row: Price, base: PriceList) -> Decimal | None:
+    """What the shipped list has for it; where it has none, the dearest of the same kind anywhere."""
+    listed = base.find(row.item, row.where, row.pricing)
+    if listed:
+        return listed.usd
+    same = [p.usd for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
+    return max(same, default=None)
+
+
+def _by_cores(row: Price, base: PriceList) -> str:
+    """The likely reason, where the figure is that of 8 cores."""
+    if row.item.split()[1] not in SOLD_BY_CORES:
+        return ""
+    listed = [base.find(row.item, row.where, row.pricing)]
+    listed += [p for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
+    if any(p and _is(row.usd, p.usd * CHIPS_OF_8_CORES) for p in listed):
+        return ": it is the price of 8 cores; write `unit: 8-core-hour`"
+    return ""
+
+
+def _commitment(row: Price, base: PriceList) -> str:
+    """Which commitment's rate it is; empty: none that is known."""
+    if _COMMITMENT.search(row.source.name):
+        return "called a commitment by its own source"
+    listed = base.find(row.item, row.where, "on-demand")
+    shares = _COMMITTED_SHARES.get(row.item.split()[1], ())
+    for pricing, share in zip((ONE_YEAR, THREE_YEARS), shares, strict=False):
+        known = base.find(row.item, row.where, pricing)
+        rates = [known.usd] if known else []
+        rates += [listed.usd * Decimal(share)] if listed else []
+        if any(_is(row.usd, rate) for rate in rates):
+            return f"the rate of a {pricing}"
+    return ""
+
+
+def _is(usd: Decimal, other: Decimal) -> bool:
+    return abs(usd - other) <= other * _NEAR

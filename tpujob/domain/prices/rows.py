@@ -1,0 +1,136 @@
+"""One price, and the closed list of things that have one. Which prices there are is in the tables beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import ROUND_HALF_UP, Decimal
+from types import MappingProxyType
+from typing import Literal
+
+from tpujob.domain.hardware import accelerators
+
+#: how a slice is asked for
+Pricing = Literal["spot", "on-demand", "reserved"]
+Confidence = Literal["high", "medium", "low"]
+
+GIB = 2**30
+#: documented: Cloud Storage quotes a GiB-hour, and a month of the price pages has so many
+HOURS_A_MONTH = 730
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where prices were read, and when."""
+
+    name: str
+    as_of: date
+    confidence: Confidence = "high"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What so much of one thing costs in one place."""
+
+    item: str  #: such as `tpu v5e` or `storage standard`: a key of `ITEMS`, or `tpu` and a SKU
+    where: str  #: a region or another location, `FROM -> TO` for traffic; empty: everywhere
+    pricing: (
+        str  #: of TPUs and addresses: `spot`, `on-demand`, `reserved`, or a commitment; else empty
+    )
+    usd: Decimal  #: for `per` times `unit`
+    unit: str  #: such as `chip-hour`
+    source: Source
+    per: int = 1
+    quoted: str = ""  #: as it is sold, where that is another unit: `$12.88 for 8 cores an hour`
+    note: str = ""
+    own: bool = False  #: from the user's file
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.item, self.where, self.pricing
+
+    @property
+    def name(self) -> str:
+        """For people: `tpu v5e, us-central1, spot`."""
+        return ", ".join(word for word in self.key if word)
+
+    @property
+    def each(self) -> str:
+        """For people: `chip-hour`, `1,000 operations`."""
+        return self.unit if self.per == 1 else f"{self.per:,} {self.unit}s"
+
+    def of(self, amount: Decimal | int) -> Decimal:
+        """Dollars for so many units, not rounded."""
+        return self.usd * amount / self.per
+
+
+def micros(usd: Decimal) -> int:
+    """Whole micro-dollars, rounded half up."""
+    return int((usd * 1_000_000).to_integral_value(ROUND_HALF_UP))
+
+
+# What can have a price -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What kind of row a thing has."""
+
+    unit: str
+    per: int = 1
+    where: Literal["", "location", "route"] = ""
+    pricings: tuple[str, ...] = ("",)
+
+
+ONE_YEAR, THREE_YEARS = "1-year commitment", "3-year commitment"
+TPU = Item(
+    "chip-hour",
+    where="location",
+    pricings=("on-demand", "spot", "reserved", ONE_YEAR, THREE_YEARS),
+)
+CLASSES = ("standard", "nearline", "coldline", "archive")
+
+#: Everything else, by name.
+ITEMS: Mapping[str, Item] = MappingProxyType(
+    {
+        **{f"storage {one}": Item("GiB-month", where="location") for one in CLASSES},
+        **{f"retrieval {one}": Item("GiB") for one in CLASSES[1:]},
+        "operations class A": Item("operation", 1000),
+        "operations class B": Item("operation", 1000),
+        "traffic": Item("GiB", where="route"),
+        "traffic to the internet": Item("GiB"),
+        "external address": Item("hour", pricings=("on-demand", "spot")),
+        "boot disk": Item("GiB-month"),
+        "cloud run cpu": Item("vCPU-second"),
+        "cloud run cpu, always on": Item("vCPU-second"),
+        "cloud run memory": Item("GiB-second"),
+        "cloud run memory, always on": Item("GiB-second"),
+        "cloud run requests": Item("request", 1_000_000),
+        "firestore reads": Item("document", 100_000, where="location"),
+        "firestore writes": Item("document", 100_000, where="location"),
+        "firestore deletes": Item("document", 100_000, where="location"),
+        "firestore storage": Item("GiB-month", where="location"),
+        "scheduler": Item("job-month"),
+        "secret versions": Item("version-month"),
+        "secret accesses": Item("access", 10_000),
+    }
+)
+
+
+def sku_of(type: str) -> str:
+    """What a type's price is listed under: its generation; of v2 and v3, slices of one host and pods have their own.
+    Raises BadSpec for what can be no type."""
+    accelerator = accelerators.find(type)
+    if accelerator.generation not in ("v2", "v3"):
+        return accelerator.generation
+    return f"{accelerator.generation} {'device' if accelerator.hosts == 1 else 'pod'}"
+
+
+def item(name: str) -> Item | None:
+    """What that thing's rows look like; None: nothing of that name has a price."""
+    if not name.startswith("tpu "):
+        return ITEMS.get(name)
+    generation, _, kind = name.removeprefix("tpu ").partition(" ")
+    kinds = ("device", "pod") if generation in ("v2", "v3") else ("",)
+    return TPU if accelerators.generation(generation) and kind in kinds else None
