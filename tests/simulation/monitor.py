@@ -139,6 +139,8 @@ class Monitor:
             good = [p for p in programs if p.exit_code == 0 and p.exit_at <= self.sim.now]
             if not good or len(good) < good[0].run.hosts:
                 self.broken("I5", job.id, "called a success before every host had exited with 0")
+            elif good[0].run.step(good[0].exit_at) < good[0].run.steps:
+                self.broken("I5", job.id, "called a success before its last step")
             return
         if ended.cause is Cause.PREFLIGHT and job.then is State.FAILED:
             self.broken("I5", job.id, "failed for machines that are only suspected")

@@ -12,7 +12,7 @@ from unittest import mock
 from tests.simulation.patches import Patch, folded, replaced
 from tpujob.domain.decide import active, condemned
 from tpujob.domain.events import EventKind
-from tpujob.domain.failures import host_reputation, nonfinite, stall
+from tpujob.domain.failures import host_reputation, nonfinite, stall, told
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Silence
 from tpujob.domain.placement import circuits as capacity
@@ -47,6 +47,11 @@ def wrong_numbers_are_resumed() -> Patch:
         return replace(after, attempts=tuple(replace(a, resume_before=0) for a in after.attempts))
 
     return folded(change)
+
+
+def exit_code_0_is_success() -> Patch:
+    """Even of a program that was told to stop."""
+    return mock.patch.object(told, "complete", return_value=True)
 
 
 def silence_alone_is_death() -> Patch:
@@ -153,6 +158,6 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         no_grace_for_the_first_step, no_watchdog, nobody_is_left_behind, launches_take_for_ever,
         circuits_are_ignored, half_open_lets_everybody_through, suspicion_counts_twice,
         all_beside_a_bad_machine_are_called_bad, maths_is_held_against_machines,
-        suspects_are_never_taken,
+        suspects_are_never_taken, exit_code_0_is_success,
     )
 }  # fmt: skip

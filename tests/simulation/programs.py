@@ -161,6 +161,7 @@ class Program:
         if run.contract:
             newest = run.step(min(at, run.spoils - STEP) if run.tainted else at) // EVERY * EVERY
             said["resumed_from"] = run.resumed
+            said["steps"] = run.steps
             kept = run.step(at) if at >= run.saved_at() else max(newest, run.resumed)
             said["checkpoint"] = kept or None
         return said

@@ -140,6 +140,13 @@ def _preempted(play: Play, machine: Machine) -> None:
     SliceFaults(play.world).preempt(machine)
 
 
+def _ends_with_0(play: Play, machine: Machine) -> None:
+    """Its program saves and ends with 0 when it is told to stop, as some trainers do."""
+    _preempted(play, machine)
+    for program in machine.running(play.sim.now):
+        program.exit_code = 0
+
+
 def _suspended_late(play: Play, machine: Machine) -> None:
     """The cloud begins before the program has ended, and takes minutes."""
     _preempted(play, machine)
@@ -257,6 +264,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("happy", nothing),
         Scenario("stockout, then the next zone", _stockout),
         Scenario("preempted while running", at(_S.RUNNING, _preempted, then=70.0)),
+        Scenario("preempted, and its program ends with 0", at(_S.RUNNING, _ends_with_0, then=70.0)),
         Scenario("preempted while it is prepared", at(_S.PREPARING, _preempted)),
         Scenario("preempted before it is ready", at(_S.PROVISIONING, _preempted)),
         Scenario("preempted, and suspended late", at(_S.RUNNING, _suspended_late)),

@@ -6,11 +6,12 @@ agent agree on is `tpujob/protocol/`; how a program is written is not said here.
 
 from workloads.contract import faults
 from workloads.contract.context import OUT, PREFIX, ProgramContext
-from workloads.contract.events import EVENTS, VERDICT, Blame, Reporter
+from workloads.contract.events import DONE, EVENTS, VERDICT, Blame, Reporter
 from workloads.contract.exits import Exit
 from workloads.contract.faults import Fault
 
 __all__ = [
+    "DONE",
     "EVENTS",
     "OUT",
     "PREFIX",

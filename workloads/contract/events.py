@@ -14,6 +14,7 @@ EVENTS = "events.jsonl"  #: appended to: phases, steps, checkpoints, metrics
 HEARTBEAT = (
     "heartbeat.json"  #: replaced whole: an old time is dead, a fresh time with an old step is hung
 )
+DONE = "done"  #: the phase of a program that has reached its end
 VERDICT = "verdict.json"  #: where a non-finite number came from
 
 #: What made a non-finite number.
@@ -32,7 +33,10 @@ class Reporter:
 
     def event(self, kind: str, /, **fields: Any) -> None:
         """Append one fact. Kinds: `phase` (name), `step` (step, loss, ms), `checkpoint` (step),
-        `resume` (step), `metric` (name, value), `verdict`, `error`. JSON has no NaN: pass None."""
+        `resume` (step), `metric` (name, value), `verdict`, `error`. JSON has no NaN: pass None.
+
+        A program that exits with 0 after it was told to stop counts as finished only if it has said that it reached
+        its end: a `step` that equals its `steps`, or the phase `DONE`."""
         now = time.time()
         record = {"t": round(now, 3), "kind": kind, **self._stamp, **fields}
         self._events.write(json.dumps(record, allow_nan=False) + "\n")

@@ -6,7 +6,7 @@ from enum import IntEnum
 class Exit(IntEnum):
     """tpujob decides by these and never by a line of log."""
 
-    DONE = 0  #: finished; the job succeeds when every host says so
+    DONE = 0  #: finished, on every host; after a notice only if it has said so, see `events.DONE`
     NONFINITE = 65  #: NaN or Inf, and a replay says that the model or the data made it
     ERROR = 70  #: any other error
     DEVICE = 71  #: NaN or Inf, and a replay says that a device made it; `verdict.json` names it

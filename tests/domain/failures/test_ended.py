@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.records import end, host
 from tpujob.domain.failures import triage
-from tpujob.domain.model import Cause, Progress, Proof, Unreached
+from tpujob.domain.failures.told import saved_words
+from tpujob.domain.model import Cause, End, Outcome, Progress, Proof, Unreached
 from tpujob.domain.observations import Report
+from workloads.contract import DONE
 
 
 def test_hosts_get_time_to_end_by_themselves_after_the_first_that_failed() -> None:
@@ -51,7 +55,7 @@ def test_what_a_stopped_program_saved_is_reported(
         host(i, -9, progress=Progress(step=step, checkpoint=kept), saved_in=took)
         for i, (step, kept, took) in enumerate(hosts)
     ]
-    assert triage.saved_words(reports) == words
+    assert saved_words(reports) == words
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,26 @@ def test_a_notice_is_reported_with_what_became_of_the_program(
 ) -> None:
     found = end(host(0, code, notice=notice))
     assert (found.cause, words in found.message) == (cause, True), found.message
+
+
+def told(*hosts: Progress) -> End:
+    """The end of an attempt whose program exited with 0 on each host, after the first one heard a notice."""
+    reports = [host(i, 0, progress=progress) for i, progress in enumerate(hosts)]
+    return end(replace(reports[0], notice="preempted"), *reports[1:])
+
+
+def test_a_program_that_exits_with_0_when_it_is_told_to_stop_has_not_finished() -> None:
+    found = told(Progress(step=40, steps=100, checkpoint=40), Progress(step=40, steps=100))
+    assert (found.outcome, found.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
+    assert found.message == "the slice was preempted; step 40 was saved"
+    silent = told(Progress(), Progress())
+    assert silent.cause is Cause.PREEMPTED, "a program that tells no steps may have been stopped"
+    assert "the program was stopped (exit code 0)" in silent.message
+
+
+@pytest.mark.parametrize("last", [Progress(step=100, steps=100), Progress(phase=DONE)])
+def test_a_program_that_was_told_to_stop_at_its_end_has_finished(last: Progress) -> None:
+    assert told(Progress(), last).outcome is Outcome.SUCCEEDED
 
 
 def test_three_of_many_hosts_with_a_notice_are_shown() -> None:

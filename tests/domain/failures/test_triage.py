@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.records import end, host
 from tpujob.agent.ship import evidence as agent
-from tpujob.domain.failures import triage
+from tpujob.domain.failures import evidence, triage
 from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.model import Cause, Outcome, Progress, Proof, Verdict
 from tpujob.domain.observations import Report
@@ -68,7 +68,7 @@ SIGNS = [
 def test_each_sign_names_its_cause(cause: Cause, line: str, code: int) -> None:
     found = end(host(0, code, "step 7 loss 0.5", line, "bye"))
     assert (found.outcome, found.cause, found.host) == (Outcome.FAILED, cause, 0)
-    assert [str(said) for said in found.evidence] == [f"host 0: {line}"[: triage.WIDTH]]
+    assert [str(said) for said in found.evidence] == [f"host 0: {line}"[: evidence.WIDTH]]
 
 
 @pytest.mark.parametrize("line", [line for _, line in SIGNS] + [ECHO])
@@ -200,8 +200,8 @@ def test_a_notice_explains_a_killed_program_better_than_its_lines() -> None:
 def test_evidence_of_a_great_slice_stays_small() -> None:
     lines = tuple(f"{BUSY} {'x' * 500} {i}" for i in range(50))
     found = end(*(host(i, 1, *lines, age=50 - i / 100) for i in range(1000)))
-    assert len(found.evidence) <= triage.LINES
-    assert max(len(str(said)) for said in found.evidence) <= triage.WIDTH
+    assert len(found.evidence) <= evidence.LINES
+    assert max(len(str(said)) for said in found.evidence) <= evidence.WIDTH
     assert found.evidence[-1] == Proof(None, "994 more hosts ended too")
 
 

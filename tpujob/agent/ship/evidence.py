@@ -11,7 +11,7 @@ from tpujob.protocol.limits import MAX_EVIDENCE, MAX_EVIDENCE_LINES
 TAIL, TAIL_WIDTH = 2000, 400  #: lines of output that are kept for evidence, and bytes of each
 LAST_WORDS = 15  #: lines of evidence of a program that ended without a traceback
 
-#: lines that may name the cause of an end; `domain/failures/triage.py` says which one
+#: lines that may name the cause of an end; `domain/failures/signs.py` says which one
 TELLING = re.compile(
     rb"iommu|/dev/(?:vfio|accel)|libtpu|TPU is already|No accelerator found|resource busy"
     rb"|FAILED_PRECONDITION|Failed to initialize|initialization failed|all TPU hosts|uncorrectable"

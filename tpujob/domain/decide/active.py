@@ -8,7 +8,7 @@ from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
 from tpujob.domain.decide import holding, releasing, spending
 from tpujob.domain.decide.attempt_end import best_progress, end_attempt, number, slice_name
 from tpujob.domain.events import AttemptRunning, EventKind, Progressed
-from tpujob.domain.failures import stall, triage
+from tpujob.domain.failures import stall, told, triage
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Outcome, Progress, Proof, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen, SliceState, Unknown
@@ -124,7 +124,7 @@ def _used_up(job: Job, seen: Seen, now: float) -> Decision | None:
 def _lost_slice(job: Job, look: Present, reports: Sequence[Report]) -> End:
     said = (Proof(None, f"the cloud says of {slice_name(job)}: {look.detail or look.state}"),)
     if look.state is SliceState.PREEMPTED:
-        saved = triage.saved_words(reports)
+        saved = told.saved_words(reports)
         message = f"{slice_name(job)} was preempted" + (f"; {saved}" if saved else "")
         return End(Outcome.INTERRUPTED, Cause.PREEMPTED, None, message, said)
     detail = f": {look.detail}" if look.detail else ""

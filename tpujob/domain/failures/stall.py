@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tpujob.domain.failures.triage import proof
+from tpujob.domain.failures.evidence import proof
 from tpujob.domain.model import Cause, End, Outcome, Proof
 from tpujob.domain.observations import Report, Silence
 from tpujob.domain.text import duration, list_hosts

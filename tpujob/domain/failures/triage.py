@@ -6,13 +6,14 @@ lines that the hosts kept may name one of the causes of a failure; they never ma
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from tpujob.domain.model import Cause, End, Outcome, Proof, Verdict
+from tpujob.domain.failures import told
+from tpujob.domain.failures.evidence import code_of, ending, last_error, proofs
+from tpujob.domain.failures.signs import ECHO, sign_of
+from tpujob.domain.model import Cause, End, Outcome, Verdict
 from tpujob.domain.observations import Report
-from tpujob.protocol import MAINTENANCE, Phase
+from tpujob.protocol import Phase
 from workloads.contract import Exit
 
 #: how long the other hosts get to end by themselves after the first one ended badly, in seconds
@@ -41,85 +42,6 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
 #: ends that another host may have caused: a peer died, aborted, killed, terminated
 CASCADE = frozenset({int(Exit.PEER), 134, 137, 143, -6, -9, -15})
 
-LINES = 10  #: of evidence that an attempt keeps
-WIDTH = 240  #: characters of one with its host
-
-
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """A line that names a cause."""
-
-    cause: Cause
-    pattern: re.Pattern[str]
-    words: str
-
-
-def _sign(cause: Cause, pattern: str, words: str) -> Sign:
-    return Sign(cause, re.compile(pattern), words)
-
-
-#: the first that matches counts, narrow ones first: a TPU that is in use shows as a failed initialization, too
-SIGNS: tuple[Sign, ...] = (
-    _sign(
-        Cause.TPU_BUSY,
-        r"Couldn't open iommu group|open\(/dev/(?:vfio|accel)|TPU is already in use|libtpu_lockfile"
-        r"|libtpu multi-process lockfile|libtpu\.so (?:is )?already in use"
-        r"|(?i:(?:vfio|accel|iommu|tpu).*Device or resource busy)"
-        r"|(?i:Device or resource busy.*(?:vfio|accel|iommu|tpu))"
-        r"|FAILED_PRECONDITION.*(?i:tpu|accelerator)",
-        "another process holds the TPU",
-    ),
-    _sign(
-        Cause.BAD_HOST,
-        r"No accelerator found|Failed to initialize TPU system|TPU initialization failed"
-        r"|Did you run your code on all TPU hosts|(?i:uncorrectable (?:ECC|memory) error)",
-        "the TPU of this host does not come up",
-    ),
-    _sign(
-        Cause.OOM_HBM,
-        r"memory space hbm|Exceeded hbm capacity|Error allocating device buffer"
-        r"|RESOURCE_EXHAUSTED.*(?i:hbm|out of memory|attempting to (?:allocate|reserve)"
-        r"|trying to allocate|device memory)",
-        "the memory of the TPU is too small for the program",
-    ),
-    _sign(
-        Cause.OOM_HOST,
-        r"(?:^|[.\s])_?(?:Array)?MemoryError(?::|\s*$)|std::bad_alloc|Cannot allocate memory"
-        r"|\[tpujob\] the kernel killed|Out of memory: Killed process"
-        r"|DataLoader worker .*killed by signal: Killed",
-        "the memory of the host is too small for the program",
-    ),
-    _sign(
-        Cause.PERMISSION,
-        r"does not have storage\.\S+ (?:access|permission)|IAM_PERMISSION_DENIED",
-        "the program may not do what it does",
-    ),
-    _sign(
-        Cause.SETUP,
-        r"^(?:ba)?sh: .*\bpython: (?:command )?not found$|\[tpujob\] cannot start python:",
-        "there is no `python` where it runs, as Ubuntu has `python3` alone; write that",
-    ),
-    _sign(
-        Cause.SETUP,
-        r"^ModuleNotFoundError: No module named|\[tpujob\] cannot start "
-        r"|^(?:ba)?sh: .*: (?:command )?not found$",
-        "something that the program needs is not installed",
-    ),
-    _sign(Cause.CRASH, r"No space left on device", "the disk of the host is full"),
-)
-
-#: what a host prints when it failed only because another one was gone
-ECHO = re.compile(
-    r"PollForError|coordination service.*(?:error|unavailable|fatal|shut)|tasks? (?:is|are) unhealthy"
-    r"|stopped sending heartbeats|(?i:heartbeat timeout)|(?i:barrier (?:timed out|failed))"
-    r"|Connection (?:reset|closed) by (?:remote )?peer|another task (?:died|has (?:failed|crashed))"
-)
-
-#: what libraries print on every host that has no key file, whatever happens
-NOISE = re.compile(r"google_auth_provider|Could not find the credentials file")
-
-_TRACEBACK = "Traceback (most recent call last)"
-
 
 def ended(reports: Sequence[Report], hosts: int) -> End | None:
     """How the attempt ended; None while it goes on, or while hosts still have time to end by themselves."""
@@ -127,13 +49,20 @@ def ended(reports: Sequence[Report], hosts: int) -> End | None:
     bad = _bad(reports)
     if not bad:
         if len(done) == hosts:
-            return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {_all(hosts)}")
+            return _done(reports, hosts)
         return None
     # the others only wait for it; of hosts that were late, another one may know why
     early = any(r.unreached or (r.error_cause is Cause.PREFLIGHT and not r.late) for r in bad)
     if len(done) < hosts and max(r.age for r in bad) < SETTLE and not early:
         return None
     return _blame(bad, reports)
+
+
+def _done(reports: Sequence[Report], hosts: int) -> End:
+    """Every host exited with 0. Some trainers save and do so when they are told to stop."""
+    if told.notice_of(reports) and not any(told.complete(r.progress) for r in reports):
+        return told.interrupted(reports, told.stopped(0))
+    return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {_all(hosts)}")
 
 
 def witnesses(reports: Sequence[Report]) -> list[Report]:
@@ -145,31 +74,6 @@ def witnesses(reports: Sequence[Report]) -> list[Report]:
     return bad or sorted(running, key=lambda r: (r.progress.step or 0, -(r.idle or 0.0), r.host))
 
 
-def saved_words(reports: Sequence[Report]) -> str:
-    """What a program that was told to stop could still save, as far as it said so; empty: it said nothing."""
-    steps = [r.progress for r in reports if r.progress.step is not None]
-    if not steps:
-        return ""
-    reached = max(p.step or 0 for p in steps)
-    kept = max((p.checkpoint for p in steps if p.checkpoint is not None), default=None)
-    times = [r.saved_in for r in reports if r.saved_in is not None]
-    if times and kept is not None:
-        return f"saved step {kept} in {max(times):.0f} s"
-    lost = reached - (kept or 0)
-    if lost <= 0:
-        return f"step {reached} was saved"
-    return f"not saved, {lost} {'step' if lost == 1 else 'steps'} lost"
-
-
-def sign_of(lines: Sequence[str]) -> tuple[Sign, list[str]] | None:
-    """The cause that these lines name, and those that do; None: they name none."""
-    for sign in SIGNS:
-        found = [line for line in lines if sign.pattern.search(line)]
-        if found:
-            return sign, found
-    return None
-
-
 def _bad(reports: Sequence[Report]) -> list[Report]:
     return [r for r in reports if r.phase == Phase.EXITED and (r.exit_code != 0 or r.error_cause)]
 
@@ -177,11 +81,10 @@ def _bad(reports: Sequence[Report]) -> list[Report]:
 def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:
     ordered = sorted(bad, key=_guilt)
     first = ordered[0]
-    code = _code(first)
-    notice = next((r.notice for r in reports if r.notice), "")
+    code = code_of(first)
     if first.error_cause:
         message = f"host {first.host}: {first.error}"
-        proof = _proof(first, (), ordered)
+        proof = proofs(first, (), ordered)
         return End(
             Outcome.FAILED,
             first.error_cause,
@@ -192,23 +95,18 @@ def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:
             unreached=first.unreached,
             late=first.late,
         )
-    if notice and (code in CASCADE or code == Exit.INTERRUPTED):
-        cause = Cause.MAINTENANCE if notice == MAINTENANCE else Cause.PREEMPTED
-        word = "preempted" if cause is Cause.PREEMPTED else "taken for maintenance"
-        plain = (
-            "saved" if code == Exit.INTERRUPTED else f"the program was stopped ({_ending(code)})"
-        )
-        message = f"the slice was {word}; {saved_words(reports) or plain}"
-        return End(Outcome.INTERRUPTED, cause, None, message, _notices(reports))
+    if told.notice_of(reports) and (code in CASCADE or code == Exit.INTERRUPTED):
+        plain = "saved" if code == Exit.INTERRUPTED else told.stopped(code)
+        return told.interrupted(reports, plain)
     if code in CODES:
         outcome, cause, words = CODES[code]
         verdict = _verdict(ordered) or _JUDGED.get(code)
-        message = f"host {first.host}: {words} ({_ending(code)})"
+        message = f"host {first.host}: {words} ({ending(code)})"
         host = first.host
         if verdict and verdict.text:
             host = first.host if verdict.host is None else verdict.host
-            message = f"{verdict.text} ({_ending(code)})"
-        return End(outcome, cause, host, message, _proof(first, (), ordered), verdict)
+            message = f"{verdict.text} ({ending(code)})"
+        return End(outcome, cause, host, message, proofs(first, (), ordered), verdict)
     return _explain(ordered)
 
 
@@ -221,27 +119,27 @@ _JUDGED: Mapping[int, Verdict] = {
 
 def _verdict(ordered: Sequence[Report]) -> Verdict | None:
     """The most specific verdict that the program left; of equals, the likeliest culprit's."""
-    told = [r.verdict for r in ordered if r.verdict]
+    found = [r.verdict for r in ordered if r.verdict]
     return max(
-        told, key=lambda v: (v.blame != "", v.host is not None, v.step is not None), default=None
+        found, key=lambda v: (v.blame != "", v.host is not None, v.step is not None), default=None
     )
 
 
 def _explain(ordered: Sequence[Report]) -> End:
     """The end of a program that its exit code does not explain. An echo may hide the line that does, on any host."""
     for report in ordered:
-        found = None if report.error_cause or _code(report) in CODES else sign_of(report.evidence)
+        found = None if report.error_cause or code_of(report) in CODES else sign_of(report.evidence)
         if found:
             sign, lines = found
-            message = f"host {report.host}: {sign.words} ({_ending(_code(report))})"
-            proof = _proof(report, lines, ordered)
+            message = f"host {report.host}: {sign.words} ({ending(code_of(report))})"
+            proof = proofs(report, lines, ordered)
             return End(Outcome.FAILED, sign.cause, report.host, message, proof)
     first = ordered[0]
-    message = f"host {first.host}: {_ending(_code(first))}"
-    error = _last_error(first.evidence)
+    message = f"host {first.host}: {ending(code_of(first))}"
+    error = last_error(first.evidence)
     if error:
         message += f", {error[:100]}"
-    return End(Outcome.FAILED, Cause.CRASH, first.host, message, _proof(first, (), ordered))
+    return End(Outcome.FAILED, Cause.CRASH, first.host, message, proofs(first, (), ordered))
 
 
 def _guilt(report: Report) -> tuple[int, float, int]:
@@ -254,7 +152,7 @@ def _rank(report: Report) -> int:
         return -1
     if report.error_cause:
         return 1 if report.late else 0
-    code = _code(report)
+    code = code_of(report)
     if code == Exit.INTERRUPTED:
         return 1
     if code in CODES:
@@ -267,66 +165,8 @@ def _rank(report: Report) -> int:
 
 
 def _is_echo(lines: Sequence[str]) -> bool:
-    error = _last_error(lines)
+    error = last_error(lines)
     return any(ECHO.search(line) for line in ([error] if error else lines))
-
-
-# Evidence ------------------------------------------------------------------------------------------------------------
-
-
-def _proof(culprit: Report, named: Sequence[str], ordered: Sequence[Report]) -> tuple[Proof, ...]:
-    """The lines that prove the cause, then how the other hosts followed."""
-    lines = list(dict.fromkeys(named))[-4:] or _last_words(culprit.evidence)
-    own = [proof(culprit.host, line) for line in lines]
-    others = [r for r in ordered if r.host != culprit.host]
-    room = max(1, LINES - len(own) - 1)
-    after = [proof(r.host, f"ended too: {_ending(_code(r))}") for r in others[:room]]
-    left = len(others) - room
-    more = [Proof(None, f"{left} more hosts ended too")] if left > 0 else []
-    return (*own, *after, *more)
-
-
-def _notices(reports: Sequence[Report]) -> tuple[Proof, ...]:
-    """What the hosts were told before they ended."""
-    told = [proof(r.host, f"the metadata server said: {r.notice}") for r in reports if r.notice]
-    more = [Proof(None, f"{len(told) - 3} more hosts were told so")] if len(told) > 3 else []
-    return (*told[:3], *more)
-
-
-def _last_words(lines: Sequence[str]) -> list[str]:
-    """The end of the last traceback, or of everything."""
-    traceback = _traceback(lines)
-    plain = [line for line in lines if line.strip() and not NOISE.search(line)]
-    return (traceback or plain)[-6:]
-
-
-def _traceback(lines: Sequence[str]) -> list[str]:
-    """The last traceback, up to the line that names its error."""
-    starts = [i for i, line in enumerate(lines) if line.startswith(_TRACEBACK)]
-    if not starts:
-        return []
-    rest = lines[starts[-1] + 1 :]
-    length = next((i for i, line in enumerate(rest) if line and not line[0].isspace()), len(rest))
-    return [lines[starts[-1]], *rest[: length + 1]]
-
-
-def _last_error(lines: Sequence[str]) -> str:
-    """The line that names the last traceback's error; empty without one."""
-    traceback = _traceback(lines)
-    return traceback[-1] if traceback and not traceback[-1][:1].isspace() else ""
-
-
-def proof(host: int, text: str) -> Proof:
-    """A line of evidence, cut to its width."""
-    return Proof(host, text[: WIDTH - len(str(Proof(host, "")))])
-
-
-def _code(report: Report) -> int:
-    return report.exit_code if report.exit_code is not None else int(Exit.ERROR)
-
-
-def _ending(code: int) -> str:
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _all(hosts: int) -> str:

@@ -1,0 +1,56 @@
+"""A program that was told to stop: by a notice of its cloud, or with its slice. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpujob.domain.failures.evidence import ending, proof
+from tpujob.domain.model import Cause, End, Outcome, Progress, Proof
+from tpujob.domain.observations import Report
+from tpujob.protocol import MAINTENANCE
+from workloads.contract import DONE
+
+
+def notice_of(reports: Sequence[Report]) -> str:
+    """What a host heard of its cloud; empty: no host heard anything."""
+    return next((r.notice for r in reports if r.notice), "")
+
+
+def complete(progress: Progress) -> bool:
+    """Whether the program says that it has reached its end: by its phase, or by its last step."""
+    return progress.phase == DONE or (progress.step is not None and progress.step == progress.steps)
+
+
+def interrupted(reports: Sequence[Report], plain: str) -> End:
+    """The end of a program that ended after a notice; `plain` is for one that says nothing of what it saved."""
+    cause = Cause.MAINTENANCE if notice_of(reports) == MAINTENANCE else Cause.PREEMPTED
+    word = "preempted" if cause is Cause.PREEMPTED else "taken for maintenance"
+    message = f"the slice was {word}; {saved_words(reports) or plain}"
+    return End(Outcome.INTERRUPTED, cause, None, message, _notices(reports))
+
+
+def stopped(code: int) -> str:
+    return f"the program was stopped ({ending(code)})"
+
+
+def saved_words(reports: Sequence[Report]) -> str:
+    """What a program that was told to stop could still save, as far as it said so; empty: it said nothing."""
+    steps = [r.progress for r in reports if r.progress.step is not None]
+    if not steps:
+        return ""
+    reached = max(p.step or 0 for p in steps)
+    kept = max((p.checkpoint for p in steps if p.checkpoint is not None), default=None)
+    times = [r.saved_in for r in reports if r.saved_in is not None]
+    if times and kept is not None:
+        return f"saved step {kept} in {max(times):.0f} s"
+    lost = reached - (kept or 0)
+    if lost <= 0:
+        return f"step {reached} was saved"
+    return f"not saved, {lost} {'step' if lost == 1 else 'steps'} lost"
+
+
+def _notices(reports: Sequence[Report]) -> tuple[Proof, ...]:
+    """What the hosts were told before they ended."""
+    told = [proof(r.host, f"the metadata server said: {r.notice}") for r in reports if r.notice]
+    more = [Proof(None, f"{len(told) - 3} more hosts were told so")] if len(told) > 3 else []
+    return (*told[:3], *more)
