@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpujob.data.keys import FoldersAndFiles, key_of, why_no_file, why_no_object
-from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts
-from tpujob.data.places import Folder, Prefix, parse
+from tpujob.data.objects import LeftOut, LocalFile
+from tpujob.data.places import Folder, Prefix, S3Prefix, Url, overlap, parse
 from tpujob.data.sync.plan import pairs
 from tpujob.data.sync.walk import files_of
-from tpujob.errors import BadRequest
+from tpujob.errors import BadRequest, TpujobError
 
 NAMES = st.sets(
     st.text(alphabet="ab/.\u00e9\ud7ff\U0001f600-0", min_size=1, max_size=6), max_size=12
@@ -55,13 +55,25 @@ def test_of_two_keys_that_cannot_both_be_files_the_shorter_one_is(keys: set[str]
 
 
 @given(NAMES, NAMES)
-def test_the_merge_gives_each_key_once_and_in_order(mine: set[str], theirs: set[str]) -> None:
-    files = [LocalFile(k, b"", 1, 0, 0, 0) for k in sorted(mine, key=str.encode)]
-    objects = [ObjectFacts("p/" + k, 1, 0, 1) for k in sorted(theirs, key=str.encode)]
-    found = list(pairs(files, objects, "p/"))
-    assert [pair.key for pair in found] == sorted(mine | theirs, key=str.encode)
-    assert {pair.key for pair in found if pair.file} == mine
-    assert {pair.key for pair in found if pair.facts} == theirs
+def test_the_merge_gives_each_key_of_the_source_once_and_in_order(
+    mine: set[str], theirs: set[str]
+) -> None:
+    source = [(key, f"mine {key}") for key in sorted(mine, key=str.encode)]
+    target = [(key, f"theirs {key}") for key in sorted(theirs, key=str.encode)]
+    found = list(pairs(source, target))
+    assert [pair.key for pair in found] == sorted(mine, key=str.encode)
+    assert all(pair.source == f"mine {pair.key}" for pair in found)
+    assert {pair.key: pair.target for pair in found if pair.target} == {
+        key: f"theirs {key}" for key in mine & theirs
+    }
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_list_out_of_order_is_refused_as_keys_would_be_missed(side: int) -> None:
+    sides = [[("a", 1), ("d", 1)], [("a", 1), ("d", 1)]]
+    sides[side] = [("c", 1), ("b", 1), ("d", 1)]
+    with pytest.raises(TpujobError, match="not in the order"):
+        list(pairs(*sides))
 
 
 def test_files_come_in_the_order_of_a_list_of_objects(tmp_path: Path) -> None:
@@ -101,6 +113,35 @@ def test_places_are_folders_and_prefixes() -> None:
     assert parse("gs://b") == Prefix("b", "")
     assert parse("gs://b/a") == parse("gs://b/a/") == Prefix("b", "a/")
     assert parse("gs://b/a//") == Prefix("b", "a//"), "an empty part belongs to the name"
-    for wrong in ("", "gs://", "gs:///x", "s3://b/a"):
-        with pytest.raises(BadRequest):
-            parse(wrong)
+    assert parse("s3://b/a") == S3Prefix("b", "a/")
+    assert parse("https://h/a/b.tar?x=1") == Url("https://h/a/b.tar?x=1")
+    assert str(parse("https://h/a/b.tar?x=1")) == "https://h/a/b.tar", "a query may be a secret"
+    assert parse("http://127.0.0.1:1/f") == Url("http://127.0.0.1:1/f")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("", "empty"),
+        ("gs://", "no place"),
+        ("gs:///x", "no place"),
+        ("ftp://b/a", "no place"),
+        ("http://example.com/f", "no TLS"),
+        ("https://user:secret@example.com/f", "password"),
+        ("https://example.com/folder/", "no file"),
+        ("https://example.com", "no file"),
+        ("https://:x/f", "no URL"),
+        ("https://h/a b", "no URL"),
+    ],
+)
+def test_what_is_no_place_is_refused_with_the_reason(wrong: str, why: str) -> None:
+    with pytest.raises(BadRequest, match=why) as raised:
+        parse(wrong)
+    assert "secret" not in str(raised.value)
+
+
+def test_one_prefix_lies_in_another_only_at_a_slash() -> None:
+    assert overlap(Prefix("b", ""), Prefix("b", "a/"))
+    assert overlap(Prefix("b", "a/c/"), Prefix("b", "a/"))
+    assert not overlap(Prefix("b", "a/"), Prefix("b", "ab/"))
+    assert not overlap(Prefix("b", "a/"), Prefix("c", "a/"))

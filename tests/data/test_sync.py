@@ -245,9 +245,8 @@ def test_what_is_not_there_is_one_clear_error(rig: Rig) -> None:
 
 def test_the_same_sync_twice_at_once_is_refused(rig: Rig) -> None:
     rig.write({"file": b"x"})
-    place = f"Prefix(bucket='{rig.bucket}', prefix='data/')"
     with (
-        rig.ledger.alone(str(os.fsencode(rig.source)), place),
+        rig.ledger.alone(str(rig.source), f"{rig.place}/"),
         pytest.raises(IllegalInState, match="another"),
     ):
         rig.sync()

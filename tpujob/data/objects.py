@@ -1,10 +1,26 @@
-"""What copying needs of a storage. `adapters/gcs/objects.py` implements it; facts only, no calls here."""
+"""What copying needs of a storage: `Reader` of any, `Objects` of Cloud Storage. Facts only, no calls here.
+
+`adapters/gcs/objects.py` implements both, `adapters/s3` and `adapters/https` implement `Reader`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
+
+from tpujob.data.traffic import Traffic
+
+HashKind = Literal["crc32c", "crc32", "md5", "sha1", "sha256"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """What a storage says of all bytes of one object."""
+
+    kind: HashKind
+    value: bytes
+    certain: bool = True  #: False: it looks like a hash, and may be something else (an ETag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +29,14 @@ class ObjectFacts:
 
     name: str
     size: int
-    crc32c: (
-        int | None
-    )  #: None: the storage does not say (documented for keys that the customer keeps)
-    generation: int
+    #: None: the storage does not say (documented for keys that the customer keeps; usual outside Cloud Storage)
+    crc32c: int | None
+    generation: int  #: 0 outside Cloud Storage
+    identity: str = (
+        ""  #: outside Cloud Storage: changes with every write; empty: nothing there does
+    )
+    hash: Hash | None = None  #: outside Cloud Storage, where a request for this one object told it
+    source: str = ""  #: in Cloud Storage: the identity of what it was copied from
 
 
 @dataclass(slots=True)
@@ -27,8 +47,33 @@ class Operations:
     class_b: int = 0
 
 
-class Objects(Protocol):
-    """The objects of a storage. Threads share it.
+class Reader(Protocol):
+    """The objects of a storage, to be read. Threads share it.
+
+    `pages` and `look` repeat what may be repeated. Raises NotFound, Refused, Transient (it was repeated and the time is
+    up).
+    """
+
+    def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[ObjectFacts | LeftOut]]:
+        """Every object below the prefix, in the order of the names' UTF-8 bytes. In Cloud Storage one class A operation
+        a page."""
+        ...
+
+    def look(self, bucket: str, name: str) -> ObjectFacts | None:
+        """As it is now; None: there is no such object."""
+        ...
+
+    def get(
+        self, bucket: str, facts: ObjectFacts, start: int, take: Callable[[bytes], object]
+    ) -> Hash | None:
+        """Give `take` the bytes of exactly that object from `start`, asked for once; the answer is what it says of all
+        bytes, if anything. Raises NotFound when these bytes cannot be had any more, Transient when the answer ends
+        early: what `take` had is right as far as it goes, and unverified. What `take` raises rises as it is."""
+        ...
+
+
+class Objects(Reader, Protocol):
+    """The objects of Cloud Storage. Threads share it.
 
     Each method repeats what may be repeated. Raises NotFound, Conflict (a condition does not hold), Refused, Transient
     (it was repeated and the time is up).
@@ -36,20 +81,24 @@ class Objects(Protocol):
 
     operations: Operations
 
-    def pages(self, bucket: str, prefix: str) -> Iterator[list[ObjectFacts]]:
-        """Every object below the prefix, in the order of the names' UTF-8 bytes. One class A operation a page."""
+    def put(
+        self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
+    ) -> ObjectFacts:
+        """Write a small object, if the generation there is this one (0: none). The storage refuses other bytes.
+        `source`: kept with it, and said by lists."""
         ...
 
-    def look(self, bucket: str, name: str) -> ObjectFacts | None:
-        """None: there is no such object."""
-        ...
-
-    def put(self, bucket: str, name: str, data: bytes, crc32c: int, generation: int) -> ObjectFacts:
-        """Write a small object, if the generation there is this one (0: none). The storage refuses other bytes."""
-        ...
-
-    def begin(self, bucket: str, name: str, size: int, generation: int) -> str:
-        """The address of a new upload session, under the same condition. It lives for a week (documented)."""
+    def begin(
+        self,
+        bucket: str,
+        name: str,
+        size: int,
+        generation: int,
+        source: str = "",
+        md5: bytes | None = None,
+    ) -> str:
+        """The address of a new upload session, under the same condition. It lives for a week (documented). `md5`: of
+        the whole; the storage refuses other bytes."""
         ...
 
     def offset(self, session: str, size: int) -> int | ObjectFacts:
@@ -67,11 +116,22 @@ class Objects(Protocol):
         """Afterwards the session has ended. Absent is success."""
         ...
 
-    def get(
-        self, bucket: str, facts: ObjectFacts, start: int, take: Callable[[bytes], object]
-    ) -> None:
-        """Give `take` the bytes of that generation from `start`, asked for once. Raises NotFound when the generation is
-        gone, Transient when the answer ends early: what `take` had is right as far as it goes, and unverified."""
+    def rewrite(
+        self,
+        bucket: str,
+        facts: ObjectFacts,
+        to_bucket: str,
+        name: str,
+        generation: int,
+        token: str,
+    ) -> str | ObjectFacts:
+        """Copy that generation of an object within Cloud Storage, under the condition of `put`. A token: it is not
+        complete; the same call with the token goes on (it holds for a week, documented), another process's too. One
+        class A operation however many calls. Raises NotFound when the source or the token has gone."""
+        ...
+
+    def location(self, bucket: str) -> str:
+        """The region or continent of a bucket, in lower case; empty: this account may not know."""
         ...
 
 
@@ -125,4 +185,6 @@ class Outcome:
     same_bytes: int = 0
     left_out: int = 0
     conflicts: int = 0
+    unverified: int = 0  #: of the copied: nothing but their length and TLS says that they are right
+    traffic: Traffic = field(default_factory=Traffic)
     problems: list[LeftOut] = field(default_factory=list[LeftOut])

@@ -20,13 +20,16 @@ _PATIENCE = 60.0
 def copying(settings: Settings, make_bucket: str = "") -> Generator[tuple[Objects, Ledger]]:
     """`make_bucket`: in the local stack, which must run, this bucket is made when it is missing. Raises Refused when
     this machine has no credentials for Google Cloud."""
-    from tpujob.adapters.gcs.objects import JsonObjects, google_token
+    from tpujob.adapters.gcs.json_calls import google_token
+    from tpujob.adapters.gcs.objects import JsonObjects
+    from tpujob.data.ramp import Ramp
 
     endpoint = _endpoint(settings)
     if settings.local and make_bucket:
         _make(settings, endpoint, make_bucket)
     prepare(settings)
-    objects = JsonObjects(endpoint) if endpoint else JsonObjects(token=google_token())
+    # only Google's own servers spread a bucket over more of them as it is written to faster
+    objects = JsonObjects(endpoint) if endpoint else JsonObjects(token=google_token(), rate=Ramp())
     ledger = Ledger(settings.home / "data")
     try:
         yield objects, ledger

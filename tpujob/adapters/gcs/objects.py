@@ -1,64 +1,27 @@
-"""Objects by the JSON API, for copying many of them: `data.objects.Objects`.
-
-Not Google's client: its uploads cannot be continued by another process, and each costs as much CPU time as a dozen
-here. Its list would do; one way to the storage is simpler than two.
-"""
-
-# google-auth has no types that a checker can follow.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""Objects by the JSON API, for copying many of them: `data.objects.Objects`."""
 
 from __future__ import annotations
 
+import base64
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from tpujob.adapters.calling import Backoff, Deadline, first_line, repeated
-from tpujob.adapters.gcs.wire import Answer, Wire, WireError
+from tpujob.adapters.gcs.json_calls import JsonCalls
+from tpujob.adapters.gcs.wire import Answer
 from tpujob.data.checksum import decode, encode
-from tpujob.data.objects import ObjectFacts, Operations, Piece
+from tpujob.data.objects import ObjectFacts, Piece
 from tpujob.domain.model import Cause
-from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
+from tpujob.errors import NotFound, Refused, TpujobError, Transient
 
-T = TypeVar("T")
-
-GOOGLE = "https://storage.googleapis.com"
-#: seconds for which a call is repeated, and that one answer may take
-_PATIENCE = 120.0
-_TIMEOUT = 60.0
-_BACKOFF = Backoff(first=0.2, longest=16.0)
-_FACTS = "name,size,crc32c,generation"
-_FORBIDDEN = (
-    "the account needs a role on that bucket, such as roles/storage.objectUser; or the bucket is somebody else's, as "
-    "names of buckets are global"
-)
+#: what an object was copied from, in its custom metadata
+_SOURCE = "tpujob-source"
+_FACTS = f"name,size,crc32c,generation,metadata/{_SOURCE}"
 
 
-class JsonObjects:
+class JsonObjects(JsonCalls):
     """Implements `data.objects.Objects`. Threads share it, and its connections: as many as there are calls at once."""
-
-    def __init__(
-        self,
-        endpoint: str = "",
-        token: Callable[[bool], str] = lambda _: "",
-        patience: float = _PATIENCE,
-    ) -> None:
-        """`token(new)`: what the storage shall see; `new`: the last one was refused."""
-        self._url = endpoint or GOOGLE
-        self._token = token
-        self._patience = patience
-        self._idle: list[Wire] = []
-        self._lock = threading.Lock()
-        self._last_refused = ""
-        self.operations = Operations()
-
-    def close(self) -> None:
-        """Afterwards every connection that no call uses is closed. Safe to repeat."""
-        with self._lock:
-            while self._idle:
-                self._idle.pop().close()
 
     def pages(self, bucket: str, prefix: str) -> Iterator[list[ObjectFacts]]:
         asked = {"prefix": prefix, "fields": f"items({_FACTS}),nextPageToken"}
@@ -79,13 +42,13 @@ class JsonObjects:
         except NotFound:
             return None
 
-    def put(self, bucket: str, name: str, data: bytes, crc32c: int, generation: int) -> ObjectFacts:
+    def put(
+        self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
+    ) -> ObjectFacts:
         mark = f"tpujob-{crc32c:08x}-{id(data):x}".encode()
         while mark in data:
             mark += b"-"
-        facts = json.dumps(
-            {"name": name, "crc32c": encode(crc32c), "contentType": "application/octet-stream"}
-        )
+        facts = json.dumps({**_resource(name, source), "crc32c": encode(crc32c)})
         body = b"--%b\r\nContent-Type: application/json\r\n\r\n%b\r\n--%b\r\n\r\n%b\r\n--%b--" % (
             mark, facts.encode(), mark, data, mark,
         )  # fmt: skip
@@ -93,7 +56,7 @@ class JsonObjects:
         target = _upload(bucket, "multipart", generation)
 
         def once() -> ObjectFacts:
-            found = _facts(self._json("POST", target, kind, body, a=1))
+            found = _facts(self._json("POST", target, kind, body, a=1, write=bucket))
             return _checked(found, name, len(data), crc32c)
 
         doing = f"write gs://{bucket}/{name}"
@@ -104,12 +67,22 @@ class JsonObjects:
                 raise
             return self._repeat(doing, once)  # the frame of the request may have arrived changed
 
-    def begin(self, bucket: str, name: str, size: int, generation: int) -> str:
-        body = json.dumps({"name": name, "contentType": "application/octet-stream"}).encode()
+    def begin(
+        self,
+        bucket: str,
+        name: str,
+        size: int,
+        generation: int,
+        source: str = "",
+        md5: bytes | None = None,
+    ) -> str:
+        declared = {"md5Hash": base64.b64encode(md5).decode()} if md5 else {}
+        body = json.dumps({**_resource(name, source), **declared}).encode()
         headers = {"Content-Type": "application/json", "X-Upload-Content-Length": str(size)}
         target = _upload(bucket, "resumable", generation)
         answer = self._repeat(
-            f"write gs://{bucket}/{name}", lambda: self._ask("POST", target, headers, body, a=1)
+            f"write gs://{bucket}/{name}",
+            lambda: self._ask("POST", target, headers, body, a=1, write=bucket),
         )
         return answer.headers["location"]
 
@@ -147,95 +120,46 @@ class JsonObjects:
         if start and answer.status != 206:
             raise Transient(f"cannot continue to read {facts.name}: the storage sent all of it")
 
-    # own
-
-    def _json(
+    def rewrite(
         self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        *,
-        a: int = 0,
-        b: int = 0,
-    ) -> dict[str, Any]:
-        answer = self._ask(method, target, headers or {}, body, a=a, b=b)
+        bucket: str,
+        facts: ObjectFacts,
+        to_bucket: str,
+        name: str,
+        generation: int,
+        token: str,
+    ) -> str | ObjectFacts:
+        asked = {
+            "ifGenerationMatch": str(generation),
+            "ifSourceGenerationMatch": str(facts.generation),
+            "fields": f"done,rewriteToken,resource({_FACTS})",
+        } | ({"rewriteToken": token} if token else {})
+        to = f"/rewriteTo/b/{quote(to_bucket, safe='')}/o/{quote(name, safe='')}"
+        target = f"{_object(bucket, facts.name)}{to}?{urlencode(asked)}"
+        first = not token
+
+        def once() -> dict[str, Any]:
+            try:
+                return self._json("POST", target, a=int(first), write=to_bucket if first else "")
+            except Refused as error:
+                if token and error.cause == Cause.BAD_SPEC:
+                    text = f"the copy of {facts.name} that was begun has ended"
+                    raise NotFound(text) from error
+                raise
+
+        answer = self._repeat(f"copy gs://{bucket}/{facts.name}", once)
+        if answer.get("done"):
+            return _facts(answer["resource"])
+        return str(answer["rewriteToken"])
+
+    def location(self, bucket: str) -> str:
+        # needs no more than the right to list objects, unlike the bucket itself (documented)
+        target = f"/storage/v1/b/{quote(bucket, safe='')}/storageLayout?fields=location"
         try:
-            return json.loads(answer.body)
-        except ValueError as error:
-            raise Transient(f"an answer of Cloud Storage is no JSON: {error}") from error
-
-    def _ask(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | Iterable[bytes] = b"",
-        *,
-        take: Callable[[bytes], object] | None = None,
-        a: int = 0,
-        b: int = 0,
-    ) -> Answer:
-        """A good answer: 2xx, 308, or 499 (a session that ended on request, documented)."""
-        token = self._token(False)
-        signed = {**headers, "Authorization": f"Bearer {token}"} if token else headers
-        with self._lock:
-            self.operations.class_a += a
-            self.operations.class_b += b
-            wire = self._idle.pop() if self._idle else Wire(self._url, _TIMEOUT)
-        try:
-            answer = wire.ask(method, target, signed, body, take=take)
-        except WireError as error:
-            raise Transient(f"Cloud Storage does not answer: {error}") from error
-        finally:
-            with self._lock:
-                self._idle.append(wire)
-        if answer.status == 401 and token:
-            self._token(True)
-        if answer.status // 100 == 2 or answer.status in (308, 499):
-            return answer
-        raise _refusal(answer, retry_401=bool(token) and not self._refused(token))
-
-    def _refused(self, token: str) -> bool:
-        """Whether this very token was refused before: a new one would be, too."""
-        with self._lock:
-            before, self._last_refused = self._last_refused, token
-        return before == token
-
-    def _repeat(self, doing: str, call: Callable[[], T]) -> T:
-        try:
-            return repeated(lambda _left, _failures: call(), Deadline(self._patience), _BACKOFF)
-        except TpujobError as error:
-            error.args = (f"cannot {doing}: {error.message}",)
-            error.message = error.args[0]
-            raise
-
-
-def google_token() -> Callable[[bool], str]:
-    """The tokens of this machine's credentials. Raises Refused when it has none."""
-    import google.auth
-    from google.auth.exceptions import GoogleAuthError
-    from google.auth.transport.requests import Request
-
-    lock = threading.Lock()
-    try:
-        credentials: Any = google.auth.default(
-            scopes=["https://www.googleapis.com/auth/devstorage.read_write"]
-        )[0]
-    except GoogleAuthError as error:
-        raise Refused(first_line(error), cause=Cause.PERMISSION, hint=f"run `{LOGIN}`") from error
-
-    def token(new: bool) -> str:
-        with lock:
-            if new or not credentials.valid:
-                try:
-                    credentials.refresh(Request())
-                except GoogleAuthError as error:
-                    hint = f"run `{LOGIN}`"
-                    raise Refused(first_line(error), cause=Cause.PERMISSION, hint=hint) from error
-            return str(credentials.token)
-
-    return token
+            found = self._repeat(f"look at gs://{bucket}", lambda: self._json("GET", target, b=1))
+        except Refused:
+            return ""
+        return str(found.get("location", "")).lower()
 
 
 def _object(bucket: str, name: str) -> str:
@@ -245,6 +169,11 @@ def _object(bucket: str, name: str) -> str:
 def _upload(bucket: str, kind: str, generation: int) -> str:
     asked = {"uploadType": kind, "ifGenerationMatch": str(generation), "fields": _FACTS}
     return f"/upload/storage/v1/b/{quote(bucket, safe='')}/o?{urlencode(asked)}"
+
+
+def _resource(name: str, source: str) -> dict[str, Any]:
+    kept = {"metadata": {_SOURCE: source}} if source else {}
+    return {"name": name, "contentType": "application/octet-stream", **kept}
 
 
 def _path(session: str) -> str:
@@ -260,6 +189,7 @@ def _facts(resource: Mapping[str, Any]) -> ObjectFacts:
             size=int(resource["size"]),
             crc32c=decode(resource.get("crc32c")),
             generation=int(resource["generation"]),
+            source=str(resource.get("metadata", {}).get(_SOURCE, "")),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise Transient(f"an answer of Cloud Storage lacks a fact: {error}") from error
@@ -280,27 +210,3 @@ def _progress(answer: Answer) -> int | ObjectFacts:
             raise Transient(f"an answer of Cloud Storage is no JSON: {error}") from error
     _, _, last = answer.headers.get("range", "").partition("-")
     return int(last) + 1 if last.isdigit() else 0
-
-
-def _refusal(answer: Answer, *, retry_401: bool) -> TpujobError:
-    status, text, reason = answer.status, f"HTTP {answer.status}", ""
-    try:
-        error = json.loads(answer.body)["error"]
-        text = first_line(error["message"])
-        reason = str(error["errors"][0]["reason"])
-    except (ValueError, KeyError, TypeError, IndexError):
-        text = first_line(answer.body.decode("utf-8", "replace")[:200]) if answer.body else text
-    if status == 412:
-        return Conflict(text)
-    if status in (404, 410):
-        return NotFound(text)
-    corrupted = status == 400 and "doesn't match calculated" in text
-    slow_down = reason in ("rateLimitExceeded", "userRateLimitExceeded")
-    if corrupted or slow_down or status in (408, 409, 429) or (status >= 500 and status != 507):
-        return Transient(text)
-    if status == 401 and retry_401:
-        return Transient(text)
-    if status in (401, 403):
-        hint = f"run `{LOGIN}`" if status == 401 else _FORBIDDEN
-        return Refused(text, cause=Cause.PERMISSION, hint=hint)
-    return Refused(text, cause=Cause.BAD_SPEC)

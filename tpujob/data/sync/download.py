@@ -14,9 +14,12 @@ from typing import BinaryIO
 
 from tpujob.data.checksum import extend
 from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.objects import LocalFile, ObjectFacts, Objects
+from tpujob.data.objects import Hash, LocalFile, ObjectFacts, Reader
+from tpujob.data.places import Prefix, S3Prefix, Url, UrlList
+from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import Pair
 from tpujob.data.sync.upload import Done
+from tpujob.data.sync.verify import hasher, said_of
 from tpujob.data.sync.walk import local_file
 from tpujob.errors import Conflict, NotFound, Transient
 
@@ -33,54 +36,77 @@ class NoPlace(Exception):
 class Downloader:
     """Threads share it. `root`: the folder, with every link in its path resolved."""
 
-    objects: Objects
+    reader: Reader
+    place: Prefix | S3Prefix | Url | UrlList
     bucket: str
     root: bytes
+    ledger: Ledger
     checksum: Callable[[LocalFile], int]
-    keep_checksum: Callable[[LocalFile, int], None]
     sent: Callable[[int], None]  #: told of bytes that arrived
     had: Callable[[int], None]  #: told of bytes that an earlier process had fetched
+    unverified: Callable[[], None]  #: told of a file whose source has no checksum
 
-    def copy(self, pair: Pair) -> Done:
+    def same(self, pair: Pair[ObjectFacts, LocalFile]) -> bool:
+        """Whether there is nothing to copy; a file whose size is right is read, unless it was before. Where the source
+        has no CRC32C, a file is the same as long as neither it nor the source has changed since it was copied."""
+        facts, file = pair.source, pair.target
+        if file is None or file.size != facts.size:
+            return False
+        if facts.crc32c is not None:
+            return self.checksum(file) == facts.crc32c
+        return bool(facts.identity) and self.ledger.origin(file) == self._origin(facts)
+
+    def copy(self, pair: Pair[ObjectFacts, LocalFile]) -> Done:
         """Afterwards the file has the bytes of the object. Raises Conflict when the file or the object was changed
-        meanwhile, NoPlace, OSError for the file, and what `Objects` raises."""
-        facts = pair.facts
-        assert facts
-        if facts.crc32c is None:
+        meanwhile, NoPlace, OSError for the file, and what `Reader` raises."""
+        facts = pair.source
+        if facts.crc32c is None and facts.generation:
             raise NoPlace("the storage does not say its checksum, so it cannot be verified")
-        if pair.may_be_same and pair.file and self.checksum(pair.file) == facts.crc32c:
+        if self.same(pair):
             return "same"
         for _ in range(_GENERATIONS):
             try:
                 self._fetch(pair, facts)
                 return "copied"
             except NotFound:  # this generation is gone: it was replaced, or deleted
-                newer = self.objects.look(self.bucket, facts.name)
+                newer = self.reader.look(self.bucket, facts.name)
                 if newer is None:
                     raise Conflict("it was deleted while it was being copied") from None
                 facts = newer
         raise Conflict("it is replaced again and again")
 
-    def _fetch(self, pair: Pair, facts: ObjectFacts) -> None:
+    def _fetch(self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts) -> None:
         part = self._part(facts)
         try:
             with open(part, "ab+", buffering=0) as content:
-                self._fill(content, facts)
-            self._publish(pair, facts, part)
+                crc32c = self._fill(content, facts)
+            self._publish(pair, facts, part, crc32c)
         except (NotFound, Conflict, NoPlace):
             os.unlink(part)
             raise
 
-    def _fill(self, content: BinaryIO, facts: ObjectFacts) -> None:
-        """Afterwards the unfinished file is complete and verified."""
+    def _fill(self, content: BinaryIO, facts: ObjectFacts) -> int:
+        """Afterwards the unfinished file is complete and verified; returns its CRC32C."""
         size, crc32c = _hashed(content, facts.size)
         self.had(size)
+        said, wrong = said_of(facts), None
+        told_all = said is not None or not facts.size
         for failures in range(1, _TRIES + 1):
             try:
                 if size < facts.size:
-                    size, crc32c = self._append(content, facts, size, crc32c)
-                if (size, crc32c) == (facts.size, facts.crc32c):
-                    return
+                    told_all = told_all or not size
+                    size, crc32c, told = self._append(content, facts, size, crc32c)
+                    said = said or told
+                if size == facts.size:
+                    if not told_all:
+                        said, told_all = self._ask_for_hash(facts), True
+                    # what only may be a hash is none, when two reads agree with each other and not with it
+                    settled = said is not None and not said.certain and wrong == crc32c
+                    if settled or _verified(content, crc32c, said):
+                        if settled or (said is None and facts.size):
+                            self.unverified()
+                        return crc32c
+                    wrong = crc32c
                 content.truncate(0)  # what is there is wrong: begin anew
                 text = f"the bytes of {facts.name} do not have its checksum"
                 raise Transient(text)
@@ -89,10 +115,18 @@ class Downloader:
                     raise
                 time.sleep(min(8.0, 0.05 * 2**failures))
                 size, crc32c = _hashed(content, facts.size)
+        raise AssertionError
+
+    def _ask_for_hash(self, facts: ObjectFacts) -> Hash | None:
+        """For a file that another process has begun, of whose bytes no answer has told all."""
+        now = self.reader.look(self.bucket, facts.name)
+        if now is None or now.identity != facts.identity:
+            raise NotFound(f"{facts.name} was replaced")
+        return now.hash
 
     def _append(
         self, content: BinaryIO, facts: ObjectFacts, size: int, crc32c: int
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int, Hash | None]:
         def take(data: bytes) -> None:
             nonlocal size, crc32c
             content.write(data)
@@ -100,22 +134,26 @@ class Downloader:
             crc32c = extend(crc32c, data)
             self.sent(len(data))
 
-        self.objects.get(self.bucket, facts, size, take)
-        return size, crc32c
+        told = self.reader.get(self.bucket, facts, size, take)
+        return size, crc32c, told
 
-    def _publish(self, pair: Pair, facts: ObjectFacts, part: bytes) -> None:
+    def _publish(
+        self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts, part: bytes, crc32c: int
+    ) -> None:
         path = self.root + b"/" + os.fsencode(pair.key)
         self._make_folder(os.path.dirname(path))
         if os.path.isdir(path) and not os.path.islink(path):
             raise NoPlace("there is a folder of that name")
         found = _look(pair.key, path)
-        before = pair.file.identity if pair.file and pair.file.path == path else None
+        before = pair.target.identity if pair.target and pair.target.path == path else None
         if (found.identity if found else None) != before:
             raise Conflict("the file was changed while the object was being copied")
         os.replace(part, path)
         done = _look(pair.key, path)
-        if done and facts.crc32c is not None:
-            self.keep_checksum(done, facts.crc32c)
+        if done:
+            self.ledger.keep_checksum(done, crc32c)
+            if facts.identity:
+                self.ledger.keep_origin(done, self._origin(facts))
 
     def _make_folder(self, folder: bytes) -> None:
         """Afterwards it exists, inside the root. Raises NoPlace."""
@@ -126,11 +164,28 @@ class Downloader:
         if os.path.realpath(folder) != folder:
             raise NoPlace("its folder is a link")
 
+    def _origin(self, facts: ObjectFacts) -> str:
+        return f"{self.place} {facts.name} {facts.identity}"
+
     def _part(self, facts: ObjectFacts) -> bytes:
-        name = hashlib.sha256(facts.name.encode()).hexdigest()[:40]
+        told = f"{self.place}\0{facts.name}\0{facts.identity}" if facts.identity else facts.name
+        name = hashlib.sha256(told.encode()).hexdigest()[:40]
         return b"%b/%b/%b-%d" % (
             self.root, PARTS_FOLDER.encode(), name.encode(), facts.generation,
         )  # fmt: skip
+
+
+def _verified(content: BinaryIO, crc32c: int, said: Hash | None) -> bool:
+    """True where nothing is said."""
+    if said is None:
+        return True
+    if said.kind == "crc32c":
+        return crc32c.to_bytes(4, "big") == said.value
+    made = hasher(said.kind)
+    content.seek(0)
+    while data := content.read(_READ):
+        made.update(data)
+    return made.digest() == said.value
 
 
 def _hashed(content: BinaryIO, most: int) -> tuple[int, int]:

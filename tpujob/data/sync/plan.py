@@ -1,51 +1,45 @@
-"""What differs between a folder and a storage: one pass over two sorted streams. Pure."""
+"""What differs between two places: one pass over two sorted streams. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from tpujob.data.objects import LocalFile, ObjectFacts
+from tpujob.errors import TpujobError
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """A key, on both sides or on one."""
+class Pair(Generic[S, T]):
+    """A key of the source, with what is there and what is at the target."""
 
     key: str
-    file: LocalFile | None
-    facts: ObjectFacts | None
-
-    @property
-    def may_be_same(self) -> bool:
-        """Whether only a checksum can tell that they differ."""
-        return (
-            self.file is not None
-            and self.facts is not None
-            and self.file.size == self.facts.size
-            and self.facts.crc32c is not None
-        )
+    source: S
+    target: T | None
 
 
-def pairs(
-    files: Iterable[LocalFile], objects: Iterable[ObjectFacts], prefix: str
-) -> Iterator[Pair]:
-    """Every key once, in the order of its UTF-8 bytes, in which both streams must come. `prefix`: what names of objects
-    have before the key."""
-    left, right = iter(files), iter(objects)
-    file, facts = next(left, None), next(right, None)
-    while file or facts:
-        mine = file.key.encode() if file else None
-        theirs = facts.name[len(prefix) :].encode() if facts else None
-        if theirs is None or (mine is not None and mine < theirs):
-            assert file
-            yield Pair(file.key, file, None)
-            file = next(left, None)
-        elif mine is None or theirs < mine:
-            assert facts
-            yield Pair(facts.name[len(prefix) :], None, facts)
-            facts = next(right, None)
-        else:
-            assert file
-            yield Pair(file.key, file, facts)
-            file, facts = next(left, None), next(right, None)
+def pairs(source: Iterable[tuple[str, S]], target: Iterable[tuple[str, T]]) -> Iterator[Pair[S, T]]:
+    """Every key of the source once. Both streams must come in the order of the keys' UTF-8 bytes: raises TpujobError
+    where one does not, as keys would be missed."""
+    right = _in_order(target)
+    there = next(right, None)
+    for mine, key, item in _in_order(source):
+        while there and there[0] < mine:
+            there = next(right, None)
+        yield Pair(key, item, there[2] if there and there[0] == mine else None)
+
+
+def _in_order(stream: Iterable[tuple[str, S]]) -> Iterator[tuple[bytes, str, S]]:
+    before = b""
+    for key, item in stream:
+        now = key.encode()
+        if now < before:
+            raise TpujobError(
+                f"a list is not in the order of its names: {key!r} comes after {before.decode()!r}",
+                hint="this kind of storage cannot be compared without reading all names first",
+            )
+        before = now
+        yield now, key, item

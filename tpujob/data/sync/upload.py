@@ -44,25 +44,31 @@ class Uploader:
     sent: Callable[[int], None]  #: told of bytes that were sent
     had: Callable[[int], None]  #: told of bytes that an earlier process had sent
 
-    def copy(self, pair: Pair) -> Done:
+    def same(self, pair: Pair[LocalFile, ObjectFacts]) -> bool:
+        """Whether there is nothing to copy; a file whose size is right is read, unless it was before."""
+        file, there = pair.source, pair.target
+        if there is None or there.crc32c is None or there.size != file.size:
+            return False
+        return self.checksum(file) == there.crc32c
+
+    def copy(self, pair: Pair[LocalFile, ObjectFacts]) -> Done:
         """Afterwards the object has the bytes of the file. Raises Conflict when somebody else wrote it meanwhile,
         Changed, OSError for the file, and what `Objects` raises."""
-        file = pair.file
-        assert file
-        if pair.may_be_same and self.checksum(file) == (pair.facts and pair.facts.crc32c):
+        if self.same(pair):
             return "same"
-        generation = pair.facts.generation if pair.facts else 0
+        file = pair.source
+        generation = pair.target.generation if pair.target else 0
         name = self.prefix + file.key
         try:
             if file.size <= SMALL:
                 self._small(file, name, generation)
             else:
                 self._large(file, name, generation)
-        except Conflict:
+        except Conflict as error:
             # our own try whose answer was lost, or another sync of the same files
             found = self.objects.look(self.bucket, name)
             if not (found and found.size == file.size and found.crc32c == self.checksum(file)):
-                raise
+                raise Conflict("something else was written there meanwhile") from error
         return "copied"
 
     def checksum(self, file: LocalFile) -> int:

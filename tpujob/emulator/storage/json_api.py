@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import uuid
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import BinaryIO
 from urllib.parse import unquote
@@ -39,11 +41,16 @@ _UNKNOWN = re.compile(
     r"(?:/[^/]+)?"
 )
 _COMPOSE_LIMIT = 32
+#: bytes that one call of a rewrite copies between buckets of different places or classes; how many the cloud does is
+#: documented nowhere, only that large ones need several calls
+REWRITE_BYTES = 1 << 30
+_REWRITES_LIMIT = 10_000  # the oldest is forgotten
 
 
 class JsonApi:
     def __init__(self, disk: ObjectStore) -> None:
         self.disk = disk
+        self._rewrites: OrderedDict[str, tuple[object, int]] = OrderedDict()
         buckets = BucketApi(disk)
         bucket, name = r"(?:/storage/v1)?/b/([^/]+)", r"/o/([^/]+)"
         routes: list[tuple[str, str, Callable[..., Awaitable[Response]]]] = [
@@ -155,7 +162,7 @@ class JsonApi:
     async def copy(
         self, request: Request, bucket: str, name: str, to_bucket: str, to_name: str
     ) -> Response:
-        """copyTo and rewriteTo: one call is always enough, because the bytes are shared."""
+        """copyTo and rewriteTo. The bytes are shared, so a copy is made by the last call of a rewrite at once."""
         given = await json_body(request)
         source = self._source(request, bucket, name)
         known_bucket(self.disk, to_bucket)
@@ -163,13 +170,51 @@ class JsonApi:
         fields = check_object_fields(given) or dict(source.fields)
         fields.setdefault("contentType", source.content_type)
         conditions = Conditions.from_query(request.query)
+        size = str(source.size)
+        if "/rewriteTo/" in request.path:
+            token, done = self._round(request, source, to_bucket, to_name, fields)
+            if token:
+                conditions.check(self.disk.get(to_bucket, to_name))
+                part = {"kind": "storage#rewriteResponse", "done": False, "rewriteToken": token}
+                said = {**part, "objectSize": size, "totalBytesRewritten": str(done)}
+                return answer(request, said)
         stored = self.disk.copy(source, to_bucket, to_name, fields, conditions)
         resource = object_json(stored, request.base)
         if "/copyTo/" in request.path:
             return answer(request, resource)
-        size = str(stored.size)
         done = {"kind": "storage#rewriteResponse", "done": True, "resource": resource}
         return answer(request, {**done, "objectSize": size, "totalBytesRewritten": size})
+
+    def _round(
+        self,
+        request: Request,
+        source: StoredObject,
+        to_bucket: str,
+        to_name: str,
+        fields: Mapping[str, Json],
+    ) -> tuple[str, int]:
+        """One call of a rewrite: the token of the next one and the bytes so far; no token when it is complete."""
+        query = request.query
+        what = (source.bucket, source.name, source.generation, to_bucket, to_name, str(fields))
+        before = 0
+        if token := query.get("rewriteToken", ""):
+            known, before = self._rewrites.get(token, (None, 0))
+            if known != what:
+                raise invalid("Invalid rewriteToken.")
+        most = number(query, "maxBytesRewrittenPerCall") or REWRITE_BYTES
+        if "maxBytesRewrittenPerCall" in query and (not most or most % (1 << 20)):
+            raise invalid("maxBytesRewrittenPerCall must be a multiple of 1 MiB.")
+        here, there = known_bucket(self.disk, source.bucket), known_bucket(self.disk, to_bucket)
+        kept = str(fields.get("storageClass") or there["storageClass"])
+        if (here["location"], source.storage_class) == (there["location"], kept):
+            return "", source.size  # within one place and class one call is enough (documented)
+        if before + most >= source.size:
+            return "", source.size
+        token = uuid.uuid4().hex
+        self._rewrites[token] = what, before + most
+        if len(self._rewrites) > _REWRITES_LIMIT:
+            self._rewrites.popitem(last=False)
+        return token, before + most
 
     async def move(self, request: Request, bucket: str, name: str, to_name: str) -> Response:
         source = self._source(request, bucket, name)

@@ -28,10 +28,11 @@ def sync(
     from tpujob.cli.render.data import pages as render
     from tpujob.cli.render.data.progress import Bar
     from tpujob.data import places
-    from tpujob.data.sync.run import Sync
+    from tpujob.data.sync.run import Sync, check
     from tpujob.wiring.data import copying
 
     from_, to = places.parse(source), places.parse(target)
+    check(from_, to)  # before a bucket is made, or credentials are asked for
     new = to.bucket if isinstance(to, places.Prefix) and not dry_run else ""
     with copying(settings(), new) as (objects, ledger), Bar(shown=not dry_run) as progress:
         begun = time.monotonic()

@@ -9,6 +9,7 @@ from typing import Any
 from tpujob.cli.render.text import dollars, span
 from tpujob.data.objects import LeftOut, Operations, Outcome
 from tpujob.data.sync.run import Preview
+from tpujob.data.traffic import Traffic
 from tpujob.domain.prices import GIB, LIST
 from tpujob.domain.text import clean, many
 
@@ -24,11 +25,11 @@ def preview_record(found: Preview) -> dict[str, Any]:
         "class_a": found.class_a,
         "class_b": found.class_b,
         "usd_operations": float(usd),
-        "usd_internet": 0.0 if found.up else float(LIST.to_internet.of(Decimal(found.bytes) / GIB)),
+        **_traffic_record(found.traffic, found.bytes),
         "prices_as_of": LIST.class_a.source.as_of.isoformat(),
         "left_out": found.left_out,
         "conflicts": 0,
-        "problems": _problems(found.problems or ()),
+        "problems": _problems(found.problems),
     }
 
 
@@ -42,6 +43,8 @@ def outcome_record(found: Outcome, operations: Operations, seconds: float) -> di
         "class_a": operations.class_a,
         "class_b": operations.class_b,
         "usd_operations": float(usd),
+        **_traffic_record(found.traffic, found.copied_bytes),
+        "unverified": found.unverified,
         "prices_as_of": LIST.class_a.source.as_of.isoformat(),
         "seconds": round(seconds, 3),
         "left_out": found.left_out,
@@ -54,12 +57,8 @@ def preview_page(record: Mapping[str, Any]) -> str:
     lines = [
         f"To copy: {_amount(record)}; {record['same']:,} are there already.",
         _operations(record),
+        *_traffic_lines(record),
     ]
-    if record["usd_internet"]:
-        price = dollars(record["usd_internet"])
-        lines.append(
-            f"  out of the cloud  {price} to the internet; free to a VM of the bucket's region"
-        )
     return "\n".join([*lines, *_problem_lines(record)])
 
 
@@ -67,9 +66,18 @@ def outcome_page(record: Mapping[str, Any]) -> str:
     speed = ""
     if record["bytes_moved"]:
         rate = record["bytes_moved"] / max(record["seconds"], 0.001)
-        speed = f" in {span(record['seconds'])} ({amount_of_bytes(rate)}/s), each verified by its CRC32C"
+        verified = "" if record["unverified"] else ", each verified by its CRC32C"
+        speed = f" in {span(record['seconds'])} ({amount_of_bytes(rate)}/s){verified}"
     lines = [f"Copied {_amount(record)}{speed}; {record['same']:,} were there already."]
-    return "\n".join([*lines, _operations(record), *_problem_lines(record)])
+    if record["unverified"]:
+        of = "it has" if record["unverified"] == 1 else "they have"
+        lines.append(
+            f"  {many(record['unverified'], 'object')} had no checksum at the source: what arrived is what {of}, by "
+            "its length"
+        )
+    return "\n".join(
+        [*lines, _operations(record), *_traffic_lines(record), *_problem_lines(record)]
+    )
 
 
 def amount_of_bytes(size: float) -> str:
@@ -91,6 +99,44 @@ def _operations(record: Mapping[str, Any]) -> str:
         f"  operations        {record['class_a']:,} class A, {record['class_b']:,} class B: "
         f"{_price(record['usd_operations'])} (list prices of {record['prices_as_of']})"
     )
+
+
+def _traffic_record(traffic: Traffic, size: int) -> dict[str, Any]:
+    """`usd_traffic`: null where no price is known."""
+    usd: Decimal | None = Decimal(0)
+    if traffic.route == "regions":
+        known = traffic.here and traffic.there
+        usd = LIST.usd_of_traffic(size, traffic.here, traffic.there) if known else None
+    elif traffic.route == "internet":
+        usd = LIST.to_internet.of(Decimal(size) / GIB)
+    elif traffic.route == "aws" and size:
+        usd = None
+    return {
+        "traffic": traffic.route,
+        "usd_traffic": None if usd is None else float(usd),
+        "from": traffic.here,
+        "to": traffic.there,
+    }
+
+
+def _traffic_lines(record: Mapping[str, Any]) -> list[str]:
+    usd, size = record["usd_traffic"], record["bytes"]
+    if not size:
+        return []
+    match record["traffic"]:
+        case "internet" if usd:
+            text = f"{_price(usd)} to the internet; free to a VM of the bucket's region"
+            return [f"  out of the cloud  {text}"]
+        case "regions" if usd is None:
+            text = "the price is not known, as this account may not see where a bucket lies"
+            return [f"  between regions   {text}"]
+        case "regions" if usd:
+            return [f"  between regions   {record['from']} to {record['to']}: {_price(usd)}"]
+        case "aws":
+            text = "not priced here: AWS bills what leaves its region"
+            return [f"  out of S3         {text}"]
+        case _:
+            return []
 
 
 def _price(usd: float) -> str:

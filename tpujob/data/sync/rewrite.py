@@ -1,0 +1,89 @@
+"""One object becomes another one within Cloud Storage, which copies the bytes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tpujob.data.objects import ObjectFacts, Objects
+from tpujob.data.sync.download import NoPlace
+from tpujob.data.sync.ledger import Ledger
+from tpujob.data.sync.plan import Pair
+from tpujob.data.sync.upload import Done
+from tpujob.errors import Conflict, NotFound
+
+_GENERATIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriter:
+    """Threads share it."""
+
+    objects: Objects
+    ledger: Ledger
+    from_bucket: str
+    bucket: str
+    prefix: str
+    done: Callable[[int], None]  #: told of bytes that were copied
+
+    def same(self, pair: Pair[ObjectFacts, ObjectFacts]) -> bool:
+        facts, there = pair.source, pair.target
+        return (
+            there is not None
+            and facts.crc32c is not None
+            and (there.size, there.crc32c) == (facts.size, facts.crc32c)
+        )
+
+    def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
+        """Afterwards there is an object with the same bytes. Raises Conflict when either was changed meanwhile,
+        NoPlace, and what `Objects` raises."""
+        if pair.source.crc32c is None:
+            raise NoPlace("the storage does not say its checksum, so it cannot be verified")
+        if self.same(pair):
+            return "same"
+        facts, name = pair.source, self.prefix + pair.key
+        generation = pair.target.generation if pair.target else 0
+        for _ in range(_GENERATIONS):
+            try:
+                self._rewrite(facts, name, generation)
+                self.done(facts.size)
+                return "copied"
+            except (Conflict, NotFound) as error:
+                newer = self.objects.look(self.from_bucket, facts.name)
+                if newer is None:
+                    raise Conflict("it was deleted while it was being copied") from error
+                if newer.generation == facts.generation:
+                    raise Conflict("something else was written there meanwhile") from error
+                facts = newer
+        raise Conflict("it is replaced again and again")
+
+    def _rewrite(self, facts: ObjectFacts, name: str, generation: int) -> None:
+        """Raises Conflict, NotFound."""
+        origin = f"gs://{self.from_bucket}/{facts.name}#{facts.generation}"
+        target = f"gs://{self.bucket}/{name}"
+        token = self.ledger.token(origin, target, generation)
+        while True:
+            try:
+                found = self.objects.rewrite(
+                    self.from_bucket, facts, self.bucket, name, generation, token
+                )
+            except Conflict:
+                self.ledger.forget_token(target)
+                now = self.objects.look(self.bucket, name)
+                # our own try whose answer was lost
+                if now and now.crc32c is not None and now.crc32c == facts.crc32c:
+                    return
+                raise
+            except NotFound:
+                self.ledger.forget_token(target)
+                if not token:
+                    raise
+                token = ""  # it has ended before its time: begin anew
+                continue
+            if isinstance(found, ObjectFacts):
+                self.ledger.forget_token(target)
+                if (found.size, found.crc32c) != (facts.size, facts.crc32c):
+                    raise Conflict(f"the storage has made other bytes of {facts.name}")
+                return
+            token = found
+            self.ledger.keep_token(origin, target, generation, token)
