@@ -56,7 +56,10 @@ def paid_for(
 
 def keeps_nothing(job: Job, seen: Seen, now: float) -> bool:
     """Whether what it holds beside a serving slice must go, too: no other slice will be asked for."""
-    if job.state is State.QUEUED and paid_for(job, seen, circuits.allowed(job), now)[1]:
+    if (
+        job.state is State.QUEUED
+        and paid_for(job, seen, circuits.allowed(job, seen.prices), now)[1]
+    ):
         return True
     return used_up(job, seen, now) is not None
 

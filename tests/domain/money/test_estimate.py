@@ -1,0 +1,170 @@
+"""What a job will cost, against sums by hand: parts add up, a grant covers whole slices, nothing unknown is 0."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Grant
+from tpujob.domain.money import Estimate, Kind, Line, Surroundings, Use, estimate, sums
+from tpujob.domain.prices import LIST, PriceList, Pricing
+
+V4 = Use("v4-8", "us-central2-b", "on-demand", "us-central2", hours=Decimal(1))
+SPOT = replace(V4, type="v4-16", pricing="spot", hours=Decimal(3))
+GRANT = Grant("v4", "us-central2-b", "spot", 8)
+CLOUD = Surroundings(cloud_run="always", firestore=True, secrets=True)
+
+
+def line(found: Estimate, what: str) -> Line:
+    return next(one for one in found.lines if what in one.what)
+
+
+def test_a_v4_8_costs_12_88_an_hour() -> None:
+    found = estimate(V4)
+    assert line(found, "v4-8").list_micros == 12_880_000
+    assert line(found, "boot disks").list_micros == 5_404  # 100 GiB x $0.0394524 / 730 h
+    assert line(found, "external addresses").list_micros == 5_000
+    assert line(found, "reports").list_micros == 1_200  # 240 x $0.005 / 1,000
+    assert line(found, "logs").list_micros == 9_000
+    assert line(found, "looks").list_micros == 1_800
+    assert (
+        found.list_micros == found.pay_micros == 12_880_000 + 5_404 + 5_000 + 1_200 + 9_000 + 1_800
+    )
+    assert (
+        sums(found)
+        == "$12.88 slices + $0.01 operations + $0.01 machines = $12.90, and more that is not known"
+    )
+
+
+def test_what_nobody_said_is_named_and_in_no_sum() -> None:
+    found = estimate(V4)
+    assert [(one.what, one.note) for one in found.unknown] == [
+        ("what stays in the bucket, us-central2", "nobody said: --stored-gib and --stored-days"),
+        ("objects that the program writes", "nobody said: --objects-written"),
+        ("objects that the program reads", "nobody said: --objects-read"),
+    ]
+    said = replace(
+        V4, stored_gib=Decimal(0), stored_days=Decimal(0), objects_written=0, objects_read=0
+    )
+    assert estimate(said).unknown == ()
+    assert estimate(said).list_micros == found.list_micros
+
+
+def test_without_a_length_the_estimate_is_of_one_hour() -> None:
+    found = estimate(replace(V4, hours=None))
+    assert found.hourly
+    assert found.lines == estimate(V4).lines
+
+
+@pytest.mark.parametrize(
+    ("grants", "pay"),
+    [
+        ((), 22_116_000),  # 8 chips x 3 h x $0.9215
+        ((GRANT,), 0),
+        ((replace(GRANT, chips=7),), 22_116_000),
+        ((replace(GRANT, chips=4), replace(GRANT, chips=4)), 0),
+        ((replace(GRANT, pricing="on-demand"),), 22_116_000),
+        ((replace(GRANT, zone="us-central2-a"),), 22_116_000),
+        ((replace(GRANT, generation="v5e"),), 22_116_000),
+    ],
+)
+def test_a_grant_is_free_for_its_type_zone_and_pricing_only(
+    grants: tuple[Grant, ...], pay: int
+) -> None:
+    found = estimate(replace(SPOT, grants=grants))
+    slices = line(found, "v4-16")
+    assert (slices.list_micros, slices.pay_micros) == (22_116_000, pay)
+    rest = found.list_micros - 22_116_000
+    assert found.pay_micros == pay + rest, "disks, addresses and operations are always billed"
+    assert rest > 0
+
+
+def test_multislice_counts_every_slice_and_a_grant_covers_all_of_them_or_none() -> None:
+    two = estimate(replace(SPOT, slices=2, grants=(GRANT,)))
+    assert line(two, "2 x v4-16").pay_micros == 44_232_000
+    assert "too few" in line(two, "2 x v4-16").note
+    assert line(two, "external").list_micros == 4 * 3 * 2_500
+
+
+def test_a_price_that_nobody_knows_is_unknown_and_taints_the_sum() -> None:
+    found = estimate(replace(V4, type="v6e-8", grants=(replace(GRANT, generation="v6e"),)))
+    slices = line(found, "v6e-8")
+    assert (slices.list_micros, slices.pay_micros, found.priced) == (None, None, False)
+    assert slices.note == "no price is known for on-demand v6e-8 in us-central2-b"
+    assert "more that is not known" in sums(found)
+
+
+def test_removing_one_price_makes_its_lines_unknown_and_changes_no_other() -> None:
+    use = replace(SPOT, around=CLOUD, stored_gib=Decimal(10), stored_days=Decimal(30))
+    full = estimate(use)
+    for gone in {one.price.key for one in full.lines if one.price}:
+        if "operations" in gone[0]:
+            continue  # every list has those
+        less = estimate(
+            use, PriceList({key: row for key, row in LIST.by_key.items() if key != gone})
+        )
+        for one, other in zip(full.lines, less.lines, strict=True):
+            lost = one.price is not None and one.price.key == gone
+            instead = other.price is not None
+            assert other.known == (one.known and not lost) or instead, one.what
+            assert other.list_micros != 0 or one.list_micros == 0, "never 0 for want of a price"
+
+
+def test_traffic_is_free_within_a_region_and_priced_both_ways_between_two() -> None:
+    assert line(estimate(V4), "between bucket").list_micros == 0
+    away = replace(V4, location="europe-west4", read_gib=Decimal(100), written_gib=Decimal(40))
+    found = estimate(away)
+    assert line(found, "reads, europe-west4 to us-central2").list_micros == 5_000_000
+    assert line(found, "writes, us-central2 to europe-west4").list_micros == 2_000_000
+    assert [one.note for one in estimate(replace(away, read_gib=None)).unknown][
+        -1
+    ] == "nobody said: --read-gib"
+    assert line(estimate(replace(away, location="us")), "reads, us to").list_micros == 2_000_000
+
+
+def test_a_deployed_backend_is_in_it() -> None:
+    found = estimate(replace(V4, hours=Decimal(730), around=CLOUD))
+    assert found.of(Kind.CONTROL) == sum(
+        (
+            47_304_000,  # 2,628,000 vCPU-s x $0.000018
+            5_256_000,  # 2,628,000 GiB-s x $0.000002
+            32_850,  # 109,500 reads x $0.03 / 100,000
+            19_710,  # 21,900 writes x $0.09 / 100,000
+            73,  # 730 deletes x $0.01 / 100,000
+            60_000,  # a version of a secret for a month
+        )
+    )
+    called = estimate(replace(V4, hours=Decimal(730), around=Surroundings(cloud_run="called")))
+    assert called.of(Kind.CONTROL) == 2_102_400 + 219_000 + 17_520 + 200_000
+    assert estimate(V4).of(Kind.CONTROL) == 0
+
+
+@given(
+    type=st.sampled_from(sorted(accelerators.ALL)),
+    pricing=st.sampled_from(["spot", "on-demand", "reserved"]),
+    hours=st.decimals(0, 1000, places=4),
+    slices=st.integers(1, 8),
+    chips=st.integers(0, 512),
+    data=st.data(),
+)
+def test_parts_add_up_and_nobody_pays_more_than_the_list(
+    type: str, pricing: Pricing, hours: Decimal, slices: int, chips: int, data: st.DataObject
+) -> None:
+    zone = data.draw(st.sampled_from(accelerators.zones(type)))
+    grant = Grant(accelerators.find(type).generation, zone, pricing, chips)
+    location = data.draw(st.sampled_from(["us-central2", "europe-west4", "us", "mars-north1"]))
+    use = Use(type, zone, pricing, location, slices, hours, (grant,), around=CLOUD)
+    found = estimate(use)
+    assert found.list_micros == sum(found.of(kind) for kind in Kind)
+    assert 0 <= found.pay_micros <= found.list_micros
+    for one in found.lines:
+        assert one.known or one.pay_micros in (None, 0), "0: a grant pays, whatever it costs"
+        assert one.known or one.note
+        if one.price and one.amount is not None and one.list_micros is not None:
+            exact = one.price.usd * one.amount / one.price.per * 1_000_000
+            assert abs(one.list_micros - exact) <= Decimal("0.5")
