@@ -39,14 +39,13 @@ class Stage:
 
 
 def slow_files() -> list[str]:
-    """The files with a slow test: each process of pytest imports all that it is given. The simulation has a stage of
-    its own."""
+    """The files with a slow test: each process of pytest imports all that it is given."""
 
     def rank(file: Path) -> tuple[int, Path]:
         return (FIRST.index(file.parts[1]) if file.parts[1] in FIRST else len(FIRST)), file
 
-    found = (p for p in Path("tests").rglob("*.py") if p.parts[1] != "simulation")
-    return [str(p) for p in sorted(found, key=rank) if "mark.slow" in p.read_text("utf-8")]
+    found = sorted(Path("tests").rglob("test_*.py"), key=rank)
+    return [str(p) for p in found if "mark.slow" in p.read_text("utf-8")]
 
 
 #: the lists run beside each other, the stages of a list one after the other
@@ -60,7 +59,6 @@ LISTS = (
     (
         Stage("lint", (*YIELDING, "make", "--no-print-directory", "lint"), reports=False),
         Stage("quick", (*YIELDING, *PYTEST, "-m", "not slow", "-n", "3")),
-        Stage("bugs", (*YIELDING, *PYTEST, "tests/simulation", "-n", "2")),
         Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "100", "--points", "4")),
     ),
 )

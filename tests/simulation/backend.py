@@ -118,7 +118,7 @@ class Backend:
     def __init__(self, play: Play, *, name: str, skew: float) -> None:
         sim, world, store = play.sim, play.world, play.store
         self.sim, self.process = sim, Process(name, skew, born=sim.now)
-        clock = SimClock(sim, self.process)
+        self.clock = clock = SimClock(sim, self.process)
         self.reconciler = SimReconciler(
             store,
             play.slices,
@@ -130,9 +130,14 @@ class Backend:
         )
         self.reconciler.world, self.reconciler.monitor = world, world.monitor
         orphans = SimOrphans(store, play.slices, play.hosts, clock, zones=lambda: ZONES)
-        self.loop = loop = Loop(self.reconciler, store, clock, sweep=orphans.sweep)
-        loop._wakeup = SimCondition(sim)  # type: ignore[assignment]
-        loop._pool = SimPool(sim, self.process)  # type: ignore[assignment]
+        self.loop = loop = Loop(
+            self.reconciler,
+            store,
+            clock,
+            sweep=orphans.sweep,
+            wakeup=SimCondition(sim),  # type: ignore[arg-type]
+            pool=SimPool(sim, self.process),  # type: ignore[arg-type]
+        )
         self.api = Jobs(
             store,
             play.bucket,
@@ -144,15 +149,13 @@ class Backend:
             live=self.reconciler.live,
             circuits=self.reconciler.circuits,
         )
-        sim.spawn(loop._run, self.process)
+        sim.spawn(loop.run, self.process)
 
     def stir(self, job_id: str) -> None:
         """Something changed: the job is looked at when its next regular look would have come."""
-        if self.process.alive and job_id in self.loop._when:
-            soon = self.loop._clock.now() + self.sim.random(f"{job_id}:{self.sim.now}").uniform(
-                0, 10
-            )
-            self.loop._schedule(job_id, min(self.loop._when[job_id], soon))
+        if self.process.alive:
+            within = self.sim.random(f"{job_id}:{self.sim.now}").uniform(0, 10)
+            self.loop.hasten(job_id, self.clock.now() + within)
 
 
 def _no_access(slice: object, host: int) -> HostAccess:

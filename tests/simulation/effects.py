@@ -47,7 +47,7 @@ class Effects:
 
     def hits(self, fault: str) -> bool:
         """Draws in any case, so that a rate of 0 shifts nothing else."""
-        hit = self.random.random() < self.profile[fault] and not self.calm
+        hit = self.random.random() < self.profile.rates[fault] and not self.calm
         if hit:
             self.counts.add(fault)
         return hit

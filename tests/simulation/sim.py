@@ -51,6 +51,7 @@ def _closed() -> threading.Lock:
 class Task:
     process: Process | None
     go: threading.Lock = field(default_factory=_closed)  #: opened by whoever hands over to it
+    turn: int = 0  #: its newest entry in the queue; it was woken before those that are older
 
 
 class _Worker(threading.Thread):
@@ -124,8 +125,6 @@ class Sim:
 
     def wake(self, task: Task) -> None:
         """Ends a `sleep` early; what remains of it does nothing."""
-        self._heap = [e for e in self._heap if e[2] is not task]
-        heapq.heapify(self._heap)
         self._push(self.now, task)
 
     def spawn(self, work: Callable[[], object], process: Process | None = None) -> Task:
@@ -180,13 +179,19 @@ class Sim:
 
     def _push(self, when: float, what: Any) -> None:
         self._count += 1
+        if isinstance(what, Task):
+            what.turn = self._count
         heapq.heappush(self._heap, (max(when, self.now), self._count, what))
 
     def _next(self) -> Task:
         while not self.failure:
-            self.now, _, what = heapq.heappop(self._heap)
+            when, number, what = heapq.heappop(self._heap)
             if isinstance(what, Task):
+                if what.turn != number:
+                    continue
+                self.now = when
                 return what
+            self.now = when
             try:
                 what()
             except BaseException as error:

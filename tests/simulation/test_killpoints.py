@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.killpoints import Point, points
 from tests.simulation.scenarios import SCENARIOS, tell
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 TAKEN = 2  #: of each story
 

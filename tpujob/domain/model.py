@@ -294,8 +294,10 @@ class Job:
     @property
     def slice(self) -> Slice | None:
         """The serving slice: asked for and not yet seen to be gone."""
-        live = [s for s in self.slices if s.role is Role.SERVING and s.gone_at is None]
-        return live[-1] if live else None
+        for one in reversed(self.slices):
+            if one.gone_at is None and one.role is Role.SERVING:
+                return one
+        return None
 
     @property
     def hosts(self) -> int:

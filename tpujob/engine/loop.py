@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from tpujob.engine.reconciler import Reconciler
@@ -41,18 +41,21 @@ class Loop:
         *,
         sweep: Callable[[], object],
         workers: int = 8,
+        wakeup: threading.Condition | None = None,
+        pool: Executor | None = None,
     ) -> None:
+        """`wakeup`, `pool`: what `run` waits with and where ticks run, in the place of real threads."""
         self._reconciler, self._store, self._clock = reconciler, store, clock
         self._sweep = sweep
-        self._wakeup = threading.Condition()
+        self._wakeup = wakeup or threading.Condition()
         self._when: dict[str, float] = {}  #: when each job is next ticked
         self._busy: set[str] = set()
         self._again: set[str] = set()  #: poked while busy
         self._attended: dict[str, float] = {}  #: until when somebody follows it
         self._change: int | None = None  #: the newest change that was read; None: none yet
         self._stopping = False
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tick")
-        self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
+        self._pool = pool or ThreadPoolExecutor(workers, thread_name_prefix="tick")
+        self._thread = threading.Thread(target=self.run, name="loop", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -101,8 +104,13 @@ class Loop:
         now = self._clock.now()
         with self._wakeup:
             self._attended[job_id] = max(self._attended.get(job_id, 0.0), now + seconds)
-            if job_id in self._when:
-                self._schedule(job_id, min(self._when[job_id], now + ATTENDED))
+        self.hasten(job_id, now + ATTENDED)
+
+    def hasten(self, job_id: str, when: float) -> None:
+        """Tick this job by then at the latest, if it waits for its next tick."""
+        with self._wakeup:
+            if when < self._when.get(job_id, when):
+                self._schedule(job_id, when)
 
     def _schedule(self, job_id: str, when: float) -> None:
         if job_id in self._busy:
@@ -111,7 +119,8 @@ class Loop:
         self._when[job_id] = when
         self._wakeup.notify_all()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Tick jobs as they become due, until `stop`; what `start` gives to a thread."""
         next_resync, next_sweep = 0.0, self._clock.now() + 5
         while not self._stopping:
             now = self._clock.now()

@@ -98,13 +98,20 @@ class Observer:
         self.report_every = report_every
         self.live: dict[str, Live] = {}
 
+    def live_of(self, job_id: str) -> Live:
+        """What is known of it; nothing as yet, if it was never looked at."""
+        found = self.live.get(job_id)
+        if found is None:
+            found = self.live[job_id] = Live()
+        return found
+
     def look(self, job: Job) -> Seen:
         """Everything that a decision about this job depends on."""
         held = [s for s in job.slices if s.gone_at is None]
         slices: dict[str, SliceSeen] = {s.name: self.slices.look(s, timeout=LOOK) for s in held}
         reports = self._reports(job) if job.state in _REPORTING and job.attempt else ()
         unseen = [s.error for s in (*slices.values(), reports) if isinstance(s, Unknown)]
-        live = self.live.setdefault(job.id, Live())
+        live = self.live_of(job.id)
         now = self.clock.now()
         live.meet(unseen[0] if unseen else "", now, looking=True)
         since = now if live.readable_since is None else live.readable_since
@@ -144,9 +151,9 @@ class Observer:
             blobs = self.blobs.list(host_reports.reports_prefix(job), timeout=LOOK)
             storage_now = self.blobs.clock(timeout=LOOK)
         except (Transient, Refused) as error:
-            self.live.setdefault(job.id, Live()).readable_since = None
+            self.live_of(job.id).readable_since = None
             return Unknown(str(error))
-        live = self.live.setdefault(job.id, Live())
+        live = self.live_of(job.id)
         if live.readable_since is None:
             live.readable_since = self.clock.now()
         found = host_reports.read_reports(job, blobs, now=storage_now)

@@ -30,7 +30,7 @@ from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.observations import Seen
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.engine.circuits import CircuitBreaker
-from tpujob.engine.observer import LOOK, Live, Observer
+from tpujob.engine.observer import LOOK, Observer
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
 from tpujob.ports import Blobs, Clock, Hosts, Lease, Reputation, Slices, Store
 
@@ -196,7 +196,7 @@ class Reconciler:
 
     def _note(self, job_id: str, result: Result) -> None:
         """Remember what is in the way: the error of an action that is tried again, or was refused without effect."""
-        live = self.live.setdefault(job_id, Live())
+        live = self.observer.live_of(job_id)
         trouble = result.error if isinstance(result, NotYet | Denied) else ""
         live.meet(trouble, self.clock.now(), looking=False)
 
