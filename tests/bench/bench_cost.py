@@ -1,4 +1,4 @@
-"""What a report over many finished jobs costs in CPU. Run: python -m tests.bench.bench_cost [JOBS]
+"""What a report over many finished jobs costs in CPU, and a forecast. Run: python -m tests.bench.bench_cost [JOBS]
 
 Each job had two slices and three attempts. The first report reads every record; later ones find them in memory.
 """
@@ -15,6 +15,7 @@ from tests.support.records import a_job
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Outcome, Progress, Slice, State
+from tpujob.domain.money.forecast import Place, Work, conditions, forecast, history
 from tpujob.service.cost import Costs
 
 JOBS = 10_000
@@ -36,12 +37,26 @@ def main() -> None:
         for number in range(count):
             created = Event(EventKind.CREATED, 0.0, State.SUCCEEDED, "made up for a measurement")
             store.create(_finished(number), created)
+        _forecasts([_finished(number) for number in range(count)])
         for by in ("job", "user", "day", "type"):
             fresh = Costs(SqliteStore(Path(folder, "bench.db")), _Clock())
             first, again = _cpu(fresh, by), _cpu(fresh, by)
             print(
                 f"cost report --by {by:5} {count:,} jobs: {first:5.2f} s, again {again:5.2f} s   {TARGET:g} s"
             )
+
+
+def _forecasts(jobs: list[Job]) -> None:
+    """For jobs of an hour to four months, with what those jobs met."""
+    before = time.process_time()
+    met = history(jobs, time.time())
+    print(f"history of {len(jobs):,} jobs: {time.process_time() - before:5.2f} s")
+    expected = conditions(met, Place("v4-16", "us-central2-b", "spot"), "true")
+    for hours in (1, 10, 100, 3000):
+        before = time.process_time()
+        found = forecast(Work(hours * 3600.0, preemptions=None), expected)
+        spent = 1000 * (time.process_time() - before)
+        print(f"forecast for {hours:5} h of work, {found.courses} courses: {spent:4.0f} ms   50 ms")
 
 
 def _cpu(costs: Costs, by: str) -> float:
