@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test sim bare gcloud kills lint fmt bench lock clean help
+.PHONY: demo test sim estimator bare gcloud kills lint fmt bench lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -23,6 +23,10 @@ POINTS ?= 40
 
 sim: $(READY)  ## recovery under a virtual clock: faults and kills by the thousand, every invariant checked
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --fresh $(FRESH) --points $(POINTS)
+
+# Spot histories of your own: TPUJOB_SPOT_TRACES=FOLDER.
+estimator: $(READY)  ## 500 jobs, estimated and then simulated: how often the range holds what they cost; ten minutes
+	@$(BIN)/python -m tests.estimator --jobs $(or $(JOBS),500)
 
 bare: $(READY)  ## jobs on hosts that have only what a TPU VM has; about ten minutes, and 2 GB from the package index
 	@$(BIN)/python -m pytest -m bare tests/flows/test_bare_hosts.py

@@ -18,7 +18,7 @@ from statistics import median
 from tests.estimator.lab import Trial, trials
 from tests.estimator.spot import Zone, zones
 
-#: of the range from P5 to P95, and of the bound P90: from, to
+#: wanted of the range and of the bound P90: from, to
 RANGE, BOUND = (0.9, 1.0), (0.85, 0.95)
 
 
@@ -54,7 +54,7 @@ def main() -> int:
     held, bound, _ = score(all_of_them, dollars)
     good = RANGE[0] <= held <= RANGE[1] and BOUND[0] <= bound <= BOUND[1]
     print(
-        f"the range P5 to P95 held {held:.1%} (wanted: at least {RANGE[0]:.0%}), "
+        f"the range (P2.5 to P97.5) held {held:.1%} (wanted: at least {RANGE[0]:.0%}), "
         f"P90 held {bound:.1%} (wanted: {BOUND[0]:.0%} to {BOUND[1]:.0%})"
     )
     return 0 if good else 1
@@ -64,7 +64,7 @@ Figures = Callable[[Trial], tuple[float, Sequence[float]]]
 
 
 def dollars(trial: Trial) -> tuple[float, Sequence[float]]:
-    """What it came to, and what was said: P5, P10, P50, P90, P95."""
+    """What it came to, and what was said: in the order of a `Range`."""
     return trial.paid, trial.micros
 
 
@@ -73,7 +73,7 @@ def hours(trial: Trial) -> tuple[float, Sequence[float]]:
 
 
 def score(trials: Sequence[Trial], of: Figures) -> tuple[float, float, float]:
-    """The share that the range from P5 to P95 holds, the share that P90 holds, and the median error of P50."""
+    """The share that the range holds, the share that P90 holds, and the median error of P50."""
     pairs = [of(trial) for trial in trials]
     held = sum(said[0] <= true <= said[4] for true, said in pairs) / len(pairs)
     bound = sum(true <= said[3] for true, said in pairs) / len(pairs)
@@ -86,7 +86,7 @@ def _zone(zone: Zone, count: int, seed: int) -> list[Trial]:
 
 
 def _header() -> str:
-    return f"{'':24} {'jobs':>5} {'P5..P95':>8} {'<= P90':>7} {'median error':>13}"
+    return f"{'':24} {'jobs':>5} {'in range':>8} {'<= P90':>7} {'median error':>13}"
 
 
 def _row(name: str, some: Sequence[Trial], of: Figures) -> str:

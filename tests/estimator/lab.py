@@ -3,7 +3,7 @@ the product's own backend under a virtual clock, with slices that come and go as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -37,7 +37,7 @@ class Trial:
     number: int
     hours: float
     forecast: Forecast
-    micros: tuple[int, ...]  #: the forecast's P5, P10, P50, P90, P95
+    micros: tuple[int, ...]  #: the forecast's in the order of a `Range`
     job: Job
     paid: int  #: micro-dollars of the ledger
 
@@ -47,12 +47,14 @@ class Trial:
         return self.job.finished_at - self.job.created_at
 
 
-def trials(zone: Zone, count: int, seed: int) -> Iterator[Trial]:
+def trials(
+    zone: Zone, count: int, seed: int, lengths: Sequence[float] = LENGTHS
+) -> Iterator[Trial]:
     """So many jobs in that zone. Each starts hours after the one before it has ended."""
     random, met = Random(f"{zone.name}:{seed}"), list[Met]()
     at = random.uniform(0, zone.length)
     for number in range(count):
-        hours = random.choice(LENGTHS)
+        hours = random.choice(lengths)
         work = Work(hours * HOUR, checkpoint=EVERY * STEP)
         said = forecast(work, conditions(met, PLACE, "python train.py"))
         job = run(zone, at, int(hours * HOUR / STEP), random.getrandbits(32))

@@ -58,8 +58,10 @@ def zones() -> tuple[list[Zone], str]:
     """Nine zones, and where they come from."""
     recorded = sorted(TRACES.glob("*.json")) if TRACES.is_dir() else []
     if recorded:
-        return [_recorded(path) for path in recorded], f"recorded histories ({len(recorded)} zones)"
-    return [_made(i) for i in range(len(MADE))], f"made histories ({len(MADE)} zones)"
+        return [
+            _recorded(path) for path in recorded
+        ], f"{len(recorded)} recorded histories of {TRACES}"
+    return [made(i) for i in range(len(MADE))], f"{len(MADE)} made histories"
 
 
 def _recorded(path: Path) -> Zone:
@@ -69,7 +71,7 @@ def _recorded(path: Path) -> Zone:
     return _even(path.name.partition("_")[0], changes, bool(data[0]), len(data) * gap)
 
 
-def _made(number: int) -> Zone:
+def made(number: int) -> Zone:
     random = Random(f"spot zone {number}")
     at, there, changes = 0.0, True, list[float]()
     scale = [hours * 3600 / math.gamma(1 + 1 / SHAPE) for hours in MADE[number]]

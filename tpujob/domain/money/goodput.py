@@ -142,7 +142,7 @@ def _running(
     if saved is None:
         yield start, Part.UNTOLD
         return
-    first = _first(attempt)
+    first = resumed_at(attempt)
     share = max(0, min(saved, made) - first)
     yield start, Part.PRODUCTIVE
     if made <= first:
@@ -157,12 +157,6 @@ def _without_steps(attempt: Attempt) -> Part:
     return Part.PRODUCTIVE if attempt.outcome is Outcome.SUCCEEDED else Part.UNTOLD
 
 
-def _first(attempt: Attempt) -> int:
-    """The step from which it went on: as it says, else as its first step tells; 0: from the beginning."""
-    resumed = attempt.progress.resumed_from
-    return resumed if resumed is not None else attempt.first_step or 0
-
-
 def _kept(job: Job) -> dict[int, int | None]:
     """The step up to which an attempt's work counts, by its number: later attempts went on from there. None: nobody
     says. Attempts of which every step counts so far are left out: the one that runs, and one that succeeded."""
@@ -175,6 +169,12 @@ def _kept(job: Job) -> dict[int, int | None]:
             found[attempt.number] = resumed
         elif attempt.ended_at is not None and attempt.outcome is not Outcome.SUCCEEDED:
             found[attempt.number] = attempt.progress.checkpoint
-        first = _first(attempt)
+        first = resumed_at(attempt)
         resumed = first if resumed is None else min(resumed, first)
     return found
+
+
+def resumed_at(attempt: Attempt) -> int:
+    """The step from which it went on: as it says, else as its first step tells; 0: from the beginning."""
+    resumed = attempt.progress.resumed_from
+    return resumed if resumed is not None else attempt.first_step or 0

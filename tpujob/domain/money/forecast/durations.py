@@ -17,6 +17,10 @@ HOUR = 3600.0
 AGES = (0.0, 300.0, 900.0, 1800.0, 3600.0, 10_800.0, 36_000.0, 108_000.0)
 #: the shape of one age's rate counts as much as this many ends that were seen
 SHAPE = 4.0
+#: values that stand for a duration that is much the same each time
+LEVELS = 60
+#: so many of those that were seen count as much as what is guessed of it
+PRIOR = 2.0
 
 
 class Stay(NamedTuple):
@@ -68,6 +72,27 @@ def learned(priors: Sequence[Rates], seen: Sequence[Sequence[Stay]]) -> tuple[Ra
         Rates(_shaped([rate * factor for rate in prior.per_hour], stays), weight + ends)
         for prior, stays in zip(priors, seen, strict=True)
     )
+
+
+def likely(seen: Sequence[Stay], prior: Sequence[float]) -> tuple[float, ...]:
+    """`LEVELS` equally likely seconds of something that is much the same each time; the prior counts as `PRIOR` that
+    were seen. By the product limit of Kaplan and Meier: what was cut short is taken to be like what lasted as long."""
+    weighed = [(stay, 1.0) for stay in seen]
+    weighed += [(Stay(value, ended=True), PRIOR / len(prior)) for value in prior]
+    weighed.sort(key=lambda each: (each[0].seconds, not each[0].ended))
+    left = sum(weight for _, weight in weighed)
+    values, shares, share = list[float](), list[float](), 1.0
+    for stay, weight in weighed:
+        if stay.ended:
+            passed = share * weight / left
+            share -= passed
+            values.append(stay.seconds)
+            shares.append(passed)
+        left -= weight
+    ends = [*accumulate(shares)]
+    last = len(values) - 1
+    levels = ((i + 0.5) / LEVELS for i in range(LEVELS))
+    return tuple(values[min(bisect_right(ends, level), last)] for level in levels)
 
 
 def known_as(rates: Sequence[Rates], weight: float) -> tuple[Rates, ...]:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from tpujob.domain.model import Attempt, Job
-from tpujob.domain.money.forecast.history import program_of
+from tpujob.domain.money.forecast.met import program_of, seconds_per_step
 from tpujob.domain.spec import JobSpec
 
 Unit = Literal["steps", "tokens", "samples"]
@@ -65,12 +65,8 @@ def _same(spec: JobSpec) -> tuple[str, Mapping[str, Any]]:
 
 def _speed(attempt: Attempt, unit: Unit) -> float | None:
     """None: it has told too little."""
-    if unit != "steps":
-        said = attempt.progress.metrics.get(f"{unit}_per_second")
-        return said if said is not None and said > 0 else None
-    made, first = attempt.progress.step, attempt.first_step
-    until = attempt.ended_at if attempt.ended_at is not None else attempt.progress_at
-    if made is None or first is None or attempt.first_step_at is None or until is None:
-        return None
-    time = until - (attempt.idle or 0.0) - attempt.first_step_at
-    return (made - first) / time if made > first and time > 0 else None
+    if unit == "steps":
+        step = seconds_per_step(attempt)
+        return None if step is None else 1 / step
+    said = attempt.progress.metrics.get(f"{unit}_per_second")
+    return said if said is not None and said > 0 else None
