@@ -141,7 +141,7 @@ class Downloader:
         self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts, part: bytes, crc32c: int
     ) -> None:
         path = self.root + b"/" + os.fsencode(pair.key)
-        self._make_folder(os.path.dirname(path))
+        make_folder(os.path.dirname(path))
         if os.path.isdir(path) and not os.path.islink(path):
             raise NoPlace("there is a folder of that name")
         found = _look(pair.key, path)
@@ -155,15 +155,6 @@ class Downloader:
             if facts.identity:
                 self.ledger.keep_origin(done, self._origin(facts))
 
-    def _make_folder(self, folder: bytes) -> None:
-        """Afterwards it exists, inside the root. Raises NoPlace."""
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise NoPlace("there is a file of the name of its folder") from None
-        if os.path.realpath(folder) != folder:
-            raise NoPlace("its folder is a link")
-
     def _origin(self, facts: ObjectFacts) -> str:
         return f"{self.place} {facts.name} {facts.identity}"
 
@@ -173,6 +164,16 @@ class Downloader:
         return b"%b/%b/%b-%d" % (
             self.root, PARTS_FOLDER.encode(), name.encode(), facts.generation,
         )  # fmt: skip
+
+
+def make_folder(folder: bytes) -> None:
+    """Afterwards it exists, and no part of its path is a link. Raises NoPlace, OSError."""
+    if os.path.realpath(folder) != folder:
+        raise NoPlace("its folder is a link")
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise NoPlace("there is a file of the name of its folder") from None
 
 
 def _verified(content: BinaryIO, crc32c: int, said: Hash | None) -> bool:

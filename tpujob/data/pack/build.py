@@ -1,0 +1,164 @@
+"""One shard: written beside its place, read back and compared, hashed, and only then given its name.
+
+What is known of a finished shard is kept in the stage, so that the next process does not make it again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from array import array
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tpujob.data.checksum import extend
+from tpujob.data.objects import LocalFile
+from tpujob.data.pack import records
+from tpujob.data.pack.crew import Crew
+from tpujob.data.pack.manifest import MOST_LABELS, Entry, Stored, label_of
+from tpujob.data.pack.places import Target, described
+from tpujob.data.sync.run import Progress
+from tpujob.data.sync.upload import Changed, check_unchanged, opened
+from tpujob.errors import Conflict, TpujobError
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A shard that has its name. `labels`: of its files, sorted; None: one has none, or they are too many."""
+
+    file: Stored
+    records: int
+    content: int
+    member: Path  #: its lines of the index, as a gzip member
+    member_bytes: int
+    labels: tuple[str, ...] | None
+
+
+class Builder:
+    """Threads share it; each shard is made by one of them."""
+
+    def __init__(self, target: Target, progress: Progress, crew: Crew) -> None:
+        self._target, self._progress, self._crew = target, progress, crew
+        self._stage = target.stage
+
+    def build(self, task: tuple[int, list[LocalFile]]) -> Built:
+        """Raises Conflict for a file that changes, TpujobError for a shard that does not hold what was written,
+        OSError, and what publishing raises. Repeatable: a shard that is there is not made again."""
+        number, files = task
+        plan = _digest(files)
+        built = self._known(number, plan)
+        if built and self._target.has(built.file):
+            for file in files:
+                self._progress.moved(file.size)
+            return built
+        return self._made(number, files, plan)
+
+    def _made(self, number: int, files: list[LocalFile], plan: str) -> Built:
+        path, member = self._stage / f"{number:05d}.part", self._member(number)
+        sizes, checksums = array("Q"), array("I")
+        try:
+            with open(member, "wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as index:
+                records.write(str(path), self._contents(files, sizes, checksums, index))
+            records.verify(str(path), sizes, checksums)
+            found = described(path, "")
+            name = f"{number:05d}-{found.sha256[:16]}.arrayrecord"
+            stored = Stored(name, found.bytes, found.crc32c, found.sha256)
+            labels = _labels(files)
+            size = member.stat().st_size
+            built = Built(stored, len(files), sum(sizes), member, size, labels)
+            self._keep(number, plan, built)
+            self._target.publish(path, stored)
+        except records.Damaged as error:
+            text = f"shard {number} was not written as it should be: {error}"
+            raise TpujobError(
+                text, hint="the disk or the memory of this machine may be bad"
+            ) from None
+        finally:
+            path.unlink(missing_ok=True)
+        return built
+
+    def _contents(
+        self, files: list[LocalFile], sizes: array[int], checksums: array[int], index: gzip.GzipFile
+    ) -> Iterator[bytes]:
+        for file in files:
+            self._crew.go_on()
+            data = _content(file)
+            crc32c = extend(0, data)
+            sizes.append(len(data))
+            checksums.append(crc32c)
+            index.write(Entry(file.key, len(data), crc32c).line())
+            yield data
+            self._progress.moved(len(data))
+
+    # what outlives a killed process
+
+    def _member(self, number: int) -> Path:
+        return self._stage / f"{number:05d}.index.gz"
+
+    def _keep(self, number: int, plan: str, built: Built) -> None:
+        facts = {
+            "plan": plan,
+            "file": asdict(built.file),
+            "records": built.records,
+            "content": built.content,
+            "member": described(built.member, "").sha256,
+            "labels": built.labels,
+        }
+        new = self._stage / f"{number:05d}.new"
+        new.write_text(json.dumps(facts), encoding="utf-8")
+        os.replace(new, self._stage / f"{number:05d}.json")
+
+    def _known(self, number: int, plan: str) -> Built | None:
+        member = self._member(number)
+        try:
+            facts: Any = json.loads((self._stage / f"{number:05d}.json").read_bytes())
+            if facts["plan"] != plan or facts["member"] != described(member, "").sha256:
+                return None
+            labels = None if facts["labels"] is None else tuple(facts["labels"])
+            size = member.stat().st_size
+            return Built(
+                Stored(**facts["file"]), facts["records"], facts["content"], member, size, labels
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def _content(file: LocalFile) -> bytes:
+    try:
+        with opened(file) as content:
+            data = _whole(content, file.size)
+            check_unchanged(file, content)
+    except (Changed, FileNotFoundError):
+        raise Conflict(
+            f"{file.key} was changed while the set was being packed",
+            hint="run the same command again when nothing writes to the folder",
+        ) from None
+    except OSError as error:
+        raise TpujobError(f"{file.key} cannot be read: {error.strerror}") from error
+    return data
+
+
+def _whole(content: BinaryIO, size: int) -> bytes:
+    data = content.read(size + 1)
+    while 0 < len(data) < size and (more := content.read(size - len(data))):
+        data += more
+    if len(data) != size:
+        raise Changed
+    return data
+
+
+def _digest(files: list[LocalFile]) -> str:
+    """Of everything that the shard's bytes depend on."""
+    digest = hashlib.sha256(records.OPTIONS.encode())
+    for file in files:
+        digest.update(repr((file.key, file.identity)).encode())
+    return digest.hexdigest()
+
+
+def _labels(files: list[LocalFile]) -> tuple[str, ...] | None:
+    found = {label_of(file.key) for file in files}
+    return None if "" in found or len(found) > MOST_LABELS else tuple(sorted(found))

@@ -1,0 +1,76 @@
+"""A few threads that make or read shards, what they share (the wish to stop), and what holds around them: one process
+for each place, and a clear error for a disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import TypeVar
+
+from tpujob.errors import IllegalInState, TpujobError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class Stopped(Exception):
+    """Another thread has failed, or the user wants no more."""
+
+
+class Crew:
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+
+    def go_on(self) -> None:
+        """Threads ask often. Raises Stopped."""
+        if self._stopped.is_set():
+            raise Stopped
+
+    def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """The results in the order of the tasks, of which few are taken ahead. After an error, or when nobody takes
+        the results any more, the others are asked to stop."""
+        threads = max(2, min(4, os.cpu_count() or 1))
+        waiting: deque[Future[Result]] = deque()
+        with ThreadPoolExecutor(threads) as pool:
+            try:
+                for task in tasks:
+                    waiting.append(pool.submit(work, task))
+                    if len(waiting) > threads:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            except BaseException:
+                self._stopped.set()
+                for future in waiting:
+                    future.cancel()
+                raise
+
+
+@contextmanager
+def alone(stage: Path, name: str) -> Generator[None]:
+    """Raises IllegalInState while another process works in the same stage."""
+    with (stage / "lock").open("w") as file:
+        try:
+            flock(file, LOCK_EX | LOCK_NB)
+        except OSError:
+            raise IllegalInState(
+                f"another `tpujob data` command writes to {name}",
+                hint="wait for it, or end it; nothing was written here",
+            ) from None
+        yield
+
+
+@contextmanager
+def explained() -> Generator[None]:
+    """Raises TpujobError in place of OSError."""
+    try:
+        yield
+    except OSError as error:
+        text = f"cannot read or write a file: {error.strerror or error}"
+        raise TpujobError(text, hint="what is whole stays; the same command goes on") from error

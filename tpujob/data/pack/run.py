@@ -1,0 +1,215 @@
+"""A whole pack: files are planned in one thread and shards made by a few. Memory does not grow with the number of
+files.
+
+The order of what becomes visible is that of trust: shards, the index, the labels, and last the manifest.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tpujob.data.objects import LeftOut, LocalFile
+from tpujob.data.pack import manifest as manifests
+from tpujob.data.pack.build import Builder, Built
+from tpujob.data.pack.crew import Crew, alone, explained
+from tpujob.data.pack.cut import LARGEST, cut, shuffled
+from tpujob.data.pack.index import lines
+from tpujob.data.pack.manifest import MOST_LABELS, Manifest, Shard, Stored, label_of
+from tpujob.data.pack.places import Target, described
+from tpujob.data.places import Folder
+from tpujob.data.sync.run import Progress
+from tpujob.data.sync.walk import files_of
+from tpujob.errors import BadRequest, Conflict, NotFound
+
+_PROBLEMS = 1_000  #: problems that are kept with their names
+
+
+@dataclass(slots=True)
+class Survey:
+    """What there is to pack."""
+
+    files: int = 0
+    bytes: int = 0
+    shards: int = 0  #: of a shuffled set about so many, as it is cut elsewhere
+    left_out: int = 0
+    problems: list[LeftOut] = field(default_factory=list[LeftOut])
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What a pack made, or found made."""
+
+    manifest: Manifest
+    left_out: int
+    problems: list[LeftOut]
+
+
+class Pack:
+    """One folder becomes one packed set."""
+
+    def __init__(self, source: Folder, *, shard_bytes: int, seed: int | None = None) -> None:
+        """`seed`: of the order of the records; None: that of their keys. Raises NotFound, BadRequest."""
+        path = Path(source.path)
+        if not path.exists():
+            raise NotFound(f"there is no folder {source.path}")
+        if not path.is_dir():
+            raise BadRequest(f"{source.path} is no folder", hint="name the folder of the files")
+        self._folder = os.path.realpath(os.fsencode(source.path))
+        self._name = source.path
+        self._size, self._seed = shard_bytes, seed
+        self._found = Survey()
+
+    def survey(self) -> Survey:
+        """Look through the folder; no file is read. Raises BadRequest when there is nothing to pack."""
+        self._found = found = Survey()
+        for run in cut(self._files(), self._size):
+            found.shards += 1
+            found.files += len(run)
+            found.bytes += sum(file.size for file in run)
+        if not found.files:
+            raise BadRequest(f"there is no file in {self._name} that can be packed")
+        return found
+
+    def run(self, target: Target, progress: Progress, *, replace: bool = False) -> Packed:
+        """Afterwards the target has the packed set, verified. Safe to repeat after any end: without a manifest there is
+        no set, and shards that are there are not made again. `replace`: another set at the target gives way.
+
+        Raises BadRequest, Conflict for a file that changes meanwhile, TpujobError, and what the target raises.
+        """
+        with explained(), alone(target.stage, target.name):
+            self._refuse_below(target)
+            found = self.survey()
+            old = target.manifest()
+            if old is not None and not replace:
+                _refuse_another(old, found, self._order, target)
+            new = self._built(target, progress)
+            data = manifests.encode(new)
+            if old is not None and old != data and not replace:
+                raise _another(target)
+            path = target.stage / "manifest.part"
+            path.write_bytes(data)
+            target.publish(path, described(path, manifests.NAME))
+            target.remove_others({manifests.NAME, *(file.name for file in new.files())})
+        return Packed(new, self._found.left_out, self._found.problems)
+
+    # the plan
+
+    @property
+    def _order(self) -> str:
+        return "key" if self._seed is None else f"shuffled by {self._seed}"
+
+    def _files(self) -> Iterator[LocalFile]:
+        for file in files_of(self._folder):
+            if isinstance(file, LeftOut):
+                self._leave_out(file)
+            elif file.size > LARGEST:
+                reason = f"it has more than {LARGEST >> 20} MiB: copy it with `tpujob data sync`"
+                self._leave_out(LeftOut(file.key, reason))
+            else:
+                yield file
+
+    def _leave_out(self, one: LeftOut) -> None:
+        self._found.left_out += 1
+        if len(self._found.problems) < _PROBLEMS:
+            self._found.problems.append(one)
+
+    def _tasks(self, target: Target, progress: Progress) -> Iterator[tuple[int, list[LocalFile]]]:
+        self._found = Survey()  # what this walk leaves out is what the set lacks
+        files = self._files()
+        if self._seed is not None:
+            files = shuffled(files, self._seed, target.stage)
+        for number, run in enumerate(cut(files, self._size)):
+            progress.planned(sum(file.size for file in run))
+            yield number, run
+
+    # the set
+
+    def _built(self, target: Target, progress: Progress) -> Manifest:
+        crew = Crew()
+        builder = Builder(target, progress, crew)
+        assembly = _Assembly(target)
+        for built in crew.each(builder.build, self._tasks(target, progress)):
+            assembly.add(built)
+        if assembly.empty:
+            raise Conflict(f"the files of {self._name} went away while they were being packed")
+        return assembly.manifest(self._order)
+
+    def _refuse_below(self, target: Target) -> None:
+        stage = os.path.realpath(os.fsencode(target.stage))
+        if stage.startswith(self._folder.rstrip(b"/") + b"/"):
+            raise BadRequest(
+                f"{target.name} lies in {self._name}: it would be packed into itself",
+                hint="name a folder beside it",
+            )
+
+
+class _Assembly:
+    """Puts the lines of the shards together to one index, in the order of the shards."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._path = target.stage / "index.part"
+        self._path.write_bytes(b"")
+        self._shards: list[Shard] = []
+        self._labels: set[str] | None = set()
+        self._end = 0
+
+    def add(self, built: Built) -> None:
+        with open(self._path, "ab") as index:
+            index.write(built.member.read_bytes())
+        self._shards.append(
+            Shard(built.file, built.records, built.content, self._end, built.member_bytes)
+        )
+        self._end += built.member_bytes
+        if self._labels is not None and built.labels is not None:
+            self._labels.update(built.labels)
+        if built.labels is None or len(self._labels or ()) > MOST_LABELS:
+            self._labels = None
+
+    @property
+    def empty(self) -> bool:
+        return not self._shards
+
+    def manifest(self, order: str) -> Manifest:
+        """Afterwards the index and the labels have their names."""
+        labels = tuple(sorted(self._labels or ()))
+        index = described(self._path, "")
+        index = Stored(
+            f"index-{index.sha256[:16]}.jsonl.gz", index.bytes, index.crc32c, index.sha256
+        )
+        ids = self._label_ids(labels) if labels else None
+        self._target.publish(self._path, index)
+        return Manifest(order, tuple(self._shards), index, labels, ids)
+
+    def _label_ids(self, labels: tuple[str, ...]) -> Stored:
+        numbers = {label: number for number, label in enumerate(labels)}
+        path = self._target.stage / "labels.part"
+        with open(path, "wb") as file:
+            for shard in self._shards:
+                ids = array("I", (numbers[label_of(e.key)] for e in lines(self._path, shard)))
+                if sys.byteorder == "big":
+                    ids.byteswap()
+                ids.tofile(file)
+        found = described(path, "")
+        stored = Stored(f"labels-{found.sha256[:16]}.u4", found.bytes, found.crc32c, found.sha256)
+        self._target.publish(path, stored)
+        return stored
+
+
+def _refuse_another(old: bytes, found: Survey, order: str, target: Target) -> None:
+    """Before anything is read, as far as it can be told by then."""
+    there = manifests.decode(old)
+    if (there.records, there.content, there.order) != (found.files, found.bytes, order):
+        raise _another(target)
+
+
+def _another(target: Target) -> BadRequest:
+    return BadRequest(
+        f"there is another packed set at {target.name}, which stays",
+        hint="name another place, or replace it: --replace",
+    )

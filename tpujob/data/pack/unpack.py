@@ -1,0 +1,131 @@
+"""A packed set becomes its files again, byte for byte. Nothing of the set is trusted: each name is judged, and each
+shard and each record is compared with its checksum, before a file gets its name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from array import array
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tpujob.data.checksum import extend
+from tpujob.data.keys import PARTS_FOLDER
+from tpujob.data.objects import LeftOut
+from tpujob.data.pack import manifest as manifests
+from tpujob.data.pack import records
+from tpujob.data.pack.crew import Crew, alone, explained
+from tpujob.data.pack.index import lines
+from tpujob.data.pack.landing import Landing
+from tpujob.data.pack.manifest import Entry, Shard
+from tpujob.data.pack.places import Source
+from tpujob.data.sync.download import NoPlace
+from tpujob.data.sync.run import Progress
+from tpujob.errors import BadRequest, Conflict
+
+_PROBLEMS = 1_000  #: problems that are kept with their names
+
+
+@dataclass(slots=True)
+class Unpacked:
+    """What was done. `problems` has the first of them; `left_out` and `conflicts` count all."""
+
+    files: int = 0
+    bytes: int = 0
+    same: int = 0  #: were there already, with the right bytes
+    left_out: int = 0
+    conflicts: int = 0  #: other files of these names are there, and stay
+    problems: list[LeftOut] = field(default_factory=list[LeftOut])
+
+
+class Unpack:
+    def __init__(self, source: Source, folder: str, progress: Progress) -> None:
+        """Raises BadRequest when the folder cannot be written to."""
+        self._source, self._progress, self._name = source, progress, folder
+        root = os.path.realpath(os.fsencode(folder))
+        self._parts = Path(os.fsdecode(root)) / PARTS_FOLDER / "unpack"
+        try:
+            self._parts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadRequest(f"cannot write to {folder}: {error.strerror}") from error
+        self._landing = Landing(root, self._parts)
+        self._outcome = Unpacked()
+        self._lock = threading.Lock()
+        self._crew = Crew()
+
+    def run(self) -> Unpacked:
+        """Afterwards each file of the set is in the folder, except those that are named. Safe to repeat after any end.
+
+        Raises NotFound, BadManifest, Conflict for a shard whose bytes are not what the manifest says, and TpujobError.
+        """
+        with explained(), alone(self._parts, self._name):
+            manifest = manifests.decode(self._source.manifest())
+            self._progress.planned(manifest.content)
+            with self._source.fetched(manifest.index) as index:
+                for _ in self._crew.each(self._shard, ((index, s) for s in manifest.shards)):
+                    pass
+            shutil.rmtree(self._parts, ignore_errors=True)
+            with suppress(OSError):  # something else is unfinished there
+                self._parts.parent.rmdir()
+        return self._outcome
+
+    def _shard(self, task: tuple[Path, Shard]) -> None:
+        index, shard = task
+        sizes = array("Q")
+        wanted = bytearray()
+        for entry in lines(index, shard):
+            self._crew.go_on()
+            sizes.append(entry.size)
+            wanted.append(self._is_wanted(entry))
+        if not any(wanted):
+            return
+        with self._source.fetched(shard.file) as path:
+            try:
+                contents = records.read(str(path), sizes)
+                for number, entry in enumerate(lines(index, shard)):
+                    self._crew.go_on()
+                    data = next(contents)
+                    if extend(0, data) != entry.crc32c:
+                        raise records.Damaged(f"record {number} does not have its checksum")
+                    if wanted[number]:
+                        self._write(entry, data, shard)
+            except records.Damaged as error:
+                raise Conflict(f"{shard.file.name} is damaged: {error}") from None
+
+    def _is_wanted(self, entry: Entry) -> bool:
+        try:
+            if not self._landing.is_there(entry):
+                return True
+            with self._lock:
+                self._outcome.same += 1
+        except Conflict as error:
+            self._note(entry, error.message, conflict=True)
+        except NoPlace as error:
+            self._note(entry, str(error))
+        except PermissionError as error:
+            self._note(entry, f"the file: {error.strerror}")
+        self._progress.moved(entry.size)
+        return False
+
+    def _write(self, entry: Entry, data: bytes, shard: Shard) -> None:
+        try:
+            self._landing.write(entry, data, f"{shard.file.name}.part")
+        except NoPlace as error:
+            self._note(entry, str(error))
+        except PermissionError as error:
+            self._note(entry, f"the file: {error.strerror}")
+        else:
+            with self._lock:
+                self._outcome.files += 1
+                self._outcome.bytes += entry.size
+        self._progress.moved(entry.size)
+
+    def _note(self, entry: Entry, reason: str, *, conflict: bool = False) -> None:
+        with self._lock:
+            self._outcome.conflicts += conflict
+            self._outcome.left_out += not conflict
+            if len(self._outcome.problems) < _PROBLEMS:
+                self._outcome.problems.append(LeftOut(entry.key, reason))
