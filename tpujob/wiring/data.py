@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tpujob.config.settings import Settings, prepare
 from tpujob.data.objects import Objects
@@ -36,6 +38,12 @@ def copying(settings: Settings, make_bucket: str = "") -> Generator[tuple[Object
     finally:
         ledger.close()
         objects.close()
+
+
+def stage(settings: Settings, *places: str) -> Path:
+    """A folder of this machine for what travels between these places; the same one for the same command."""
+    name = hashlib.sha256("\0".join(places).encode()).hexdigest()[:32]
+    return settings.home / "data" / "stage" / name
 
 
 def _endpoint(settings: Settings) -> str:

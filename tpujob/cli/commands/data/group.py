@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tpujob.cli.commands.data import HELP, sync
+from tpujob.cli.commands.data import HELP, pack, sync
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
 
@@ -15,3 +15,5 @@ def _group() -> None:
 
 
 app.command()(sync.sync)
+app.command()(pack.pack)
+app.command()(pack.unpack)

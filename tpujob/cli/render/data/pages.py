@@ -29,7 +29,7 @@ def preview_record(found: Preview) -> dict[str, Any]:
         "prices_as_of": LIST.class_a.source.as_of.isoformat(),
         "left_out": found.left_out,
         "conflicts": 0,
-        "problems": _problems(found.problems),
+        "problems": problems(found.problems),
     }
 
 
@@ -49,7 +49,7 @@ def outcome_record(found: Outcome, operations: Operations, seconds: float) -> di
         "seconds": round(seconds, 3),
         "left_out": found.left_out,
         "conflicts": found.conflicts,
-        "problems": _problems(found.problems),
+        "problems": problems(found.problems),
     }
 
 
@@ -59,7 +59,7 @@ def preview_page(record: Mapping[str, Any]) -> str:
         _operations(record),
         *_traffic_lines(record),
     ]
-    return "\n".join([*lines, *_problem_lines(record)])
+    return "\n".join([*lines, *problem_lines(record)])
 
 
 def outcome_page(record: Mapping[str, Any]) -> str:
@@ -76,7 +76,7 @@ def outcome_page(record: Mapping[str, Any]) -> str:
             "its length"
         )
     return "\n".join(
-        [*lines, _operations(record), *_traffic_lines(record), *_problem_lines(record)]
+        [*lines, _operations(record), *_traffic_lines(record), *problem_lines(record)]
     )
 
 
@@ -97,7 +97,7 @@ def _amount(record: Mapping[str, Any]) -> str:
 def _operations(record: Mapping[str, Any]) -> str:
     return (
         f"  operations        {record['class_a']:,} class A, {record['class_b']:,} class B: "
-        f"{_price(record['usd_operations'])} (list prices of {record['prices_as_of']})"
+        f"{price(record['usd_operations'])} (list prices of {record['prices_as_of']})"
     )
 
 
@@ -125,13 +125,13 @@ def _traffic_lines(record: Mapping[str, Any]) -> list[str]:
         return []
     match record["traffic"]:
         case "internet" if usd:
-            text = f"{_price(usd)} to the internet; free to a VM of the bucket's region"
+            text = f"{price(usd)} to the internet; free to a VM of the bucket's region"
             return [f"  out of the cloud  {text}"]
         case "regions" if usd is None:
             text = "the price is not known, as this account may not see where a bucket lies"
             return [f"  between regions   {text}"]
         case "regions" if usd:
-            return [f"  between regions   {record['from']} to {record['to']}: {_price(usd)}"]
+            return [f"  between regions   {record['from']} to {record['to']}: {price(usd)}"]
         case "aws":
             text = "not priced here: AWS bills what leaves its region"
             return [f"  out of S3         {text}"]
@@ -139,20 +139,21 @@ def _traffic_lines(record: Mapping[str, Any]) -> list[str]:
             return []
 
 
-def _price(usd: float) -> str:
+def price(usd: float) -> str:
     return "under $0.0001" if 0 < usd < 0.0001 else dollars(usd)
 
 
-def _problem_lines(record: Mapping[str, Any]) -> list[str]:
+def problem_lines(record: Mapping[str, Any], title: str = "Not copied") -> list[str]:
+    """What was left out or met something else, by name; empty: nothing was."""
     count = record["left_out"] + record["conflicts"]
     if not count:
         return []
-    lines = [f"Not copied: {many(count, 'name')}"]
+    lines = [f"{title}: {many(count, 'name')}"]
     lines += [f"  {one['name']}: {one['reason']}" for one in record["problems"][:_SHOWN]]
     return lines + ([f"  and {count - _SHOWN:,} more: --json"] if count > _SHOWN else [])
 
 
-def _problems(found: tuple[LeftOut, ...] | list[LeftOut] | Any) -> list[dict[str, str]]:
+def problems(found: tuple[LeftOut, ...] | list[LeftOut] | Any) -> list[dict[str, str]]:
     return [{"name": _name(one.name), "reason": clean(one.reason)} for one in found]
 
 
