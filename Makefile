@@ -35,8 +35,8 @@ gcloud: $(READY)  ## everything that drives the real gcloud, against the emulato
 	@$(BIN)/python -m pytest tests/emulator/test_tpu_gcloud.py tests/emulator/test_storage_gcloud.py \
 		tests/emulator/test_storage_gsutil.py tests/flows/test_emulator_env.py tests/test_google_cloud_page.py
 
-kills: $(READY)  ## data sync, killed at many bytes of its way up and down; KILLS=30 points each
-	@TPUJOB_KILLS=$(or $(KILLS),30) $(BIN)/python -m pytest tests/data/test_kills.py
+kills: $(READY)  ## data sync and data pack, killed at many points; KILLS=30 points of each sync
+	@TPUJOB_KILLS=$(or $(KILLS),30) $(BIN)/python -m pytest tests/data/test_kills.py tests/data/test_pack_kills.py
 
 lint: $(READY)  ## format, lint, types, and the direction of imports
 	$(BIN)/ruff check

@@ -63,7 +63,7 @@ def read(path: str, sizes: Sequence[int]) -> Iterator[bytes]:
                     )
                 yield content
     finally:
-        reader.close()
+        _close_anyway(reader)
 
 
 def verify(path: str, sizes: Sequence[int], checksums: Sequence[int]) -> None:
@@ -100,9 +100,10 @@ def _translated() -> Generator[None]:
         raise CannotWrite(0, _first(error)) from error
 
 
-def _close_anyway(writer: Any) -> None:
-    with suppress(*_ERRORS):  # the file is removed, whatever is in it
-        writer.close()
+def _close_anyway(file: Any) -> None:
+    """Closing a file that is damaged raises once more."""
+    with suppress(*_ERRORS):
+        file.close()
 
 
 def _first(error: Exception) -> str:
