@@ -1,17 +1,21 @@
-"""`tpujob data sync` as a user types it, and docs/data.md: what the page shows is what the commands print."""
+"""`tpujob data` as a user types it, and docs/data.md: what the page shows is what the commands print."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.emulator.storage_rig import ask
 from tpujob.cli.app import run
+from tpujob.cli.render.data.packed import survey_page, survey_record
+from tpujob.data.pack.run import Survey
 from tpujob.domain.prices import LIST
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
@@ -28,6 +32,11 @@ def reader(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         file = tmp_path / "fineweb" / f"part-{i}"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"x" * (24 << 10))
+    chance = random.Random(1)
+    for i in range(600):
+        file = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i:04d}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(chance.randbytes(4096))
     return tmp_path
 
 
@@ -58,6 +67,57 @@ def test_the_commands_of_the_page_print_what_it_shows(
         assert shown, command
         for line in shown:
             assert line in out, f"$ {command}\n{out}\ndoes not say\n{line}"
+
+
+def test_grain_reads_a_packed_set_as_the_page_shows(
+    reader: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["data", "pack", "photos", "packed"]) == 0
+    os.replace("photos", "originals")
+    os.replace("packed", "photos")
+    found: dict[str, Any] = {}
+    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    exec(snippet, found)
+    originals = sorted((reader / "originals").rglob("*.jpg"))
+    labels = found["said"]["labels"]
+    for i in (0, 299, 300, 599):
+        assert found["images"][i] == originals[i].read_bytes()
+        assert labels[found["labels"][i]] == originals[i].parent.name
+    image, label = found["rows"][7]
+    assert (reader / "originals" / labels[label]).is_dir()
+    assert len(image) == 4096
+
+
+def test_a_million_images_cost_what_the_page_says(
+    reader: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = survey_record(Survey(files=10**6, bytes=110 * 10**9, shards=205), epochs=90)
+    assert (record["class_a_as_files"], record["class_b_as_files"]) == (1_000_000, 90_000_000)
+    assert record["usd_as_files"] == 5 + 36
+    assert record["class_a_as_shards"] + record["class_b_as_shards"] == 18_658
+    assert "$0.0084" in survey_page(record)
+    assert "91,000,000 operations for $41.00, against 18,658 for" in " ".join(PAGE.split())
+    assert run(["data", "pack", "photos", "packed", "--dry-run", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["files"], said["shards"], said["class_b_as_shards"]) == (600, 1, 90)
+    assert not (reader / "packed").exists()
+
+
+def test_errors_of_pack_have_their_exit_codes(
+    reader: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, code, text in (
+        (["pack", "missing", "packed"], 3, "there is no folder missing"),
+        (["pack", "gs://datasets/x", "packed"], 2, "SRC is a folder here"),
+        (["unpack", "photos", "gs://datasets/x"], 2, "DST is a folder here"),
+        (["unpack", "photos", "back"], 3, "no packed set"),
+        (["unpack", "gs://no-such-bucket/x", "back"], 3, "no"),
+    ):
+        assert run(["data", *words]) == code
+        assert text in capsys.readouterr().err
+    os.symlink("/etc/hostname", "photos/link")
+    assert run(["data", "pack", "photos", "packed"]) == 6
+    assert "Not packed: 1 name\n  link: it is a link" in capsys.readouterr().out
 
 
 def test_the_local_stack_makes_the_bucket_and_json_has_every_fact(

@@ -141,7 +141,7 @@ def test_a_flipped_byte_of_a_shard_is_found_or_is_padding(tmp_path: Path) -> Non
     whole = bytearray(path.read_bytes())
     data_ends = whole.rindex(contents[-1][-8:]) + 8
     found = 0
-    places = [*range(0, 200), *(chance.randrange(data_ends) for _ in range(300))]
+    places = [*range(200), *(chance.randrange(data_ends) for _ in range(300))]
     for place in places:
         whole[place] ^= 0x10
         path.write_bytes(whole)
@@ -321,16 +321,16 @@ def test_a_file_that_changes_meanwhile_ends_the_pack(source: Path, tmp_path: Pat
 
 
 def test_two_packs_into_one_place_do_not_mix(source: Path, tmp_path: Path) -> None:
-    class Second(Silent):
-        met: list[str] = []
+    met: list[str] = []
 
+    class Second(Silent):
         def planned(self, size: int) -> None:
             with pytest.raises(IllegalInState, match="another `tpujob data"):
                 pack(source, tmp_path / "packed")
-            self.met.append("refused")
+            met.append("refused")
 
     Pack(Folder(str(source)), shard_bytes=MIB).run(FolderTarget(str(tmp_path / "packed")), Second())
-    assert Second.met
+    assert met
 
 
 def test_a_full_disk_is_one_clear_error_and_the_same_command_goes_on(

@@ -22,8 +22,14 @@ POINTS = 50 if "TPUJOB_KILLS" in os.environ else 8
 def test_a_killed_pack_shows_nothing_unverified_and_goes_on(tmp_path: Path) -> None:
     tree(tmp_path / "source", some(400))
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.data.killed_pack"]
-        + [str(tmp_path / "source"), str(tmp_path), str(POINTS)],
+        [
+            sys.executable,
+            "-m",
+            "tests.data.killed_pack",
+            tmp_path / "source",
+            tmp_path,
+            str(POINTS),
+        ],
         capture_output=True,
         text=True,
         timeout=300,

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob.cli.render.data.pages import amount_of_bytes, price, problem_lines, problems
-from tpujob.data import prices
 from tpujob.data.pack.run import Packed, Survey
 from tpujob.data.pack.unpack import Unpacked
+from tpujob.domain.prices import LIST
 from tpujob.domain.text import clean, many
 
 _LABELS = 8  #: that are named
@@ -81,8 +81,8 @@ def unpack_page(record: Mapping[str, Any]) -> str:
 
 def _operations(files: int, shards: int, objects: int, epochs: int) -> dict[str, Any]:
     """To copy the set to a bucket once, and to read it so often: each file, or each shard as a whole."""
-    as_files = prices.operations(files, files * epochs)
-    as_shards = prices.operations(objects, shards * epochs)
+    as_files = LIST.usd_of_operations(files, files * epochs)
+    as_shards = LIST.usd_of_operations(objects, shards * epochs)
     return {
         "epochs": epochs,
         "class_a_as_files": files,
@@ -92,7 +92,7 @@ def _operations(files: int, shards: int, objects: int, epochs: int) -> dict[str,
         "class_b_as_shards": shards * epochs,
         "usd_as_shards": float(as_shards),
         "usd_saved": float(as_files - as_shards),
-        "prices_as_of": prices.AS_OF,
+        "prices_as_of": LIST.class_a.source.as_of.isoformat(),
     }
 
 
