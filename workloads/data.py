@@ -1,9 +1,9 @@
-"""Data sets as arrays in memory, and an endless order over their rows that can be continued anywhere.
+"""Data sets of rows, and an endless order over their rows that can be continued anywhere.
 
 Grain's ElasticIterator keeps the position: one number, the same on every host, which goes into the
 checkpoint. It hands out *positions* in the endless order; `Order` turns them into rows, and the rows
 are gathered in one go. (Asking Grain for each row costs 40 us a row, which is more than a training
-step of a small model.)
+step of a small model.) Sets that do not fit into memory are in `packed.py`.
 """
 
 # JAX and its libraries are typed in part only.
@@ -17,6 +17,7 @@ import importlib.util
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +30,33 @@ Rows = dict[str, NDArray[np.generic]]  #: arrays with the same first dimension
 _DATASET_SEED = 20240229
 
 
+class Source(Protocol):
+    """Rows that can be asked for by number."""
+
+    def __len__(self) -> int: ...
+    def take(self, which: NDArray[np.integer]) -> Rows: ...
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A source that has its rows."""
+
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(next(iter(self.rows.values())))
+
+    def take(self, which: NDArray[np.integer]) -> Rows:
+        return {name: array[which] for name, array in self.rows.items()}
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Rows to train on and rows to test on, never the same."""
 
-    train: Rows
+    train: Source
     test: Rows
+    classes: int = 10  #: `y` of each row is below
 
 
 def digits() -> Dataset:
@@ -61,17 +83,15 @@ def synthetic(rows: int = 10_240, inputs: int = 784, classes: int = 10) -> Datas
 
 
 def _split(rows: Rows, test: int) -> Dataset:
-    order = np.random.default_rng(_DATASET_SEED).permutation(_count(rows))
-    return Dataset(take(rows, order[test:]), take(rows, order[:test]))
+    all_rows = InMemory(rows)
+    tested, trained = split(len(all_rows), test)
+    return Dataset(InMemory(all_rows.take(trained)), all_rows.take(tested))
 
 
-def take(rows: Rows, which: NDArray[np.integer]) -> Rows:
-    """Those rows of every array."""
-    return {name: array[which] for name, array in rows.items()}
-
-
-def _count(rows: Rows) -> int:
-    return len(next(iter(rows.values())))
+def split(count: int, test: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+    """Which of so many rows are for the test, and which are to be trained on. Always the same."""
+    order = np.random.default_rng(_DATASET_SEED).permutation(count)
+    return order[:test], order[test:]
 
 
 class Order:
@@ -104,12 +124,12 @@ class Order:
 class Feed:
     """This host's rows of one batch after another, with a position that can be saved and restored."""
 
-    def __init__(self, rows: Rows, batch: int, seed: int, host: int, hosts: int) -> None:
+    def __init__(self, source: Source, batch: int, seed: int, host: int, hosts: int) -> None:
         import grain
 
-        self._rows = rows
+        self._source = source
         self._share = batch // hosts
-        self._order = Order(_count(rows), seed)
+        self._order = Order(len(source), seed)
         self._positions = iter(
             grain.experimental.ElasticIterator(
                 grain.MapDataset.range(sys.maxsize),
@@ -121,11 +141,11 @@ class Feed:
         )
 
     def __next__(self) -> Rows:
-        return take(self._rows, self._order.rows(next(self._positions)))
+        return self._source.take(self._order.rows(next(self._positions)))
 
     def example(self) -> Rows:
         """Rows in the shape of a batch, to compile with; the position stays where it is."""
-        return take(self._rows, np.zeros(self._share, dtype=np.int64))
+        return self._source.take(np.zeros(self._share, dtype=np.int64))
 
     @property
     def state(self) -> dict[str, int]:

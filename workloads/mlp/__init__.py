@@ -5,7 +5,7 @@ This file has its settings and imports no jax; `model.py` has the model, `__main
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,4 +22,15 @@ class MlpConfig(TrainConfig):
         description="`digits`: 1,797 scanned digits of 8 x 8, from scikit-learn; "
         "`synthetic`: generated rows of 784 numbers",
     )
+    data: str = Field(
+        "",
+        description="in place of it: a folder that `tpujob data pack` made of .npy files, one array of "
+        "numbers in each, in a folder for each class",
+    )
     hidden: Sizes = Field((1024, 512), min_length=1, description="sizes of the hidden layers")
+
+    def identity(self) -> dict[str, Any]:
+        """With the content of the packed set: where it lies may change, what is in it may not."""
+        from workloads import packed  # imports numpy, which takes its time
+
+        return {**super().identity(), "data": packed.identity(self.data) if self.data else ""}

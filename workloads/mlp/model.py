@@ -10,13 +10,12 @@ from functools import cached_property
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 
-from workloads import data
+from workloads import data, packed
 from workloads.mlp import MlpConfig
-
-CLASSES = 10
 
 
 class Mlp(nnx.Module):
@@ -60,12 +59,15 @@ class MlpWorkload:
 
     @property
     def title(self) -> str:
-        return f"mlp {'-'.join(map(str, self.sizes))} on {self._config.dataset}"
+        return (
+            f"mlp {'-'.join(map(str, self.sizes))} on {self._config.data or self._config.dataset}"
+        )
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """From the inputs, which follow the data set, to the ten classes."""
-        return (self._dataset.train["x"].shape[1], *self._config.hidden, CLASSES)
+        """From the inputs to the classes, which both follow the data set."""
+        inputs = self._dataset.train.take(np.zeros(1, dtype=np.int64))["x"].shape[1]
+        return (inputs, *self._config.hidden, self._dataset.classes)
 
     @property
     def split_sizes(self) -> tuple[int, ...]:
@@ -85,4 +87,6 @@ class MlpWorkload:
 
     @cached_property
     def _dataset(self) -> data.Dataset:
+        if self._config.data:
+            return packed.dataset(self._config.data)
         return data.digits() if self._config.dataset == "digits" else data.synthetic()
