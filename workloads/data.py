@@ -30,7 +30,7 @@ Rows = dict[str, NDArray[np.generic]]  #: arrays with the same first dimension
 _DATASET_SEED = 20240229
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Rows that can be asked for by number."""
 
     def __len__(self) -> int: ...
@@ -54,7 +54,7 @@ class InMemory:
 class Dataset:
     """Rows to train on and rows to test on, never the same."""
 
-    train: Source
+    train: RowSource
     test: Rows
     classes: int = 10  #: `y` of each row is below
 
@@ -124,7 +124,7 @@ class Order:
 class Feed:
     """This host's rows of one batch after another, with a position that can be saved and restored."""
 
-    def __init__(self, source: Source, batch: int, seed: int, host: int, hosts: int) -> None:
+    def __init__(self, source: RowSource, batch: int, seed: int, host: int, hosts: int) -> None:
         import grain
 
         self._source = source

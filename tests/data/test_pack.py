@@ -22,8 +22,8 @@ from tpujob.data.pack import records
 from tpujob.data.pack.cut import cut
 from tpujob.data.pack.manifest import BadManifest, decode
 from tpujob.data.pack.places import FolderSource, FolderTarget
-from tpujob.data.pack.run import Pack, Packed
-from tpujob.data.pack.unpack import Unpack, Unpacked
+from tpujob.data.pack.run import Pack, PackOutcome
+from tpujob.data.pack.unpack import Unpack, UnpackOutcome
 from tpujob.data.places import Folder
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound, TpujobError
 
@@ -48,12 +48,12 @@ def some(count: int, seed: int = 1) -> dict[str, bytes]:
 
 def pack(
     source: Path, target: Path, *, size: int = MIB, seed: int | None = None, replace: bool = False
-) -> Packed:
+) -> PackOutcome:
     job = Pack(Folder(str(source)), shard_bytes=size, seed=seed)
     return job.run(FolderTarget(str(target)), Silent(), replace=replace)
 
 
-def unpack(source: Path, target: Path) -> Unpacked:
+def unpack(source: Path, target: Path) -> UnpackOutcome:
     return Unpack(FolderSource(str(source)), str(target), Silent()).run()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,11 +28,11 @@ class Gateway:
     def __getattr__(self, name: str):
         return getattr(self._objects, name)
 
-    def put(self, bucket: str, name: str, data: bytes, crc32c: int, generation: int) -> ObjectFacts:
+    def put(self, bucket: str, name: str, *rest: Any) -> ObjectFacts:
         if self.fail_at and self.fail_at in name:
             raise Transient("the storage fails")
         self.written.append(name)
-        return self._objects.put(bucket, name, data, crc32c, generation)
+        return self._objects.put(bucket, name, *rest)
 
 
 def pack(rig: Rig, objects: Gateway, **options: bool) -> None:

@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 from tpujob.data.checksum import extend
 from tpujob.data.objects import LocalFile
 from tpujob.data.pack import records
-from tpujob.data.pack.crew import Crew
-from tpujob.data.pack.manifest import MOST_LABELS, Entry, Stored, label_of
-from tpujob.data.pack.places import Target, described
+from tpujob.data.pack.manifest import MOST_LABELS, IndexEntry, SetFile, label_of
+from tpujob.data.pack.places import SetTarget, described
+from tpujob.data.pack.workers import Workers
 from tpujob.data.sync.run import Progress
 from tpujob.data.sync.upload import Changed, check_unchanged, opened
 from tpujob.errors import Conflict, TpujobError
@@ -30,7 +30,7 @@ from tpujob.errors import Conflict, TpujobError
 class Built:
     """A shard that has its name. `labels`: of its files, sorted; None: one has none, or they are too many."""
 
-    file: Stored
+    file: SetFile
     records: int
     content: int
     member: Path  #: its lines of the index, as a gzip member
@@ -38,11 +38,11 @@ class Built:
     labels: tuple[str, ...] | None
 
 
-class Builder:
+class ShardBuilder:
     """Threads share it; each shard is made by one of them."""
 
-    def __init__(self, target: Target, progress: Progress, crew: Crew) -> None:
-        self._target, self._progress, self._crew = target, progress, crew
+    def __init__(self, target: SetTarget, progress: Progress, workers: Workers) -> None:
+        self._target, self._progress, self._workers = target, progress, workers
         self._stage = target.stage
 
     def build(self, task: tuple[int, list[LocalFile]]) -> Built:
@@ -66,7 +66,7 @@ class Builder:
             records.verify(str(path), sizes, checksums)
             found = described(path, "")
             name = f"{number:05d}-{found.sha256[:16]}.arrayrecord"
-            stored = Stored(name, found.bytes, found.crc32c, found.sha256)
+            stored = SetFile(name, found.bytes, found.crc32c, found.sha256)
             labels = _labels(files)
             size = member.stat().st_size
             built = Built(stored, len(files), sum(sizes), member, size, labels)
@@ -85,12 +85,12 @@ class Builder:
         self, files: list[LocalFile], sizes: array[int], checksums: array[int], index: gzip.GzipFile
     ) -> Iterator[bytes]:
         for file in files:
-            self._crew.go_on()
+            self._workers.go_on()
             data = _content(file)
             crc32c = extend(0, data)
             sizes.append(len(data))
             checksums.append(crc32c)
-            index.write(Entry(file.key, len(data), crc32c).line())
+            index.write(IndexEntry(file.key, len(data), crc32c).line())
             yield data
             self._progress.moved(len(data))
 
@@ -121,7 +121,7 @@ class Builder:
             labels = None if facts["labels"] is None else tuple(facts["labels"])
             size = member.stat().st_size
             return Built(
-                Stored(**facts["file"]), facts["records"], facts["content"], member, size, labels
+                SetFile(**facts["file"]), facts["records"], facts["content"], member, size, labels
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None

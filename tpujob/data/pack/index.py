@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
-from tpujob.data.pack.manifest import BadManifest, Entry, Shard, entry
+from tpujob.data.pack.manifest import BadManifest, IndexEntry, Shard, entry
 
 #: bytes of a line, at most: a key of 4,096 bytes, each escaped
 _LONGEST = 32_768
 
 
-def lines(path: Path, shard: Shard) -> Iterator[Entry]:
+def lines(path: Path, shard: Shard) -> Iterator[IndexEntry]:
     """As many as the shard has records. Raises BadManifest."""
     found = 0
     try:

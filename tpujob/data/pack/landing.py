@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tpujob.data.checksum import extend
 from tpujob.data.keys import why_no_file
-from tpujob.data.pack.manifest import Entry
+from tpujob.data.pack.manifest import IndexEntry
 from tpujob.data.sync.download import NoPlace, make_folder
 from tpujob.errors import Conflict
 
@@ -23,7 +23,7 @@ class Landing:
     root: bytes
     parts: Path
 
-    def is_there(self, entry: Entry) -> bool:
+    def is_there(self, entry: IndexEntry) -> bool:
         """Whether the file is there with these bytes. Raises NoPlace for a name that no file may have, Conflict when
         something else is there, OSError."""
         if reason := why_no_file(entry.key):
@@ -42,7 +42,7 @@ class Landing:
             raise Conflict("another file of that name is there, which stays")
         return True
 
-    def write(self, entry: Entry, data: bytes, part: str) -> None:
+    def write(self, entry: IndexEntry, data: bytes, part: str) -> None:
         """Afterwards the file is there. `part`: what it is called until it is whole. Raises NoPlace, OSError."""
         path = self._path(entry)
         make_folder(os.path.dirname(path))
@@ -50,7 +50,7 @@ class Landing:
         unfinished.write_bytes(data)
         os.replace(unfinished, path)
 
-    def _path(self, entry: Entry) -> bytes:
+    def _path(self, entry: IndexEntry) -> bytes:
         return self.root + b"/" + os.fsencode(entry.key)
 
 

@@ -31,7 +31,7 @@ class BadManifest(BadRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class SetFile:
     """One file of the packed set."""
 
     name: str
@@ -45,7 +45,7 @@ class Shard:
     """`file` holds `records` files of `content` bytes together; their lines are `index_bytes` bytes of the index, from
     byte `index_start`, a gzip member of its own."""
 
-    file: Stored
+    file: SetFile
     records: int
     content: int
     index_start: int
@@ -56,11 +56,11 @@ class Shard:
 class Manifest:
     order: str  #: `key`, or `shuffled by SEED`
     shards: tuple[Shard, ...]
-    index: Stored
+    index: SetFile
     labels: tuple[
         str, ...
     ] = ()  #: the first folders of the keys, sorted; empty: not each key has one
-    label_ids: Stored | None = (
+    label_ids: SetFile | None = (
         None  #: for each record a little-endian uint32, which counts in `labels`
     )
 
@@ -78,14 +78,14 @@ class Manifest:
         """Bytes of all shards."""
         return sum(shard.file.bytes for shard in self.shards)
 
-    def files(self) -> list[Stored]:
+    def files(self) -> list[SetFile]:
         """Everything but the manifest."""
         more = [self.index] + ([self.label_ids] if self.label_ids else [])
         return [shard.file for shard in self.shards] + more
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexEntry:
     """One line of the index: a file, in the place of its record."""
 
     key: str
@@ -149,7 +149,7 @@ def decode(data: bytes) -> Manifest:
     return manifest
 
 
-def entry(line: bytes) -> Entry:
+def entry(line: bytes) -> IndexEntry:
     """Raises BadManifest. The key is taken as it is: whether a file may have it is another question."""
     try:
         said = json.loads(line)
@@ -157,7 +157,7 @@ def entry(line: bytes) -> Entry:
         if not isinstance(key, str):
             raise TypeError
         key.encode()  # a lone surrogate is no name
-        return Entry(key, _natural(size), _natural(crc32c))
+        return IndexEntry(key, _natural(size), _natural(crc32c))
     except (ValueError, TypeError):
         raise BadManifest("the index is damaged: a line is not [key, size, crc32c]") from None
 
@@ -194,11 +194,11 @@ def _maps(value: Any) -> list[Mapping[str, Any]]:
     return cast(list[Mapping[str, Any]], value)
 
 
-def _stored(said: Mapping[str, Any]) -> Stored:
+def _stored(said: Mapping[str, Any]) -> SetFile:
     name = str(said["name"])
     if not _OWN.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a file of a packed set")
-    return Stored(name, _natural(said["bytes"]), _natural(said["crc32c"]), str(said["sha256"]))
+    return SetFile(name, _natural(said["bytes"]), _natural(said["crc32c"]), str(said["sha256"]))
 
 
 def _natural(value: object) -> int:

@@ -15,7 +15,7 @@ from typing import Protocol
 from tpujob.data.checksum import extend
 from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.objects import Objects
-from tpujob.data.pack.manifest import NAME, Stored, is_own
+from tpujob.data.pack.manifest import NAME, SetFile, is_own
 from tpujob.data.places import Prefix
 from tpujob.data.sync.download import Downloader
 from tpujob.data.sync.ledger import Ledger
@@ -29,7 +29,7 @@ _READ = 1 << 20
 _LARGEST_MANIFEST = 512 << 20
 
 
-class Target(Protocol):
+class SetTarget(Protocol):
     """Threads share it, except for the manifest."""
 
     name: str
@@ -39,11 +39,11 @@ class Target(Protocol):
         """None: there is no packed set."""
         ...
 
-    def has(self, file: Stored) -> bool:
+    def has(self, file: SetFile) -> bool:
         """Whether this file is there, with these bytes."""
         ...
 
-    def publish(self, path: Path, file: Stored) -> None:
+    def publish(self, path: Path, file: SetFile) -> None:
         """Afterwards the file has its name, and `path` is gone. Repeatable. Raises Conflict when somebody else writes
         the same name, OSError, and what `Objects` raises."""
         ...
@@ -53,13 +53,13 @@ class Target(Protocol):
         ...
 
 
-class Source(Protocol):
+class SetSource(Protocol):
     def manifest(self) -> bytes:
         """Raises NotFound."""
         ...
 
     @contextmanager
-    def fetched(self, file: Stored) -> Generator[Path]:
+    def fetched(self, file: SetFile) -> Generator[Path]:
         """The file on a disk, with its size and checksum. Raises NotFound, Conflict when its bytes are others."""
         ...
 
@@ -89,13 +89,13 @@ class FolderTarget:
         except FileNotFoundError:
             return None
 
-    def has(self, file: Stored) -> bool:
+    def has(self, file: SetFile) -> bool:
         try:
             return described(self._folder / file.name, file.name) == file
         except OSError:
             return False
 
-    def publish(self, path: Path, file: Stored) -> None:
+    def publish(self, path: Path, file: SetFile) -> None:
         _settle(path)
         os.replace(path, self._folder / file.name)
         _settle(self._folder)
@@ -122,11 +122,11 @@ class BucketTarget:
     def manifest(self) -> bytes | None:
         return _object(self._objects, self._place, NAME)
 
-    def has(self, file: Stored) -> bool:
+    def has(self, file: SetFile) -> bool:
         found = self._objects.look(self._place.bucket, self._place.prefix + file.name)
         return found is not None and (found.size, found.crc32c) == (file.bytes, file.crc32c)
 
-    def publish(self, path: Path, file: Stored) -> None:
+    def publish(self, path: Path, file: SetFile) -> None:
         """The object's checksum is compared with that of the verified file, not only with what was sent."""
         bucket, name = self._place.bucket, self._place.prefix + file.name
         here = local_file(file.name, os.fsencode(path), os.lstat(path))
@@ -157,7 +157,7 @@ class FolderSource:
             raise _no_set(str(self._folder)) from None
 
     @contextmanager
-    def fetched(self, file: Stored) -> Generator[Path]:
+    def fetched(self, file: SetFile) -> Generator[Path]:
         path = self._folder / file.name
         try:
             _compare(path, file)
@@ -176,12 +176,14 @@ class BucketSource:
         nothing = Uploader(objects, ledger, "", "", lambda _: None, lambda _: None)
         self._downloader = Downloader(
             objects,
+            place,
             place.bucket,
             os.fsencode(self._stage),
+            ledger,
             nothing.checksum,
-            ledger.keep_checksum,
             lambda _: None,
             lambda _: None,
+            lambda: None,
         )
 
     def manifest(self) -> bytes:
@@ -191,7 +193,7 @@ class BucketSource:
         return found
 
     @contextmanager
-    def fetched(self, file: Stored) -> Generator[Path]:
+    def fetched(self, file: SetFile) -> Generator[Path]:
         name = self._place.prefix + file.name
         facts = self._objects.look(self._place.bucket, name)
         if facts is None:
@@ -201,13 +203,13 @@ class BucketSource:
         here = None
         if path.exists():
             here = local_file(file.name, os.fsencode(path), os.lstat(path))
-        self._downloader.copy(Pair(file.name, here, facts))
+        self._downloader.copy(Pair(file.name, facts, here))
         _compare(path, file)
         yield path
         path.unlink()
 
 
-def described(path: Path, name: str) -> Stored:
+def described(path: Path, name: str) -> SetFile:
     """The file as it is, under that name. An empty name: one by its content is for the caller to choose."""
     size = crc32c = 0
     sha256 = hashlib.sha256()
@@ -216,7 +218,7 @@ def described(path: Path, name: str) -> Stored:
             size += len(data)
             crc32c = extend(crc32c, data)
             sha256.update(data)
-    return Stored(name, size, crc32c, sha256.hexdigest())
+    return SetFile(name, size, crc32c, sha256.hexdigest())
 
 
 def _settle(path: Path) -> None:
@@ -228,7 +230,7 @@ def _settle(path: Path) -> None:
         os.close(number)
 
 
-def _compare(path: Path, file: Stored) -> None:
+def _compare(path: Path, file: SetFile) -> None:
     size = path.stat().st_size
     if size != file.bytes:
         raise Conflict(f"{file.name} has {size:,} bytes instead of {file.bytes:,}")

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from tpujob.data.objects import LeftOut, LocalFile
 from tpujob.data.pack import manifest as manifests
-from tpujob.data.pack.build import Builder, Built
-from tpujob.data.pack.crew import Crew, alone, explained
+from tpujob.data.pack.build import Built, ShardBuilder
 from tpujob.data.pack.cut import LARGEST, cut, shuffled
 from tpujob.data.pack.index import lines
-from tpujob.data.pack.manifest import MOST_LABELS, Manifest, Shard, Stored, label_of
-from tpujob.data.pack.places import Target, described
+from tpujob.data.pack.manifest import MOST_LABELS, Manifest, SetFile, Shard, label_of
+from tpujob.data.pack.places import SetTarget, described
+from tpujob.data.pack.workers import Workers, alone, explained
 from tpujob.data.places import Folder
 from tpujob.data.sync.run import Progress
 from tpujob.data.sync.walk import files_of
@@ -41,7 +41,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackOutcome:
     """What a pack made, or found made."""
 
     manifest: Manifest
@@ -75,7 +75,7 @@ class Pack:
             raise BadRequest(f"there is no file in {self._name} that can be packed")
         return found
 
-    def run(self, target: Target, progress: Progress, *, replace: bool = False) -> Packed:
+    def run(self, target: SetTarget, progress: Progress, *, replace: bool = False) -> PackOutcome:
         """Afterwards the target has the packed set, verified. Safe to repeat after any end: without a manifest there is
         no set, and shards that are there are not made again. `replace`: another set at the target gives way.
 
@@ -95,7 +95,7 @@ class Pack:
             path.write_bytes(data)
             target.publish(path, described(path, manifests.NAME))
             target.remove_others({manifests.NAME, *(file.name for file in new.files())})
-        return Packed(new, self._found.left_out, self._found.problems)
+        return PackOutcome(new, self._found.left_out, self._found.problems)
 
     # the plan
 
@@ -118,7 +118,9 @@ class Pack:
         if len(self._found.problems) < _PROBLEMS:
             self._found.problems.append(one)
 
-    def _tasks(self, target: Target, progress: Progress) -> Iterator[tuple[int, list[LocalFile]]]:
+    def _tasks(
+        self, target: SetTarget, progress: Progress
+    ) -> Iterator[tuple[int, list[LocalFile]]]:
         self._found = Survey()  # what this walk leaves out is what the set lacks
         files = self._files()
         if self._seed is not None:
@@ -129,17 +131,17 @@ class Pack:
 
     # the set
 
-    def _built(self, target: Target, progress: Progress) -> Manifest:
-        crew = Crew()
-        builder = Builder(target, progress, crew)
+    def _built(self, target: SetTarget, progress: Progress) -> Manifest:
+        workers = Workers()
+        builder = ShardBuilder(target, progress, workers)
         assembly = _Assembly(target)
-        for built in crew.each(builder.build, self._tasks(target, progress)):
+        for built in workers.each(builder.build, self._tasks(target, progress)):
             assembly.add(built)
         if assembly.empty:
             raise Conflict(f"the files of {self._name} went away while they were being packed")
         return assembly.manifest(self._order)
 
-    def _refuse_below(self, target: Target) -> None:
+    def _refuse_below(self, target: SetTarget) -> None:
         stage = os.path.realpath(os.fsencode(target.stage))
         if stage.startswith(self._folder.rstrip(b"/") + b"/"):
             raise BadRequest(
@@ -151,7 +153,7 @@ class Pack:
 class _Assembly:
     """Puts the lines of the shards together to one index, in the order of the shards."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SetTarget) -> None:
         self._target = target
         self._path = target.stage / "index.part"
         self._path.write_bytes(b"")
@@ -179,14 +181,14 @@ class _Assembly:
         """Afterwards the index and the labels have their names."""
         labels = tuple(sorted(self._labels or ()))
         index = described(self._path, "")
-        index = Stored(
+        index = SetFile(
             f"index-{index.sha256[:16]}.jsonl.gz", index.bytes, index.crc32c, index.sha256
         )
         ids = self._label_ids(labels) if labels else None
         self._target.publish(self._path, index)
         return Manifest(order, tuple(self._shards), index, labels, ids)
 
-    def _label_ids(self, labels: tuple[str, ...]) -> Stored:
+    def _label_ids(self, labels: tuple[str, ...]) -> SetFile:
         numbers = {label: number for number, label in enumerate(labels)}
         path = self._target.stage / "labels.part"
         with open(path, "wb") as file:
@@ -196,19 +198,19 @@ class _Assembly:
                     ids.byteswap()
                 ids.tofile(file)
         found = described(path, "")
-        stored = Stored(f"labels-{found.sha256[:16]}.u4", found.bytes, found.crc32c, found.sha256)
+        stored = SetFile(f"labels-{found.sha256[:16]}.u4", found.bytes, found.crc32c, found.sha256)
         self._target.publish(path, stored)
         return stored
 
 
-def _refuse_another(old: bytes, found: Survey, order: str, target: Target) -> None:
+def _refuse_another(old: bytes, found: Survey, order: str, target: SetTarget) -> None:
     """Before anything is read, as far as it can be told by then."""
     there = manifests.decode(old)
     if (there.records, there.content, there.order) != (found.files, found.bytes, order):
         raise _another(target)
 
 
-def _another(target: Target) -> BadRequest:
+def _another(target: SetTarget) -> BadRequest:
     return BadRequest(
         f"there is another packed set at {target.name}, which stays",
         hint="name another place, or replace it: --replace",

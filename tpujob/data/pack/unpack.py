@@ -17,11 +17,11 @@ from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.objects import LeftOut
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack import records
-from tpujob.data.pack.crew import Crew, alone, explained
 from tpujob.data.pack.index import lines
 from tpujob.data.pack.landing import Landing
-from tpujob.data.pack.manifest import Entry, Shard
-from tpujob.data.pack.places import Source
+from tpujob.data.pack.manifest import IndexEntry, Shard
+from tpujob.data.pack.places import SetSource
+from tpujob.data.pack.workers import Workers, alone, explained
 from tpujob.data.sync.download import NoPlace
 from tpujob.data.sync.run import Progress
 from tpujob.errors import BadRequest, Conflict
@@ -30,7 +30,7 @@ _PROBLEMS = 1_000  #: problems that are kept with their names
 
 
 @dataclass(slots=True)
-class Unpacked:
+class UnpackOutcome:
     """What was done. `problems` has the first of them; `left_out` and `conflicts` count all."""
 
     files: int = 0
@@ -42,7 +42,7 @@ class Unpacked:
 
 
 class Unpack:
-    def __init__(self, source: Source, folder: str, progress: Progress) -> None:
+    def __init__(self, source: SetSource, folder: str, progress: Progress) -> None:
         """Raises BadRequest when the folder cannot be written to."""
         self._source, self._progress, self._name = source, progress, folder
         root = os.path.realpath(os.fsencode(folder))
@@ -52,11 +52,11 @@ class Unpack:
         except OSError as error:
             raise BadRequest(f"cannot write to {folder}: {error.strerror}") from error
         self._landing = Landing(root, self._parts)
-        self._outcome = Unpacked()
+        self._outcome = UnpackOutcome()
         self._lock = threading.Lock()
-        self._crew = Crew()
+        self._workers = Workers()
 
-    def run(self) -> Unpacked:
+    def run(self) -> UnpackOutcome:
         """Afterwards each file of the set is in the folder, except those that are named. Safe to repeat after any end.
 
         Raises NotFound, BadManifest, Conflict for a shard whose bytes are not what the manifest says, and TpujobError.
@@ -65,7 +65,7 @@ class Unpack:
             manifest = manifests.decode(self._source.manifest())
             self._progress.planned(manifest.content)
             with self._source.fetched(manifest.index) as index:
-                for _ in self._crew.each(self._shard, ((index, s) for s in manifest.shards)):
+                for _ in self._workers.each(self._shard, ((index, s) for s in manifest.shards)):
                     pass
             shutil.rmtree(self._parts, ignore_errors=True)
             with suppress(OSError):  # something else is unfinished there
@@ -77,7 +77,7 @@ class Unpack:
         sizes = array("Q")
         wanted = bytearray()
         for entry in lines(index, shard):
-            self._crew.go_on()
+            self._workers.go_on()
             sizes.append(entry.size)
             wanted.append(self._is_wanted(entry))
         if not any(wanted):
@@ -86,7 +86,7 @@ class Unpack:
             try:
                 contents = records.read(str(path), sizes)
                 for number, entry in enumerate(lines(index, shard)):
-                    self._crew.go_on()
+                    self._workers.go_on()
                     data = next(contents)
                     if extend(0, data) != entry.crc32c:
                         raise records.Damaged(f"record {number} does not have its checksum")
@@ -95,7 +95,7 @@ class Unpack:
             except records.Damaged as error:
                 raise Conflict(f"{shard.file.name} is damaged: {error}") from None
 
-    def _is_wanted(self, entry: Entry) -> bool:
+    def _is_wanted(self, entry: IndexEntry) -> bool:
         try:
             if not self._landing.is_there(entry):
                 return True
@@ -110,7 +110,7 @@ class Unpack:
         self._progress.moved(entry.size)
         return False
 
-    def _write(self, entry: Entry, data: bytes, shard: Shard) -> None:
+    def _write(self, entry: IndexEntry, data: bytes, shard: Shard) -> None:
         try:
             self._landing.write(entry, data, f"{shard.file.name}.part")
         except NoPlace as error:
@@ -123,7 +123,7 @@ class Unpack:
                 self._outcome.bytes += entry.size
         self._progress.moved(entry.size)
 
-    def _note(self, entry: Entry, reason: str, *, conflict: bool = False) -> None:
+    def _note(self, entry: IndexEntry, reason: str, *, conflict: bool = False) -> None:
         with self._lock:
             self._outcome.conflicts += conflict
             self._outcome.left_out += not conflict

@@ -16,8 +16,8 @@ from tpujob.cli.output import say, say_json
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.data.pack.places import Source, Target
-    from tpujob.data.places import Folder
+    from tpujob.data.pack.places import SetSource, SetTarget
+    from tpujob.data.places import Folder, Prefix
 
 _ENDED = "What is whole stays. The same command goes on."
 
@@ -85,17 +85,29 @@ def _folder(text: str, which: str) -> Folder:
         return place
     raise BadRequest(
         f"{which} is a folder here, and {text} is none",
-        hint="`tpujob data sync` copies between a folder and a bucket",
+        hint="`tpujob data sync` copies between a folder and other places",
+    )
+
+
+def _bucket_or_folder(text: str) -> Folder | Prefix:
+    from tpujob.data import places
+
+    place = places.parse(text)
+    if isinstance(place, places.Folder | places.Prefix):
+        return place
+    raise BadRequest(
+        f"a packed set lies in a folder or in a bucket of Cloud Storage, not at {place}",
+        hint="`tpujob data sync` copies between a folder and other places",
     )
 
 
 @contextmanager
-def _target(source: str, text: str) -> Generator[Target]:
+def _target(source: str, text: str) -> Generator[SetTarget]:
     from tpujob.data import places
     from tpujob.data.pack.places import BucketTarget, FolderTarget
     from tpujob.wiring.data import copying, stage
 
-    place = places.parse(text)
+    place = _bucket_or_folder(text)
     if isinstance(place, places.Folder):
         yield FolderTarget(place.path)
         return
@@ -105,12 +117,12 @@ def _target(source: str, text: str) -> Generator[Target]:
 
 
 @contextmanager
-def _source(text: str, target: str) -> Generator[Source]:
+def _source(text: str, target: str) -> Generator[SetSource]:
     from tpujob.data import places
     from tpujob.data.pack.places import BucketSource, FolderSource
     from tpujob.wiring.data import copying, stage
 
-    place = places.parse(text)
+    place = _bucket_or_folder(text)
     if isinstance(place, places.Folder):
         yield FolderSource(place.path)
         return

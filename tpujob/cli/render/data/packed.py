@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob.cli.render.data.pages import amount_of_bytes, price, problem_lines, problems
-from tpujob.data.pack.run import Packed, Survey
-from tpujob.data.pack.unpack import Unpacked
+from tpujob.data.pack.run import PackOutcome, Survey
+from tpujob.data.pack.unpack import UnpackOutcome
 from tpujob.domain.prices import LIST
 from tpujob.domain.text import clean, many
 
@@ -29,7 +29,7 @@ def survey_record(found: Survey, epochs: int) -> dict[str, Any]:
     }
 
 
-def pack_record(made: Packed, epochs: int) -> dict[str, Any]:
+def pack_record(made: PackOutcome, epochs: int) -> dict[str, Any]:
     manifest = made.manifest
     objects = len(manifest.files()) + 1
     return {
@@ -46,7 +46,7 @@ def pack_record(made: Packed, epochs: int) -> dict[str, Any]:
     }
 
 
-def unpack_record(found: Unpacked) -> dict[str, Any]:
+def unpack_record(found: UnpackOutcome) -> dict[str, Any]:
     return {
         "files": found.files,
         "bytes": found.bytes,

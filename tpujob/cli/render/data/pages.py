@@ -75,9 +75,7 @@ def outcome_page(record: Mapping[str, Any]) -> str:
             f"  {many(record['unverified'], 'object')} had no checksum at the source: what arrived is what {of}, by "
             "its length"
         )
-    return "\n".join(
-        [*lines, _operations(record), *_traffic_lines(record), *problem_lines(record)]
-    )
+    return "\n".join([*lines, _operations(record), *_traffic_lines(record), *problem_lines(record)])
 
 
 def amount_of_bytes(size: float) -> str:

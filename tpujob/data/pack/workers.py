@@ -19,18 +19,18 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-class Stopped(Exception):
+class AnotherFailed(Exception):
     """Another thread has failed, or the user wants no more."""
 
 
-class Crew:
+class Workers:
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
     def go_on(self) -> None:
-        """Threads ask often. Raises Stopped."""
+        """Threads ask often. Raises AnotherFailed."""
         if self._stopped.is_set():
-            raise Stopped
+            raise AnotherFailed
 
     def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """The results in the order of the tasks, of which few are taken ahead. After an error, or when nobody takes
