@@ -118,7 +118,7 @@ Job 000042  digits  queued since 03:18:00, 1m05s
             | host 1: Couldn't open iommu group /dev/vfio/0: Device or resource
               busy
             | host 0: ended too: exit code 76
-  Budgets   preemptions: 0 used, 100 left; failures: 1 used, 2 left
+  Retries   preemptions: 0 used, 100 left; failures: 1 used, 2 left
   Cost      $0.00/h now, $0.12 so far
   Next      in 4m55s, at 03:24:00: it asks for another slice and goes on from
             checkpoint 400
@@ -156,7 +156,7 @@ Job 000042  digits  preparing since 03:14:05, 5m00s
             | host 1: Couldn't open iommu group /dev/vfio/0: Device or resource
               busy
             | host 0: ended too: exit code 76
-  Budgets   preemptions: 0 used, 100 left; failures: 1 used, 2 left
+  Retries   preemptions: 0 used, 100 left; failures: 1 used, 2 left
   Cost      $7.37/h now, $0.12 so far
   Next      in 20s, at 03:19:25: the program is started again on the same slice
 """,
@@ -164,8 +164,8 @@ Job 000042  digits  preparing since 03:14:05, 5m00s
 
 
 def test_a_job_that_has_succeeded_needs_no_budget() -> None:
-    assert "Budgets" not in why_page(job_view(state="succeeded"), [], 80, NOW)
-    assert "Budgets" in why_page(job_view(state="failed"), [], 80, NOW)
+    assert "Retries" not in why_page(job_view(state="succeeded"), [], 80, NOW)
+    assert "Retries" in why_page(job_view(state="failed"), [], 80, NOW)
 
 
 TOLD = [
@@ -230,7 +230,7 @@ Job 000042  digits  running since 03:04:05, 15m00s
   Trouble   503 the service is unavailable, since 03:10:00; it is tried again
   Progress  [========  ] 80%  step 480 of 600  loss 0.01234  checkpoint 400
   Stuck     no new step for 15m00s; stall at 20m00s
-  Budgets   preemptions: 0 used, 100 left; failures: 0 used, 3 left
+  Retries   preemptions: 0 used, 100 left; failures: 0 used, 3 left
   Cost      $7.37/h now, $0.12 so far
   Next      it succeeds when every host exits with 0; if the slice is preempted,
             it gets another and goes on from its last checkpoint
@@ -289,7 +289,7 @@ Job 000042  digits  provisioning since 03:14:10, 4m55s
             made a NaN at step 41
   Verdict   not finite at step 41, on host 1, device 2, machine rack-01: a
             replay blames the device
-  Budgets   preemptions: 0 used, 100 left; failures: 0 used, 3 left
+  Retries   preemptions: 0 used, 100 left; failures: 0 used, 3 left
   Cost      $7.37/h now, $0.12 so far
   Next      when the slice is ready, the program starts on all hosts
 """,
@@ -335,7 +335,7 @@ def test_a_verdict_is_shown_as_far_as_it_is_known(verdict: dict[str, Any], said:
 )
 def test_a_first_step_that_does_not_come(stall_s: float | None, said: str) -> None:
     page = why_page(job_view(step=None, stall_s=stall_s), [], 80, NOW)
-    assert f"{said} Budgets" in " ".join(page.split())
+    assert f"{said} Retries" in " ".join(page.split())
 
 
 @pytest.mark.parametrize("wish", ["run", "cancel", "release", "clean"])

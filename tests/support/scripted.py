@@ -352,10 +352,10 @@ class ScriptedJobs:
     def cancel(self, job: str, *, release: bool = False) -> JobView:
         return self._steer("cancel", job, "release" if release else "cancel", release=release)
 
-    def resume(self, job: str) -> JobView:
+    def resume(self, job: str, *, budget: float | None = None) -> JobView:
         if self._find(job)["state"] == "succeeded":
             raise IllegalInState(f"job {job} has succeeded", hint="`tpujob create` makes a new one")
-        return self._steer("resume", job, "run")
+        return self._steer("resume", job, "run", budget=budget)
 
     def delete(self, job: str) -> JobView:
         return self._steer("delete", job, "release")

@@ -61,7 +61,8 @@ def test_every_call_arrives_and_its_answer_comes_back(
     assert checked.access("42", host=1) == api.host_access
     assert checked.plan({"name": "x"})["spec"] == {"name": "x"}
     assert checked.cancel("42", release=True)["wish"] == "release"
-    assert checked.resume("42")["wish"] == "run"
+    assert checked.resume("42", budget=12.5)["wish"] == "run"
+    assert api.named("resume") == [{"job": "42", "budget": 12.5}]
     assert checked.delete("42")["wish"] == "release"
     assert checked.clean("42", checkpoints=True)["wish"] == "clean"
     assert api.named("clean") == [{"job": "42", "checkpoints": True}]

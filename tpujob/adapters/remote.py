@@ -126,8 +126,8 @@ class RemoteJobs:
     def cancel(self, job: str, *, release: bool = False) -> JobView:
         return self._call("POST", _path(job, "cancel"), {"release": release})
 
-    def resume(self, job: str) -> JobView:
-        return self._call("POST", _path(job, "resume"))
+    def resume(self, job: str, *, budget: float | None = None) -> JobView:
+        return self._call("POST", _path(job, "resume"), {"budget": budget})
 
     def delete(self, job: str) -> JobView:
         return self._call("POST", _path(job, "delete"))

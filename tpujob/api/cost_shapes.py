@@ -9,6 +9,21 @@ from typing_extensions import TypedDict
 CostGroup = Literal["job", "user", "day", "type", "zone"]
 
 
+class SpendingView(TypedDict):
+    """One budget of money as it stands. What a grant pays for is not in it."""
+
+    whose: str  #: `job`, `user ada` or `project`
+    limit_micros: int  #: micro-dollars, as are the others
+    used_micros: int
+    reserve_micros: int  #: what it still costs to save and to give back what is there or asked for
+    micros_per_hour: int  #: just now
+    unpriced: str  #: a slice that is billed at a price that nobody knows; empty: there is none
+    warned: bool  #: four fifths are used
+    used_up: bool  #: its slices are being given back
+    reached_at: str | None  #: when that begins, at the present rate; None: nothing is billed
+    anew_at: str | None  #: when its period ends, and another begins; None: it has none
+
+
 class CostPartView(TypedDict):
     part: str  #: such as `productive`, `waiting` (`domain/money/goodput.py`)
     chip_hours: float

@@ -12,6 +12,8 @@ from typing import Any, Literal, NotRequired
 # pydantic reads `typing.TypedDict` from Python 3.12 on only
 from typing_extensions import TypedDict
 
+from tpujob.api.cost_shapes import SpendingView
+
 
 class EventView(TypedDict):
     seq: int
@@ -244,6 +246,7 @@ class JobView(TypedDict):
     finished_at: str | None
     hold_until: str | None
     wake_at: str | None  #: when the next try is due, while one is waited for
+    spending: NotRequired[list[SpendingView]]  #: its budgets of money, its own first
     spent: dict[str, int]  #: retry budgets used, by name
     budgets: NotRequired[
         list[BudgetView]

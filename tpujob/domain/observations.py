@@ -130,6 +130,18 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Funds:
+    """What the record of a job does not tell of the money that it may spend, as it depends on other jobs."""
+
+    granted: frozenset[str] = frozenset()  #: its slices that a grant pays for, by name
+    accounts: tuple[Account, ...] = ()  #: of the budgets that it shares
+
+
+#: of a job that shares nothing
+NO_FUNDS = Funds()
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """What could be observed of a job just now."""
 
@@ -142,9 +154,8 @@ class Seen:
     circuits: Mapping[str, Circuit] = field(
         default_factory=dict[str, Circuit]
     )  #: by `capacity.key`
-    granted: frozenset[str] = frozenset()  #: slices that a grant pays for, by name
-    accounts: tuple[Account, ...] = ()  #: of the budgets that the job shares with others
     prices: PriceList = LIST  #: at which a slice is asked for
+    funds: Funds = NO_FUNDS
 
     def of(self, one: Slice) -> SliceSeen:
         return self.slices.get(one.name, Unknown("not looked at"))

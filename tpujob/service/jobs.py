@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tpujob.api import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage
-from tpujob.domain.events import CleanRequested, EventKind
+from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Job, Slice, State, Wish
-from tpujob.domain.observations import Circuit
+from tpujob.domain.money import budget as money
+from tpujob.domain.observations import NO_FUNDS, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.domain.placement import circuits as capacity
+from tpujob.domain.text import dollars
 from tpujob.engine import Live, Loop
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import Blobs, Clock, Store
+from tpujob.service import budgets
 from tpujob.service import logs as log_reader
 from tpujob.service.admin import Admin
 from tpujob.service.changes import Changes
@@ -48,14 +52,17 @@ class Jobs:
         changes: Changes,
         live: Mapping[str, Live],
         circuits: Callable[[], Mapping[str, Circuit]] = dict,
+        funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
         offered: Offered = nobody_knows,
     ) -> None:
         """`live`: what the reconciler knows of each job beyond its record. `circuits`: the offers that were refused
-        lately, for all jobs. `offered`: what a zone lists; left out: nobody can be asked."""
+        lately, for all jobs. `funds`: what budgets depend on beside a job's record. `offered`: what a zone lists; left
+        out: nobody can be asked."""
         self._store, self._blobs, self._clock = store, blobs, clock
         self._access, self._loop, self._changes = access, loop, changes
-        self._live, self._circuits = live, circuits
-        self._submission = Submission(blobs, clock, site, offered)
+        self._live, self._circuits, self._funds = live, circuits, funds
+        self._prices = site.prices
+        self._submission = Submission(blobs, clock, site, offered, funds)
         self.plan, self.put_bundle = self._submission.plan, self._submission.put_bundle
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
         self.cost = Costs(store, clock).cost
@@ -152,7 +159,7 @@ class Jobs:
             self._wish(job, EventKind.CLEAN_REQUESTED, text, settled, CleanRequested(checkpoints))
         )
 
-    def resume(self, job: str) -> JobView:
+    def resume(self, job: str, *, budget: float | None = None) -> JobView:
         def settled(j: Job) -> bool:
             if j.state is State.SUCCEEDED:
                 raise IllegalInState(
@@ -163,9 +170,26 @@ class Jobs:
                 raise IllegalInState(
                     f"job {j.id} is being cleaned", hint="`tpujob create` starts a new one."
                 )
-            return j.wish is Wish.RUN and not j.state.final
+            going = j.wish is Wish.RUN and not j.state.final
+            if not going:
+                budgets.check_resume(j, self._funds(j), self._prices, self._clock.now())
+            return going
 
+        if budget is not None:
+            self._change_budget(job, budget, settled)
         return self._view(self._wish(job, EventKind.RESUME_REQUESTED, "resume requested", settled))
+
+    def _change_budget(self, job: str, usd: float, settled: Callable[[Job], bool]) -> None:
+        limit = budgets.limit(usd)
+
+        def known(j: Job) -> bool:
+            changed = replace(j, spend_limit=limit)
+            settled(changed)
+            budgets.check_resume(changed, self._funds(j), self._prices, self._clock.now())
+            return money.limit(j) == limit
+
+        text = f"the budget is {dollars(limit)}"
+        self._wish(job, EventKind.BUDGET_CHANGED, text, known, BudgetChanged(limit))
 
     def _wish(
         self,
@@ -173,7 +197,7 @@ class Jobs:
         kind: EventKind,
         text: str,
         settled: Callable[[Job], bool],
-        payload: CleanRequested | None = None,
+        payload: CleanRequested | BudgetChanged | None = None,
     ) -> Job:
         """Write the user's wish into the record, trying again when another write was first. A wish that is settled
         already changes nothing."""
@@ -229,15 +253,18 @@ class Jobs:
             if live and current and job.attempt and job.attempt.ended_at is None
             else None
         )
+        now, funds = self._clock.now(), self._funds(job)
         return job_view(
             job,
-            now=self._clock.now(),
+            now=now,
             progress=use,
             moved_at=live.moved_at if live and use else None,
             maintenance=live.maintenance if live and use else None,
             trouble=live.trouble if live else "",
             trouble_since=live.trouble_since if live else None,
             wait=self._wait(job) if full else None,
+            funds=funds,
+            unpaid=budgets.waits_for(job, funds, self._prices, now),
             full=full,
         )
 

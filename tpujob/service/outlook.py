@@ -5,6 +5,7 @@ from __future__ import annotations
 from tpujob.api import BudgetView, CapacityView, CommandView, NextAction, NextView
 from tpujob.domain.failures import retry
 from tpujob.domain.model import Cause, Job, Progress, State, Wish
+from tpujob.domain.money import budget
 from tpujob.domain.placement.circuits import Wait
 from tpujob.domain.text import rfc3339
 
@@ -31,6 +32,10 @@ def what_next(job: Job, done: Progress, wait: Wait | None, now: float) -> NextVi
             return _next("start_program", text, at=job.wake)
         case State.PREPARING:
             return _next("start_program", "when all hosts have started the program, it is running")
+        case State.HOLDING if job.then is not None:
+            text = "when the program has stopped, the slice is given back and the job ends"
+            more = _command(job, "resume", "lets it go on", "--budget USD")
+            return _next("release_slice", text, more)
         case State.HOLDING:
             text = "the program is being started again on the slice that it holds"
             return _next("start_program", text)
@@ -82,7 +87,9 @@ def _after_end(job: Job, from_step: str) -> NextView:
         return _next("remove_record", "its logs and its record are being removed")
     if job.state is State.SUCCEEDED:
         return _next("nothing", "nothing: it is done", _command(job, "logs", "prints its output"))
-    again = _command(job, "resume", f"goes on{from_step}" if from_step else "starts it again")
+    does = f"goes on{from_step}" if from_step else "starts it again"
+    own = job.cause is Cause.BUDGET and budget.limit(job) is not None
+    again = _command(job, "resume", does, *(("--budget USD",) if own else ()))
     if job.cause is Cause.BAD_SPEC:  # a spec never changes, so the same would come of it
         does = "submits the corrected job file as a new job"
         again = CommandView(command="tpujob create FILE", does=does)
@@ -97,8 +104,8 @@ def _next(
     )
 
 
-def _command(job: Job, verb: str, does: str) -> CommandView:
-    return CommandView(command=f"tpujob {verb} {job.id}", does=does)
+def _command(job: Job, verb: str, does: str, *options: str) -> CommandView:
+    return CommandView(command=" ".join(("tpujob", verb, job.id, *options)), does=does)
 
 
 def budgets(job: Job) -> list[BudgetView]:

@@ -14,6 +14,7 @@ from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.host import environment, plan
 from tpujob.domain.model import Code, Job, State, Wish
+from tpujob.domain.observations import Funds
 from tpujob.domain.placement import (
     Offer,
     Site,
@@ -27,6 +28,7 @@ from tpujob.domain.placement import (
 from tpujob.domain.spec import JobSpec, dump, parse
 from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound, Refused
 from tpujob.ports import Blobs, Clock
+from tpujob.service import budgets
 
 #: seconds to write a bundle to the bucket
 BUCKET = 60.0
@@ -47,9 +49,16 @@ def nobody_knows(zone: str) -> frozenset[str] | None:  # noqa: ARG001
 class Submission:
     """The part of `api.JobsApi` that comes before a job."""
 
-    def __init__(self, blobs: Blobs, clock: Clock, site: Site, offered: Offered) -> None:
+    def __init__(
+        self,
+        blobs: Blobs,
+        clock: Clock,
+        site: Site,
+        offered: Offered,
+        funds: Callable[[Job], Funds],
+    ) -> None:
         self._blobs, self._clock = blobs, clock
-        self._site, self._offered = site, offered
+        self._site, self._offered, self._funds = site, offered, funds
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         wanted, choices, bucket, doubts = self._placed(spec)
@@ -119,6 +128,7 @@ class Submission:
             else:
                 listed[zone] = found
         choices = offers(wanted, listed=listed, prices=self._site.prices)
+        budgets.check_spec(wanted, choices, self._clock.now())
         home = home_region(choices[0].zone, self._site)
         bucket = self._site.bucket_in(home)
         assert bucket, f"{home} has no bucket"
@@ -165,6 +175,7 @@ class Submission:
         self._bucket_is_there(bucket, wanted)
         shipped = [*self._own(wanted, bucket), *bundles]
         job, created = self._record(wanted, choices[0], user, bucket, shipped)
+        budgets.check_new(job, choices, self._funds(job), self._clock.now())
         return replace(job, code=self._code(code, bucket), grants=self._site.grants), created
 
     def _code(self, given: CodeGiven | None, bucket: str) -> Code | None:

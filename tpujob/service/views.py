@@ -22,7 +22,7 @@ from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Attempt, Code, Job, Progress, Slice, State, Suspect
 from tpujob.domain.money import usd_of_job, usd_of_slice
-from tpujob.domain.observations import Maintenance, Report
+from tpujob.domain.observations import NO_FUNDS, Funds, Maintenance, Report
 from tpujob.domain.placement import circuits
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.spec import dump
@@ -30,7 +30,7 @@ from tpujob.domain.text import rfc3339
 from tpujob.errors import BadSpec
 from tpujob.ports import Owned
 from tpujob.protocol import Phase
-from tpujob.service import outlook
+from tpujob.service import budgets, outlook
 
 
 def job_view(
@@ -43,11 +43,14 @@ def job_view(
     trouble: str = "",
     trouble_since: float | None = None,
     wait: circuits.Wait | None = None,
+    funds: Funds = NO_FUNDS,
+    unpaid: str = "",
     full: bool = True,
 ) -> JobView:
     """`job` at `now`. `progress` is what its reports say just now, `moved_at` when its step last changed,
     `maintenance` what the cloud announces for its hosts, `trouble` what is being retried, `wait` the hardware that the
-    cloud refused. Without `full`, `budgets`, `slices`, `attempts` and `spec` stay empty."""
+    cloud refused, `funds` what its budgets depend on, `unpaid` for which of them it waits. Without `full`, `budgets`,
+    `slices`, `attempts` and `spec` stay empty."""
     trouble = "" if job.state.final else trouble
     serving, attempt = job.slice, job.attempt
     shown = serving or (job.slices[-1] if job.slices else None)
@@ -65,7 +68,7 @@ def job_view(
         next=outlook.what_next(job, done, wait, now),
         trouble=trouble,
         trouble_since=_maybe(trouble_since) if trouble else None,
-        waiting=circuits.told(wait, now) if wait else "",
+        waiting=circuits.told(wait, now) if wait else unpaid,
         capacity=outlook.capacity(wait) if wait else None,
         maintenance=_maintenance_view(maintenance, now),
         outcome=job.outcome,
@@ -100,6 +103,7 @@ def job_view(
         finished_at=_maybe(job.finished_at),
         hold_until=_maybe(job.hold_until),
         wake_at=_maybe(job.wake if job.state in _WAITING and job.wake > now else None),
+        spending=budgets.views(job, funds, now),
         spent=dict(job.spent),
         budgets=outlook.budgets(job) if full else [],
         slices=[slice_view(s, now=now) for s in job.slices] if full else [],

@@ -172,9 +172,9 @@ def _one_job(app: FastAPI, api: JobsApi) -> None:
         return JSONResponse(api.cancel(job, release=release))
 
     @app.post("/v1/jobs/{job}/resume", tags=["one job"], response_model=JobView)
-    def resume(job: JobRef) -> JSONResponse:
-        """Go on from the last checkpoint."""
-        return JSONResponse(api.resume(job))
+    def resume(job: JobRef, budget: float | None = None) -> JSONResponse:
+        """Go on from the last checkpoint; with `budget`, it may cost that many US dollars in all."""
+        return JSONResponse(api.resume(job, budget=budget))
 
     @app.post("/v1/jobs/{job}/delete", tags=["one job"], response_model=JobView)
     def delete(job: JobRef) -> JSONResponse:

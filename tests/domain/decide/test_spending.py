@@ -16,7 +16,7 @@ from tpujob.domain.events import BudgetChanged, EventKind
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Cause, Job, Outcome, State, Wish
 from tpujob.domain.money.ledger import US
-from tpujob.domain.observations import Absent, Account, Present, Seen, SliceState, Unknown
+from tpujob.domain.observations import Absent, Account, Funds, Present, Seen, SliceState, Unknown
 
 LIVE = [state for state in State if not state.final]
 READY = {"tj-000001-1": Present(SliceState.READY, ENDPOINTS)}
@@ -215,7 +215,7 @@ def test_more_money_while_the_slice_goes_asks_for_another() -> None:
 
 @pytest.mark.parametrize("state", [State.PREPARING, State.RUNNING])
 def test_a_shared_budget_stops_a_job_without_one(state: State) -> None:
-    after = done(job_in(state), replace(SEEN, accounts=(EMPTY,)))
+    after = done(job_in(state), replace(SEEN, funds=Funds(accounts=(EMPTY,))))
     assert (after.then, after.cause) == (State.FAILED, Cause.BUDGET)
     assert after.attempt
     assert after.attempt.message == "the budget of user ada, $100.00, is used up: $100.00 spent"
@@ -224,16 +224,19 @@ def test_a_shared_budget_stops_a_job_without_one(state: State) -> None:
 def test_a_shared_budget_is_as_old_as_it_is() -> None:
     """$36 an hour are a cent each second."""
     late = replace(EMPTY, used=99 * US, burn=36 * US, at=NOW - 99)
-    assert decide(job_in(State.RUNNING), replace(SEEN, accounts=(late,)), NOW).event is None
-    later = decide(job_in(State.RUNNING), replace(SEEN, accounts=(late,)), NOW + 1)
+    assert (
+        decide(job_in(State.RUNNING), replace(SEEN, funds=Funds(accounts=(late,))), NOW).event
+        is None
+    )
+    later = decide(job_in(State.RUNNING), replace(SEEN, funds=Funds(accounts=(late,))), NOW + 1)
     assert later.action == StopProgram()
 
 
 def test_who_has_no_slice_waits_for_a_shared_budget() -> None:
-    seen = Seen(accounts=(EMPTY,))
+    seen = Seen(funds=Funds(accounts=(EMPTY,)))
     waits = decide(job_in(State.QUEUED), seen, NOW)
     assert (waits.event, waits.action, waits.wake_in) == (None, None, 60.0)
-    asked = done(job_in(State.PROVISIONING), replace(SEEN, accounts=(EMPTY,)))
+    asked = done(job_in(State.PROVISIONING), replace(SEEN, funds=Funds(accounts=(EMPTY,))))
     assert (asked.then, asked.cause) == (State.QUEUED, Cause.BUDGET)
 
 
@@ -251,7 +254,7 @@ def test_every_combination_decides_something_legal(state: State) -> None:
     accounts = ((), (EMPTY,), (replace(EMPTY, used=0),))
     for wish, look, usd, shared in product(Wish, SLICES, (None, POOR, 0.17, 50.0), accounts):
         job = with_budget(job_in(state, wish=wish), usd)
-        seen = Seen({"tj-000001-1": look}, (report(0), report(1)), accounts=shared)
+        seen = Seen({"tj-000001-1": look}, (report(0), report(1)), funds=Funds(accounts=shared))
         decision = decide(job, seen, NOW)
         after = apply(job, decision.event) if decision.event else job
         assert invariants.of_job(after) == []

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.records import NOW, SPEC, job_in
 from tpujob.domain.model import Job, State
 from tpujob.domain.money import budget, usd_of_job
+from tpujob.domain.money.budget import Short
 from tpujob.domain.money.ledger import US
 from tpujob.domain.observations import Account
 from tpujob.domain.placement import Offer
@@ -87,9 +88,13 @@ def test_a_slice_is_asked_for_if_it_can_be_of_use() -> None:
     assert budget.pays_for(known(50 * US - needs), OFFER, 30)
     poor = known(50 * US - needs + 1)
     assert not budget.pays_for(poor, OFFER, 30)
-    assert budget.too_little(poor, OFFER, 30) == (
-        "the budget pays for no slice: $49.49 of $50.00 spent, $0.51 left; 5 min of v4-16 in "
-        "us-central2-b at $3.60/h and its return cost $0.51"
+    assert budget.paid_for([poor], [OFFER], 30) == (
+        [],
+        Short(
+            "the budget pays for no slice: $49.49 of $50.00 spent, $0.51 left; 5 min of v4-16 in "
+            "us-central2-b at $3.60/h and its return cost $0.51",
+            own=True,
+        ),
     )
 
 

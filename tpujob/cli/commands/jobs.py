@@ -113,9 +113,20 @@ def cancel(
     return _steered(connect().cancel(job, release=release), as_json)
 
 
-def resume(job: JobRef, as_json: Json = False) -> int:
+def resume(
+    job: JobRef,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="USD",
+            show_default=False,
+            help="What it may cost in all from now on, in US dollars; also of a job that runs.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> int:
     """Go on from the last checkpoint, on the held slice or a new one."""
-    return _steered(connect().resume(job), as_json, then=("show", "logs -f"))
+    return _steered(connect().resume(job, budget=budget), as_json, then=("show", "logs -f"))
 
 
 def delete(job: JobRef, yes: Yes = False, as_json: Json = False) -> int:

@@ -56,6 +56,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Metrics", ", ".join(metrics)),
         ("TPU", f"{hardware}, {job['pricing']}, {job['zone'] or 'no zone yet'}"),
         ("Cost", f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"),
+        ("Budget", words.spending(job)),
         ("User", job["user"]),
         ("Workdir", job["workdir"]),
         ("Code", words.code(job["code"]) if job["code"] else ""),

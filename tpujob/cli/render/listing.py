@@ -62,7 +62,18 @@ def job_table(
     ]
     out = [table(_JOB_COLUMNS, rows, columns, color=color)]
     out += [line for job in jobs if job["condemned"] for line in _condemned(job, columns)]
+    out += [line for job in jobs if _warned(job) for line in _spent(job, columns)]
     return "\n".join(out)
+
+
+def _warned(job: JobView) -> bool:
+    return job["state"] not in words.FINAL and any(one["warned"] for one in job.get("spending", ()))
+
+
+def _spent(job: JobView, columns: int) -> list[str]:
+    """A line for a job of whose budgets little is left."""
+    told = [words.one_budget(one) for one in job.get("spending", ()) if one["warned"]]
+    return wrap(clean(f"{job['id']}: {'; '.join(told)}"), max(20, columns))
 
 
 def _none(*, all: bool, user: str) -> str:

@@ -20,7 +20,7 @@ STILL = 300.0  #: seconds without a new step that are worth a line
 def why_page(
     job: JobView, events: Sequence[EventView], columns: int, now: float, *, color: bool = False
 ) -> str:
-    """State, since when, the last cause and its evidence, what is tried again, budgets, what comes next."""
+    """State, since when, the last cause and its evidence, what is tried again, retries, money, what comes next."""
     since = f"since {clock(job['state_since'])}, {span(elapsed(job['state_since'], now))}"
     out = [f"{job_title(job, color)} {since}", ""]
     for label, text in _reasons(job, now):
@@ -56,8 +56,13 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
 
 def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
     cost = f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"
-    budgets = "" if job["state"] == "succeeded" else _budgets(job)
-    return [("Budgets", budgets), ("Cost", cost), ("Next", words.what_next(job, now))]
+    retries = "" if job["state"] == "succeeded" else _retries(job)
+    return [
+        ("Retries", retries),
+        ("Cost", cost),
+        ("Budget", words.spending(job)),
+        ("Next", words.what_next(job, now)),
+    ]
 
 
 def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
@@ -90,7 +95,7 @@ def _ended(job: JobView, attempt: AttemptView, now: float) -> str:
     return said if known or not attempt["message"] else f"{said}: {attempt['message']}"
 
 
-def _budgets(job: JobView) -> str:
+def _retries(job: JobView) -> str:
     """Of those that end the job when they are used up."""
     bounded = [one for one in job.get("budgets", ()) if one["limit"] is not None]
     return "; ".join(f"{one['name']}: {one['used']} used, {one['left']} left" for one in bounded)

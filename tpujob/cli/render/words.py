@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpujob.cli.render.text import clock, rate, seconds, span
+from tpujob.cli.render.text import clock, dollars, rate, seconds, span
+from tpujob.domain.text import clean
 
 if TYPE_CHECKING:
-    from tpujob.api import AttemptView, CodeView, JobView, PlanView, SliceView
+    from tpujob.api import AttemptView, CodeView, JobView, PlanView, SliceView, SpendingView
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -46,6 +47,25 @@ def condemned(job: JobView) -> str:
     known = [price for price in prices if price is not None]
     cost = f", at {rate(sum(known) if len(known) == len(prices) else None)}," if prices else ""
     return f"{names} {were} swapped out as bad and kept{cost} until another slice is there"
+
+
+def spending(job: JobView) -> str:
+    """How much of its budgets is spent, and until when they last; empty: it has none."""
+    return "; ".join(one_budget(one) for one in job.get("spending", ()))
+
+
+def one_budget(one: SpendingView) -> str:
+    """`$41.20 of $50.00 spent (82%), $8.50 an hour: lasts until 14:05`."""
+    whose = "" if one["whose"] == "job" else f"{clean(one['whose'])}: "
+    spent, limit = one["used_micros"], one["limit_micros"]
+    said = f"{whose}{dollars(spent / 1e6)} of {dollars(limit / 1e6)} spent ({spent / limit:.0%})"
+    if one["unpriced"]:
+        return f"{said}; nobody knows the price of {clean(one['unpriced'])}"
+    if one["used_up"]:
+        return f"{said}; used up, with {dollars(one['reserve_micros'] / 1e6)} for the way out"
+    if one["reached_at"]:
+        return f"{said}, {rate(one['micros_per_hour'] / 1e6)} now: lasts until {_utc(one['reached_at'])} UTC"
+    return said
 
 
 def what_next(job: JobView, now: float) -> str:

@@ -53,6 +53,8 @@ def _kept(job: Job, seen: Seen, now: float) -> Decision:
         return Decision(action=StopProgram(), wake_in=2)
     if short or job.then is not None:
         why = short.text if short else job.message
+        if job.attempt and job.then is not None:  # as it was when the program was stopped
+            why = job.attempt.message
         return _last_words(job, seen, now) or _release(job, now, why, broke=job.wish is Wish.RUN)
     return _release(job, now, "the hold ran out" if expired else "cancelled")
 

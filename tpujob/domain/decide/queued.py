@@ -9,6 +9,7 @@ from tpujob.domain.decide import condemned, spending
 from tpujob.domain.events import Event, EventKind, Finished, SliceRequested
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Job, Wish
+from tpujob.domain.money.budget import Short
 from tpujob.domain.observations import Seen
 from tpujob.domain.placement import circuits
 from tpujob.domain.text import duration
@@ -46,7 +47,7 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, asked), CreateSlice(), wake_in=1)
 
 
-def _unpaid(job: Job, why: spending.Short, now: float) -> Decision:
+def _unpaid(job: Job, why: Short, now: float) -> Decision:
     """A job without money ends. One whose owner or project has none waits: the next month brings some."""
     if not why.own:
         return Decision(wake_in=PENNILESS)

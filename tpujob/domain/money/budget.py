@@ -8,13 +8,14 @@ seconds are *inferred*: no documentation says how long a deletion takes.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import ledger
 from tpujob.domain.money.ledger import HOUR, US
-from tpujob.domain.observations import Account
+from tpujob.domain.observations import Account, Funds
 from tpujob.domain.placement import Offer
 from tpujob.domain.text import dollars, duration
 
@@ -25,6 +26,15 @@ LOOK = 60.0
 DELETION = 120.0
 #: seconds for which a slice must be paid for, besides, before it is asked for: less is gone before a step is made
 WORTH = 300.0
+
+
+class Short(NamedTuple):
+    """Why no slice may be asked for, or kept, with the arithmetic."""
+
+    text: str
+    own: bool  #: for want of the job's own money, not of its owner's or its project's
+
+
 #: four fifths of a limit are worth a warning
 WARN_AT = (4, 5)
 
@@ -38,6 +48,12 @@ def limit(job: Job) -> int | None:
 
 def micros(usd: float) -> int:
     return round(usd * US)
+
+
+def accounts(job: Job, funds: Funds, now: float) -> list[Account]:
+    """The job's own first, then those that it shares."""
+    own = account(job, now, funds.granted)
+    return [*((own,) if own else ()), *(at(shared, now) for shared in funds.accounts)]
 
 
 def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | None:
@@ -86,11 +102,29 @@ def used_up(known: Account) -> bool:
     return bool(known.unpriced) or known.used + known.reserve >= known.limit
 
 
+def short(known: Iterable[Account]) -> Short | None:
+    """Why the slices must be given back now; None: every account has enough."""
+    return next((Short(sums(one), own=one.whose == "job") for one in known if used_up(one)), None)
+
+
 def pays_for(known: Account, offer: Offer, grace: float) -> bool:
     """Whether such a slice may be asked for. One without a price may not: nobody could tell when to stop it."""
     if offer.usd_per_hour is None or known.unpriced:
         return False
     return known.used + known.reserve + entry(offer, grace) <= known.limit
+
+
+def paid_for(
+    known: Iterable[Account], offers: Sequence[Offer], grace: float
+) -> tuple[list[Offer], Short | None]:
+    """Those of the offers that every account pays for; when it is none of them, why."""
+    left = list(offers)
+    for one in known:
+        paid = [offer for offer in left if pays_for(one, offer, grace)]
+        if left and not paid:
+            return [], Short(_too_little(one, left, grace), own=one.whose == "job")
+        left = paid
+    return left, None
 
 
 def warns(known: Account) -> bool:
@@ -134,8 +168,17 @@ def sums(known: Account) -> str:
     return said
 
 
-def too_little(known: Account, offer: Offer, grace: float) -> str:
-    """The arithmetic of a slice that the account does not pay for."""
+def unpriced(known: Account, offer: Offer) -> str:
+    """What is to be said of an offer without a price."""
+    return f"nobody knows what a {offer.pricing} {offer.type} costs in {offer.zone}, so {name(known)} cannot be kept"
+
+
+def _too_little(known: Account, offers: Sequence[Offer], grace: float) -> str:
+    """The arithmetic of slices that the account does not pay for, by the cheapest of them."""
+    priced = [offer for offer in offers if offer.usd_per_hour is not None]
+    if known.unpriced or not priced:
+        return sums(known) if known.unpriced else unpriced(known, offers[0])
+    offer = min(priced, key=lambda each: each.usd_per_hour or 0.0)
     left = known.limit - known.used - known.reserve
     rate = dollars(micros(offer.usd_per_hour or 0.0))
     spent = f"{dollars(known.used)} of {dollars(known.limit)} spent"

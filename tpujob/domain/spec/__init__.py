@@ -3,7 +3,7 @@
 What follows from a spec is decided elsewhere. Imports pydantic, so only who reads job files imports it.
 """
 
-from tpujob.domain.spec.budget import JobBudget, Usd
+from tpujob.domain.spec.budget import JobBudget, Usd, check_usd
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount
 from tpujob.domain.spec.errors import Allowed, bad_spec, problems
 from tpujob.domain.spec.fields import time_text
@@ -19,6 +19,7 @@ __all__ = [
     "Recovery",
     "Usd",
     "bad_spec",
+    "check_usd",
     "dump",
     "parse",
     "problems",

@@ -17,7 +17,8 @@ from tpujob.domain.spec.yaml import describe
 MOST = 100_000_000
 
 
-def _usd(value: Any) -> float:
+def check_usd(value: Any) -> float:
+    """Raises ValueError with half a sentence that follows what it is."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(
             f"must be a number of US dollars, such as 50 or 12.50, not {describe(value)}"
@@ -29,7 +30,7 @@ def _usd(value: Any) -> float:
 
 Usd = Annotated[
     float,
-    BeforeValidator(_usd),
+    BeforeValidator(check_usd),
     WithJsonSchema({"type": "number", "minimum": 0.01, "maximum": MOST}),
 ]
 

@@ -1,0 +1,99 @@
+"""Budgets of money, as users meet them: what is refused when a job is submitted or resumed, and what is shown. Pure.
+
+The rules are in `domain/money/budget.py`, and what they decide while a job goes on in `domain/decide/spending.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpujob.api import SpendingView
+from tpujob.domain.model import Job, State
+from tpujob.domain.money import budget
+from tpujob.domain.observations import Account, Funds
+from tpujob.domain.placement import Offer, circuits
+from tpujob.domain.prices import PriceList
+from tpujob.domain.spec import JobSpec, check_usd
+from tpujob.domain.text import rfc3339
+from tpujob.errors import BadRequest, BadSpec, IllegalInState
+
+
+def check_spec(spec: JobSpec, offers: Sequence[Offer], now: float) -> None:
+    """Raises BadSpec when the job's own budget does not pay for a slice, or when one that it may get has no price."""
+    if spec.budget is None:
+        return
+    own = Account("job", budget.micros(spec.budget.usd), used=0, reserve=0, burn=0, at=now)
+    unpriced = next((offer for offer in offers if offer.usd_per_hour is None), None)
+    if unpriced:
+        raise BadSpec(
+            f"budget: {budget.unpriced(own, unpriced)}",
+            hint="leave that type or zone out, or the budget",
+        )
+    _, short = budget.paid_for([own], offers, spec.stop_grace)
+    if short:
+        raise BadSpec(f"budget.usd: {short.text}", hint="give it a larger budget")
+
+
+def check_new(job: Job, offers: Sequence[Offer], funds: Funds, now: float) -> None:
+    """Raises IllegalInState when a budget that the new job would share does not pay for a slice."""
+    shared = [budget.at(known, now) for known in funds.accounts]
+    _, short = budget.paid_for(shared, offers, job.spec.stop_grace)
+    if short:
+        raise IllegalInState(short.text, hint="`tpujob cost budgets` shows what is left.")
+
+
+def limit(usd: float) -> int:
+    """Micro-dollars. Raises BadRequest for what is no amount."""
+    try:
+        return budget.micros(check_usd(usd))
+    except ValueError as error:
+        raise BadRequest(f"the budget {error}") from None
+
+
+def check_resume(job: Job, funds: Funds, prices: PriceList, now: float) -> None:
+    """Raises IllegalInState when nothing is left for a job to go on with: on the slice that it holds, or on another."""
+    known = budget.accounts(job, funds, now)
+    if job.slice and job.state is not State.RELEASING:
+        short = budget.short(known)
+    else:
+        _, short = budget.paid_for(known, circuits.allowed(job, prices), job.spec.stop_grace)
+    if short is None:
+        return
+    more = f"`tpujob resume {job.id} --budget USD` gives it more." if short.own else _SHARED
+    raise IllegalInState(f"job {job.id} cannot go on: {short.text}", hint=more)
+
+
+_SHARED = "`tpujob cost budgets` shows what is left; the context's file has the limits."
+
+
+def waits_for(job: Job, funds: Funds, prices: PriceList, now: float) -> str:
+    """The budget for which a job without a slice waits, with the arithmetic; empty: it waits for none."""
+    if job.state is not State.QUEUED or not funds.accounts:
+        return ""
+    shared = [budget.at(known, now) for known in funds.accounts]
+    _, short = budget.paid_for(shared, circuits.allowed(job, prices), job.spec.stop_grace)
+    return f"waiting: {short.text}" if short else ""
+
+
+# What is shown -------------------------------------------------------------------------------------------------------
+
+
+def views(job: Job, funds: Funds, now: float) -> list[SpendingView]:
+    """The job's own first."""
+    return [view(known) for known in budget.accounts(job, funds, now)]
+
+
+def view(known: Account) -> SpendingView:
+    reached = budget.reached_at(known)
+    return SpendingView(
+        whose=known.whose,
+        limit_micros=known.limit,
+        used_micros=known.used,
+        reserve_micros=known.reserve,
+        micros_per_hour=known.burn,
+        unpriced=known.unpriced,
+        warned=budget.warns(known),
+        used_up=budget.used_up(known),
+        reached_at=None if reached is None else rfc3339(reached),
+        anew_at=None if known.until is None else rfc3339(known.until),
+    )
