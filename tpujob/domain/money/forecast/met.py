@@ -6,12 +6,14 @@ All of it is as the backend saw it, every ten seconds or so. What makes a new jo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpujob.domain.model import Attempt, Cause, Job, Pricing, Rest, Slice
 from tpujob.domain.money.forecast.durations import Stay
 from tpujob.domain.money.goodput import resumed_at
-from tpujob.domain.spec import JobSpec
+
+if TYPE_CHECKING:
+    from tpujob.domain.spec import JobSpec  # pydantic: only for who reads job files
 
 #: ends of an attempt in which the slice was lost, and not by the job's doing
 LOSSES = frozenset({Cause.PREEMPTED, Cause.MAINTENANCE, Cause.LOST_CONTACT, Cause.BAD_HOST})

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tpujob.domain.model import Attempt, Job
 from tpujob.domain.money.forecast.met import program_of, seconds_per_step
-from tpujob.domain.spec import JobSpec
+
+if TYPE_CHECKING:
+    from tpujob.domain.spec import JobSpec  # pydantic: only for who reads job files
 
 Unit = Literal["steps", "tokens", "samples"]
+UNITS: tuple[Unit, ...] = get_args(Unit)
 Source = Literal["measured", "roofline", "stated"]
 
 #: arguments of bundled programs that do not change how fast a step is made

@@ -1,0 +1,81 @@
+"""What a forecast comes to in dollars, all lines of an estimate with it; and which of several places is best. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import NamedTuple
+
+from tpujob.domain.money.estimate import Use, estimate
+from tpujob.domain.money.forecast.course import Forecast
+from tpujob.domain.money.forecast.met import Place
+from tpujob.domain.money.forecast.throughput import Throughput
+from tpujob.domain.prices import LIST, PriceList
+
+
+class Micros(NamedTuple):
+    """Micro-dollars that go with a `Range` of time."""
+
+    low: int
+    p10: int
+    p50: int
+    p90: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    list: Micros
+    pay: Micros  #: without what a grant pays for
+    priced: bool  #: whether the slices are in it; without them it says next to nothing
+
+
+def amounts(use: Use, found: Forecast, prices: PriceList = LIST) -> Amounts:
+    """The estimate for each bound of the time for which slices are billed."""
+    hours = (Decimal(str(round(seconds / 3600, 6))) for seconds in found.billed)
+    each = [estimate(replace(use, hours=time), prices) for time in hours]
+    return Amounts(
+        Micros(*(one.list_micros for one in each)),
+        Micros(*(one.pay_micros for one in each)),
+        all(one.priced for one in each),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One place where a job may run."""
+
+    place: Place
+    chips: int
+    throughput: Throughput | None  #: None: nobody knows how fast it goes there
+    expected: Forecast | None = None  #: None: that, or nobody said how much there is to do
+    amounts: Amounts | None = None
+
+
+class Best(NamedTuple):
+    cheapest: Place | None
+    fastest: Place | None
+
+
+def best(ways: Sequence[Way]) -> Best:
+    """Of those that are known: the one of which half of all courses cost less than of any other, and the one of which
+    half end sooner. A course that fails is no end: places where most do are not among them."""
+    paid = [
+        ((way.amounts.pay.p50, way.amounts.list.p50), way.place)
+        for way in ways
+        if way.amounts and way.amounts.priced and _ends(way)
+    ]
+    timed = [
+        ((way.expected.wall.p50, way.expected.billed.p50), way.place)
+        for way in ways
+        if way.expected and _ends(way)
+    ]
+    return Best(
+        min(paid, default=(None, None))[1],
+        min(timed, default=(None, None))[1],
+    )
+
+
+def _ends(way: Way) -> bool:
+    return way.expected is not None and way.expected.fails <= 0.5
