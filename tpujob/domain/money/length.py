@@ -12,8 +12,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.model import Attempt, Job, Slice, State
+from tpujob.domain.model import Job, Slice, State
 from tpujob.domain.money import ledger
+from tpujob.domain.money.forecast.met import seconds_per_step
+from tpujob.domain.money.goodput import Part, spans
 from tpujob.domain.money.ledger import HOUR
 from tpujob.domain.text import duration, many
 
@@ -30,6 +32,8 @@ class Length:
     text: str  #: for people: how it was found
     least: Decimal | None = None  #: of what was seen
     most: Decimal | None = None
+    #: hours of steps that count, without set-up and losses; None: nobody knows
+    work: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,14 @@ def length(spec: JobSpec, type: str, jobs: Iterable[Job], said: Said = Said()) -
     """For that spec on slices of that type: what was said by name counts first, then earlier runs of the same program
     on as many slices of the type, then its steps at the pace of earlier runs."""
     if said.hours is not None:
-        return Length(said.hours, "said", "as said by --hours")
+        return Length(said.hours, "said", "as said by --hours", work=said.hours)
     steps = said.steps if said.steps is not None else _steps(spec)
     if said.step_seconds is not None and steps is not None:
         text = (
             f"{steps:,} steps of {said.step_seconds.normalize():f} s, without set-up and compiling"
         )
-        return Length(steps * said.step_seconds / 3600, "said", text)
+        hours = steps * said.step_seconds / 3600
+        return Length(hours, "said", text, work=hours)
     alike = [job for job in jobs if _alike(job, spec, type)]
     return _whole(alike, spec, said) or _by_steps(alike, steps) or NOBODY
 
@@ -79,25 +84,33 @@ def _whole(alike: list[Job], spec: JobSpec, said: Said) -> Length | None:
     """The median of runs that succeeded with the same arguments."""
     if said.steps is not None:
         return None
-    times = [
-        sum(ledger.billed_time(one, 0.0) for one in job.slices)
+    done = [
+        job
         for job in alike
         if job.state is State.SUCCEEDED
         and job.spec.run.args == spec.run.args
         and all(one.gone_at is not None for one in job.slices)
     ]
-    if not times:
+    if not done:
         return None
+    times = [sum(ledger.billed_time(one, 0.0) for one in job.slices) for job in done]
     hours = [Decimal(time) / HOUR for time in sorted(times)]
     text = f"as {many(len(times), 'earlier run')} of this program on this type took"
-    return Length(Decimal(median(hours)), "history", text, hours[0], hours[-1])
+    work = Decimal(median(_productive(job) for job in done)) / HOUR
+    return Length(Decimal(median(hours)), "history", text, hours[0], hours[-1], work)
+
+
+def _productive(job: Job) -> int:
+    """Microseconds of a job that has ended."""
+    return sum(s.end - s.start for s in spans(job, 0.0) if s.part is Part.PRODUCTIVE)
 
 
 def _by_steps(alike: list[Job], steps: int | None) -> Length | None:
     """The steps at the median pace of earlier attempts, with the median time around them."""
     if steps is None:
         return None
-    paces = [found for job in alike for a in job.attempts if (found := _pace(a)) is not None]
+    attempts = [attempt for job in alike for attempt in job.attempts]
+    paces = [found for a in attempts if (found := seconds_per_step(a)) is not None]
     if not paces:
         return None
     pace, around = median(paces), median(_around(alike) or [0.0])
@@ -109,19 +122,8 @@ def _by_steps(alike: list[Job], steps: int | None) -> Length | None:
     least, most = (
         Decimal(str(round(steps * edge(paces) + around, 3))) / 3600 for edge in (min, max)
     )
-    return Length(seconds / 3600, "steps", text, least, most)
-
-
-def _pace(attempt: Attempt) -> float | None:
-    """Seconds for a step, from the first that was seen to the last that was stored."""
-    made, first = attempt.progress.step, attempt.first_step
-    times = (attempt.first_step_at, attempt.progress_at)
-    if made is None or first is None or made <= first or None in times:
-        return None
-    start, end = times
-    assert start is not None, "a first step has its time"
-    assert end is not None, "stored progress has its time"
-    return (end - start) / (made - first) if end > start else None
+    work = Decimal(str(round(steps * pace, 3))) / 3600
+    return Length(seconds / 3600, "steps", text, least, most, work)
 
 
 def _around(alike: list[Job]) -> list[float]:
