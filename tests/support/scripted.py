@@ -27,6 +27,7 @@ from tpujob.api import (
     JobsApi,
     JobView,
     LeakView,
+    LedgerView,
     LogLine,
     LogPage,
     NextView,
@@ -250,6 +251,7 @@ class ScriptedJobs:
         self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unlisted={})
         self.broken: list[BrokenView] = []
         self.costs: CostView = cost_view()
+        self.ledger_view = LedgerView(at=0, owner="local", jobs=[])
         self.warnings: list[str] = []  #: of every plan
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
@@ -348,6 +350,10 @@ class ScriptedJobs:
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
         self._call("cost", by=by, user=user, job=job)
         return self.costs
+
+    def ledger(self) -> LedgerView:
+        self._call("ledger")
+        return self.ledger_view
 
     def cancel(self, job: str, *, release: bool = False) -> JobView:
         return self._steer("cancel", job, "release" if release else "cancel", release=release)

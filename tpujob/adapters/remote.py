@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         EventView,
         HostAccess,
         JobView,
+        LedgerView,
         LogPage,
         PlanView,
         SuspectView,
@@ -111,6 +112,9 @@ class RemoteJobs:
 
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
         return self._get("/cost", within=LONG, by=by, user=user, job=job)
+
+    def ledger(self) -> LedgerView:
+        return self._get("/ledger", within=LONG)
 
     def logs(
         self,

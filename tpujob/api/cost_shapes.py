@@ -51,6 +51,34 @@ class CostRowView(TypedDict):
     parts: list[CostPartView]
 
 
+class LedgerSliceView(TypedDict):
+    """A slice that was ever ready. Times are microseconds since the epoch."""
+
+    slice: str  #: its name in the cloud
+    generation: str  #: such as `v5e`
+    zone: str
+    pricing: str
+    chips: int
+    ready: int
+    gone: int | None  #: None: still billed
+    micros_per_hour: int | None  #: of the whole slice, as it was asked for; None: not known
+    granted: bool  #: a grant pays for it
+
+
+class LedgerJobView(TypedDict):
+    job: str
+    name: str
+    slices: list[LedgerSliceView]
+
+
+class LedgerView(TypedDict):
+    """What `JobsApi.ledger` sends, to be set beside a bill."""
+
+    at: int  #: microseconds since the epoch
+    owner: str  #: what this backend's slices are labelled with
+    jobs: list[LedgerJobView]
+
+
 class CostView(TypedDict):
     """Of TPU slices alone: storage, traffic and the control plane are not in it. Jobs that were cleaned away, and
     those whose record cannot be read (`fsck` names them), are not in it either."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tpujob.api.admin_shapes import BrokenView, SuspectView, SweptView
-from tpujob.api.cost_shapes import CostView
+from tpujob.api.cost_shapes import CostView, LedgerView
 from tpujob.api.shapes import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage, PlanView
 
 
@@ -60,6 +60,10 @@ class JobsApi(Protocol):
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
         """Chip-hours, money and goodput of all jobs, or only those of one user, or of the one with this id, in rows by
         job, user, day, type or zone. Raises BadRequest."""
+        ...
+
+    def ledger(self) -> LedgerView:
+        """Every slice of every job that was ever ready: when it was billed, at which rate."""
         ...
 
     def cancel(self, job: str, *, release: bool = False) -> JobView: ...

@@ -7,7 +7,7 @@ each side passes over what it does not know.
 """
 
 from tpujob.protocol import limits, paths
-from tpujob.protocol.labels import JOB_LABEL
+from tpujob.protocol.labels import JOB_LABEL, LABEL, OWNER_LABEL
 from tpujob.protocol.phases import MAINTENANCE, NOTICES, PREEMPTED, Phase
 from tpujob.protocol.plan import (
     EnvironmentOrder,
@@ -28,7 +28,7 @@ from tpujob.protocol.report import (
 )
 
 __all__ = [
-    "JOB_LABEL", "MAINTENANCE", "NOTICES", "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder",
-    "MaintenanceDocument", "MountOrder", "Phase", "Plan", "PreflightOrder", "ReportDocument", "StallRule",
-    "UnreachedDocument", "VerdictDocument", "WatchPatterns", "check_plan", "limits", "paths",
+    "JOB_LABEL", "LABEL", "MAINTENANCE", "NOTICES", "OWNER_LABEL", "PREEMPTED", "VERSIONS", "AgentCause",
+    "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "Phase", "Plan", "PreflightOrder", "ReportDocument",
+    "StallRule", "UnreachedDocument", "VerdictDocument", "WatchPatterns", "check_plan", "limits", "paths",
 ]  # fmt: skip

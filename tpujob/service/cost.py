@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import cast, get_args
 
-from tpujob.api import CostGroup, CostPartView, CostRowView, CostView
+from tpujob.api import (
+    CostGroup,
+    CostPartView,
+    CostRowView,
+    CostView,
+    LedgerJobView,
+    LedgerSliceView,
+    LedgerView,
+)
 from tpujob.domain import money
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import Part, Row
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
@@ -17,8 +28,8 @@ CHIP_HOUR = 3600 * 1_000_000  #: in chip-microseconds
 class Costs:
     """The part of `api.JobsApi` that is about money."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, owner: str = "local") -> None:
+        self._store, self._clock, self._owner = store, clock, owner
 
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
         if by not in get_args(CostGroup):
@@ -35,6 +46,37 @@ class Costs:
             rows=[_row(row) for row in found.rows],
             total=_row(found.total),
         )
+
+    def ledger(self) -> LedgerView:
+        jobs = self._store.list()
+        covered = money.covered(jobs)
+        return LedgerView(
+            at=money.moment(self._clock.now()),
+            owner=self._owner,
+            jobs=[_ledger_job(job, covered) for job in jobs],
+        )
+
+
+def _ledger_job(job: Job, covered: Collection[tuple[str, str]]) -> LedgerJobView:
+    return LedgerJobView(
+        job=job.id,
+        name=job.name,
+        slices=[_ledger_slice(job, one, covered) for one in job.slices if one.ready_at is not None],
+    )
+
+
+def _ledger_slice(job: Job, one: Slice, covered: Collection[tuple[str, str]]) -> LedgerSliceView:
+    return LedgerSliceView(
+        slice=one.name,
+        generation=accelerators.find(one.type).generation,
+        zone=one.zone,
+        pricing=one.pricing,
+        chips=money.chips(one),
+        ready=money.moment(one.ready_at or 0.0),
+        gone=None if one.gone_at is None else money.moment(one.gone_at),
+        micros_per_hour=money.rate(one),
+        granted=(job.id, one.name) in covered,
+    )
 
 
 def _row(row: Row) -> CostRowView:

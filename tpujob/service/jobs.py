@@ -54,10 +54,11 @@ class Jobs:
         circuits: Callable[[], Mapping[str, Circuit]] = dict,
         funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
         offered: Offered = nobody_knows,
+        owner: str = "local",
     ) -> None:
         """`live`: what the reconciler knows of each job beyond its record. `circuits`: the offers that were refused
         lately, for all jobs. `funds`: what budgets depend on beside a job's record. `offered`: what a zone lists; left
-        out: nobody can be asked."""
+        out: nobody can be asked. `owner`: what slices are labelled with."""
         self._store, self._blobs, self._clock = store, blobs, clock
         self._access, self._loop, self._changes = access, loop, changes
         self._live, self._circuits, self._funds = live, circuits, funds
@@ -65,7 +66,8 @@ class Jobs:
         self._submission = Submission(blobs, clock, site, offered, funds)
         self.plan, self.put_bundle = self._submission.plan, self._submission.put_bundle
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
-        self.cost = Costs(store, clock).cost
+        costs = Costs(store, clock, owner)
+        self.cost, self.ledger = costs.cost, costs.ledger
         self.leaks, self.sweep, self.fsck = admin.leaks, admin.sweep, admin.fsck
 
     # Submit ----------------------------------------------------------------------------------------------------------

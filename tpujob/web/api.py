@@ -24,6 +24,7 @@ from tpujob.api import (
     HostAccess,
     JobsApi,
     JobView,
+    LedgerView,
     LogPage,
     PlanView,
     SuspectView,
@@ -118,6 +119,11 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         """Chip-hours, money in micro-dollars and goodput, in rows by job, user, day, type or zone."""
         return JSONResponse(api.cost(by=by, user=user, job=job))
 
+    @app.get("/v1/ledger", tags=["jobs"], response_model=LedgerView)
+    def ledger() -> JSONResponse:
+        """Every slice that was ever ready: when it was billed, at which rate in micro-dollars."""
+        return JSONResponse(api.ledger())
+
     @app.post("/v1/plan", tags=["jobs"], response_model=PlanView)
     def plan(new: schemas.NewPlan) -> JSONResponse:
         """What a job would get and cost; nothing is stored."""
@@ -130,7 +136,7 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         """Store an archive by its hash; safe to repeat."""
         return JSONResponse({"path": api.put_bundle(sha256, data, bucket=bucket)})
 
-    _ = (list_jobs, create_job, cost, plan, put_bundle)
+    _ = (list_jobs, create_job, cost, ledger, plan, put_bundle)
 
 
 def _one_job(app: FastAPI, api: JobsApi) -> None:

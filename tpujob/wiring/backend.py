@@ -88,6 +88,7 @@ def backend(settings: Settings) -> Backend:
         live=reconciler.live,
         circuits=reconciler.circuits,
         offered=found.slices.catalog.types,
+        owner=found.slices.owner,
     )
     return Backend(api, loop, changes)
 

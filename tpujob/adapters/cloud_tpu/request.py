@@ -12,13 +12,11 @@ from typing import Any
 
 from tpujob.adapters.cloud_tpu.calls import Version
 from tpujob.domain.model import Slice
-from tpujob.protocol import JOB_LABEL
+from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
 
 #: What marks a slice as ours stands in the labels of its nodes and in their metadata: that answers repeat the metadata
 #: of a queued resource's node is seen in public code (axlearn reads it there); that they repeat the labels is inferred
 #: (probe: marks-echoed).
-LABEL = "tpujob"
-OWNER_LABEL = "tpujob-owner"
 MARKS = (LABEL, JOB_LABEL, OWNER_LABEL)
 
 SSH_USER = "tpujob"

@@ -22,8 +22,6 @@ from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
 from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
 from tpujob.adapters.cloud_tpu.messages import id_of, node_seen, queued_seen
 from tpujob.adapters.cloud_tpu.request import (
-    LABEL,
-    OWNER_LABEL,
     Options,
     node_ids,
     queued_request,
@@ -36,7 +34,7 @@ from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Owned
-from tpujob.protocol import JOB_LABEL
+from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +54,7 @@ class CloudTpuSlices:
         """`endpoint`: `host:port` of an emulator. `owner`: a label value that distinguishes this backend's slices from
         those of another backend in the project. `throttle`: shared by the project; without it calls are unlimited."""
         self._project = project
-        self._owner = owner
+        self.owner = owner
         self._options = options or Options()
         self.api = Api(project, endpoint=endpoint, throttle=throttle)
         self.guest_attributes = GuestAttributes(self.api)
@@ -71,7 +69,7 @@ class CloudTpuSlices:
 
     def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
         deadline = Deadline(timeout)
-        of = {"project": self._project, "owner": self._owner, "job_id": job_id}
+        of = {"project": self._project, "owner": self.owner, "job_id": job_id}
         request = queued_request(slice, self._options, **of, public_key=public_key)
         try:
             self._ask(slice, request, deadline)
@@ -245,7 +243,7 @@ class CloudTpuSlices:
             )
 
     def _ours(self, marks: Mapping[str, str]) -> bool:
-        return marks.get(LABEL) == "1" and marks.get(OWNER_LABEL) == self._owner
+        return marks.get(LABEL) == "1" and marks.get(OWNER_LABEL) == self.owner
 
     # Names
 

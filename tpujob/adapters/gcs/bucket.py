@@ -10,15 +10,14 @@ from typing import Any
 from tpujob.domain.model import Cause
 from tpujob.errors import Refused
 from tpujob.ports import BucketFacts
+from tpujob.protocol import LABEL
 from tpujob.protocol.paths import LOG_SUFFIX
-
-_LABEL = "tpujob"
 
 
 def dress(bucket: Any, *, log_days: int | None) -> bool:
     """Set up the library's bucket object; returns whether that changes anything. Other lifecycle rules stay."""
     before = facts(bucket)
-    bucket.labels = {**bucket.labels, _LABEL: "1"}
+    bucket.labels = {**bucket.labels, LABEL: "1"}
     access = bucket.iam_configuration
     access.uniform_bucket_level_access_enabled = True
     access.public_access_prevention = "enforced"
@@ -48,7 +47,7 @@ def facts_of(resource: Mapping[str, Any]) -> BucketFacts:
         soft_delete_s=int(resource.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)),
         versioning=bool(resource.get("versioning", {}).get("enabled")),
         log_days=int(ours[0]["condition"]["age"]) if ours else None,
-        ours=resource.get("labels", {}).get(_LABEL) == "1",
+        ours=resource.get("labels", {}).get(LABEL) == "1",
     )
 
 

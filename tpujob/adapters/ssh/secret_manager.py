@@ -26,9 +26,9 @@ from tpujob.adapters.ssh.keys import (
     write_pins,
 )
 from tpujob.errors import LOGIN, Refused, Transient
+from tpujob.protocol import LABEL, OWNER_LABEL
 
 HOST = "secretmanager.googleapis.com"
-LABEL, OWNER_LABEL = "tpujob", "tpujob-owner"  #: as slices have them
 LIFETIME = 30 * 86400  #: seconds
 RENEW_AFTER = 86400.0  #: seconds between two extensions of that by one process
 _PREFIX, _PINS = "tpujob-", "-hosts"

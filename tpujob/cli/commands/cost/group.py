@@ -9,11 +9,13 @@ import typer
 
 from tpujob.cli.backend import connect, current_settings
 from tpujob.cli.commands.cost import HELP
+from tpujob.cli.commands.cost.reconcile import reconcile
 from tpujob.cli.options import Json, complete_job
 from tpujob.cli.output import say, say_json, screen
 from tpujob.errors import BadRequest
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
+app.command()(reconcile)
 
 
 class By(StrEnum):

@@ -1,0 +1,1 @@
+"""Google's billing exports: reading, sorting, and the sums."""

@@ -1,0 +1,39 @@
+"""Our slices as the bill is held against them. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tpujob.domain.money.ledger import accrued
+
+
+class LedgerSlice(NamedTuple):
+    """One slice that was ever ready, as the ledger has it. Times are microseconds since the epoch."""
+
+    job: str
+    name: str
+    generation: str
+    zone: str
+    spot: bool
+    chips: int
+    ready: int
+    gone: int | None  #: None: still billed
+    rate: int | None  #: micro-dollars an hour; None: not known
+    granted: bool  #: a grant pays for it
+
+    def time(self, start: int, end: int) -> int:
+        """Chip-microseconds of it in that time."""
+        return self.chips * max(0, self._until(end) - self._since(start))
+
+    def cost(self, start: int, end: int) -> int:
+        """Micro-dollars by list price in that time, as far as a price is known."""
+        since, until = self._since(start), self._until(end)
+        if self.rate is None or until <= since:
+            return 0
+        return accrued(self.rate, until - self.ready) - accrued(self.rate, since - self.ready)
+
+    def _since(self, start: int) -> int:
+        return max(self.ready, start)
+
+    def _until(self, end: int) -> int:
+        return end if self.gone is None else min(self.gone, end)
