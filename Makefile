@@ -51,6 +51,7 @@ fmt: $(READY)  ## format the code and fix what can be fixed
 bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firestore, SSH, a training step
 	@$(BIN)/python -m tests.bench.bench_cli
 	@$(BIN)/python -m tests.bench.bench_cost
+	@$(BIN)/python -m tests.bench.bench_bill
 	@$(BIN)/python -m tests.bench.bench_storage
 	@$(BIN)/python -m tests.bench.bench_data
 	@$(BIN)/python -m tests.bench.bench_firestore

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 REPEATED = ("labels", "system_labels", "tags", "project_labels", "credits")
 
@@ -20,16 +20,36 @@ REQUIRED_OF_TABLES = (*REQUIRED, "sku_description", "service_description", "labe
 UNNESTED = ("labels_key", "credits_amount", "credits_type", "system_labels_key", "tags_key")
 
 
+#: the parts of nested columns that matter here, by their flattened names
+_PARTS: Mapping[str, Mapping[str, str]] = {
+    top: {part: f"{top}_{part}" for part in parts.split()}
+    for top, parts in {
+        "service": "id description",
+        "sku": "id description",
+        "project": "id labels",
+        "location": "location region zone",
+        "usage": "amount unit amount_in_pricing_units pricing_unit",
+        "invoice": "month",
+        "adjustment_info": "id type mode",
+        "price": "tier_start_amount",
+        "resource": "name global_name",
+        "subscription": "instance_id",
+        "consumption_model": "id",
+    }.items()
+}
+
+
 def flatten(record: Mapping[str, Any]) -> dict[str, Any]:
     """The columns by their flattened names; repeated ones stay lists."""
     flat: dict[str, Any] = {}
     for key, value in record.items():
-        title = name(key)
-        if isinstance(value, dict) and title not in REPEATED:
-            for below, part in cast(dict[str, Any], value).items():
-                flat[f"{title}_{name(below)}"] = part
+        parts = _PARTS.get(key) if isinstance(value, dict) else None
+        if parts is None:
+            flat[name(key)] = value
         else:
-            flat[title] = value
+            for part, title in parts.items():
+                if part in value:
+                    flat[title] = value[part]
     return flat
 
 
