@@ -10,19 +10,21 @@ import threading
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-_LIST = re.compile(rb"GET /storage/v1/b/[^/]+/o\?")
+_LIST = rb"GET /storage/v1/b/[^/]+/o\?"
 _HEAD = 2048  #: bytes of a chunk that may be a head; content begins after them
 
 
 class Proxy:
-    """`share` of the chunks of content are tampered with, at most `most` of them. Lists pass, as nothing in them says
-    what they should be: on the real wire TLS does."""
+    """`share` of the chunks of content are tampered with, at most `most` of them. Lists pass (requests that begin as
+    `passing`), as nothing in them says what they should be: on the real wire TLS does."""
 
-    def __init__(self, url: str, *, share: float = 0.0, most: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self, url: str, *, share: float = 0.0, most: int = 0, seed: int = 0, passing: bytes = _LIST
+    ) -> None:
         place = urlsplit(url)
         self._to = (place.hostname, place.port)
         self._chance = random.Random(seed)
-        self._share, self._most = share, most
+        self._share, self._most, self._passing = share, most, re.compile(passing)
         self.flipped = self.cut = 0
         self.up = self.down = 0  #: bytes that were forwarded
         self.watch: Callable[[], None] = lambda: None  #: called before each chunk is forwarded
@@ -66,7 +68,7 @@ class Proxy:
         try:
             while data := source.recv(1 << 16):
                 if up:
-                    state["list"] = bool(_LIST.match(data))
+                    state["list"] = bool(self._passing.match(data))
                 tampered = self._tamper(data, passing=state["list"])
                 with self._lock:
                     self.up += len(data) if up else 0
@@ -98,8 +100,10 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def between(url: str, *, share: float = 0.0, most: int = 0, seed: int = 0) -> Iterator[Proxy]:
-    proxy = Proxy(url, share=share, most=most, seed=seed)
+def between(
+    url: str, *, share: float = 0.0, most: int = 0, seed: int = 0, passing: bytes = _LIST
+) -> Iterator[Proxy]:
+    proxy = Proxy(url, share=share, most=most, seed=seed, passing=passing)
     try:
         yield proxy
     finally:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from tests.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.data.objects import LeftOut, Outcome
-from tpujob.data.places import parse
+from tpujob.data.objects import LeftOut, Outcome, Reader
+from tpujob.data.places import Place, parse
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.run import Preview, Sync
 
@@ -60,12 +61,23 @@ class Rig:
     def preview(self, source: object = "", target: object = "") -> Preview:
         return self._sync(source, target, None).preview()
 
+    def from_outside(
+        self, source: Place, target: object, reader: Reader, objects: JsonObjects | None = None
+    ) -> Outcome:
+        """From a source outside Cloud Storage."""
+        return self._made(source, parse(str(target)), objects, reader).run()
+
     def _sync(self, source: object, target: object, objects: JsonObjects | None) -> Sync:
+        places = parse(str(source or self.source)), parse(str(target or self.place))
+        return self._made(*places, objects)
+
+    def _made(
+        self, source: Place, target: Place, objects: JsonObjects | None, reader: Any = None
+    ) -> Sync:
         used = objects or self.objects
         self._others.append(used)
         used.operations.class_a = used.operations.class_b = 0
-        places = parse(str(source or self.source)), parse(str(target or self.place))
-        return Sync(*places, used, self.ledger, Silent())
+        return Sync(source, target, used, self.ledger, Silent(), reader)
 
     def stored(self) -> dict[str, bytes]:
         """Every object below the place, as somebody else reads it."""

@@ -7,11 +7,17 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings, prepare
-from tpujob.data.objects import Objects
+from tpujob.data.objects import Objects, Reader
+from tpujob.data.places import Place, S3Prefix, Url, UrlList
 from tpujob.data.sync.ledger import Ledger
 from tpujob.errors import NotFound
+
+if TYPE_CHECKING:
+    from tpujob.adapters.https import WebFiles
+    from tpujob.adapters.s3 import S3Objects
 
 #: where the local stack makes a bucket that is used before a job has one
 _LOCAL_REGION = "us-central2"
@@ -44,6 +50,27 @@ def stage(settings: Settings, *places: str) -> Path:
     """A folder of this machine for what travels between these places; the same one for the same command."""
     name = hashlib.sha256("\0".join(places).encode()).hexdigest()[:32]
     return settings.home / "data" / "stage" / name
+
+
+@contextmanager
+def reading(source: Place) -> Generator[Reader | None]:
+    """The reader of a source outside Cloud Storage; None: it is in it, or on this machine. Raises BadRequest for a list
+    of URLs with a mistake, and where a package is missing."""
+    made: S3Objects | WebFiles | None = None
+    if isinstance(source, S3Prefix):
+        from tpujob.adapters.s3 import S3Objects
+
+        made = S3Objects()
+    elif isinstance(source, Url | UrlList):
+        from tpujob.adapters.https import WebFiles
+        from tpujob.data.sources.urls import files_of
+
+        made = WebFiles(files_of(source))
+    try:
+        yield made
+    finally:
+        if made:
+            made.close()
 
 
 def _endpoint(settings: Settings) -> str:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 
 def sync(
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A folder, or gs://BUCKET/PREFIX.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SRC",
+            help="A folder, gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://HOST/FILE, or a list of URLs: a file whose "
+            "first line is TsvHttpData-1.0 and each other one a URL, its bytes and the base64 of its MD5.",
+        ),
+    ],
     target: Annotated[str, typer.Argument(metavar="DST", help="A folder, or gs://BUCKET/PREFIX.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Copy nothing: print objects, bytes and dollars.")
@@ -28,15 +35,21 @@ def sync(
     from tpujob.cli.render.data import pages as render
     from tpujob.cli.render.data.progress import Bar
     from tpujob.data import places
+    from tpujob.data.sources.urls import listed
     from tpujob.data.sync.run import Sync, check
-    from tpujob.wiring.data import copying
+    from tpujob.wiring.data import copying, reading
 
     from_, to = places.parse(source), places.parse(target)
+    from_ = listed(from_) if isinstance(from_, places.Folder) else from_
     check(from_, to)  # before a bucket is made, or credentials are asked for
     new = to.bucket if isinstance(to, places.Prefix) and not dry_run else ""
-    with copying(settings(), new) as (objects, ledger), Bar(shown=not dry_run) as progress:
+    with (
+        reading(from_) as reader,
+        copying(settings(), new) as (objects, ledger),
+        Bar(shown=not dry_run) as progress,
+    ):
         begun = time.monotonic()
-        job = Sync(from_, to, objects, ledger, progress)
+        job = Sync(from_, to, objects, ledger, progress, reader)
         if dry_run:
             preview = job.preview()
             record, page = render.preview_record(preview), render.preview_page

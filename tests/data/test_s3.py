@@ -1,0 +1,336 @@
+"""S3 to a bucket and to a folder, by moto's server. It takes wrong checksums and sends few, so a proxy that flips bytes
+stands before it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from moto.server import ThreadedMotoServer
+
+from tests.data.proxy import between
+from tests.data.rig import Rig, files_in, named
+from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.adapters.s3 import S3Objects
+from tpujob.data.objects import ObjectFacts
+from tpujob.data.places import S3Prefix
+from tpujob.data.sync import relay
+from tpujob.errors import NotFound, Refused, Transient
+
+MIB = 1 << 20
+KEYS = {
+    "a//b": b"two slashes",
+    "dir/": b"",
+    "a b+%2F?#&=": b"odd",
+    "cafe\u0301": b"NFD",
+    "caf\u00e9": b"NFC",
+    "empty": b"",
+    "\U0001f600": b"smile",
+    "x" * 900: b"long",
+}
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3(moto: str, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client, as somebody else has it, and an empty bucket `data`. The environment leads to the server."""
+    settings = {
+        "AWS_ENDPOINT_URL": moto,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": str(rig.folder / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(rig.folder / "none"),
+        "AWS_MAX_ATTEMPTS": "1",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    client: Any = boto3.client("s3", config=Config(request_checksum_calculation="when_required"))
+    client.create_bucket(Bucket="data")
+    yield client
+    for item in client.list_objects_v2(Bucket="data").get("Contents", ()):
+        client.delete_object(Bucket="data", Key=item["Key"])
+    client.delete_bucket(Bucket="data")
+    client.close()
+
+
+def put(s3: Any, files: dict[str, bytes], **given: Any) -> None:
+    for key, data in files.items():
+        s3.put_object(Bucket="data", Key=key, Body=data, **given)
+
+
+def fetch(
+    rig: Rig,
+    target: object,
+    objects: JsonObjects | None = None,
+    reader: Any = None,
+    below: str = "",
+) -> Any:
+    used = reader or S3Objects(patience=2)
+    try:
+        return rig.from_outside(S3Prefix("data", below), target, used, objects)
+    finally:
+        used.close()
+
+
+def test_keys_are_taken_as_they_are_and_the_second_run_reads_nothing(rig: Rig, s3: Any) -> None:
+    put(s3, KEYS)
+    done = fetch(rig, rig.place)
+    assert (done.copied, done.left_out, done.unverified) == (len(KEYS), 0, 0)
+    assert rig.stored() == KEYS
+
+    class Reading(S3Objects):
+        def get(self, *given: Any) -> Any:
+            raise AssertionError(given)
+
+    again = fetch(rig, rig.place, reader=Reading())
+    assert (again.copied, again.same, again.sent_bytes) == (0, len(KEYS), 0)
+    assert rig.objects.operations.class_a == 1, "one page of the bucket"
+    rig.ledger.close()
+    (rig.folder / "ledger" / "ledger.db").unlink()
+    rig.ledger = type(rig.ledger)(rig.folder / "ledger")
+    assert fetch(rig, rig.place, reader=Reading()).copied == 0, "nor from another machine"
+
+
+def test_to_a_folder_what_is_no_path_is_left_out_by_name(rig: Rig, s3: Any) -> None:
+    put(s3, {f"in/{key}": data for key, data in KEYS.items() if len(key) < 255} | {"out": b"x"})
+    back = rig.folder / "back"
+    done = fetch(rig, back, below="in/")
+    assert set(named(done.problems)) == {"a//b", "dir/"}
+    expected = {k: v for k, v in KEYS.items() if k not in ("a//b", "dir/") and len(k) < 255}
+    assert {k: v for k, v in files_in(back).items() if not k.startswith(".tpujob")} == expected
+    again = fetch(rig, back, below="in/")
+    assert (again.copied, again.same, again.sent_bytes) == (0, len(expected), 0)
+    (back / "empty").write_bytes(b"edited")
+    put(s3, {"in/caf\u00e9": b"new"})
+    again = fetch(rig, back, below="in/")
+    assert again.copied == 2, "one was edited here, one replaced there"
+    assert (back / "empty").read_bytes() == b""
+
+
+def test_more_than_one_page_is_listed(rig: Rig, s3: Any) -> None:
+    put(s3, {f"{i:04d}": b"" for i in range(1001)})
+    assert fetch(rig, rig.place).copied == 1001
+
+
+def test_an_object_of_parts_has_no_checksum_and_is_said_to_be_unverified(rig: Rig, s3: Any) -> None:
+    data = random.Random(1).randbytes(5 * MIB + 7)
+    upload = s3.create_multipart_upload(Bucket="data", Key="parts")["UploadId"]
+    parts = [
+        s3.upload_part(Bucket="data", Key="parts", PartNumber=n, UploadId=upload, Body=body)["ETag"]
+        for n, body in ((1, data[: 5 * MIB]), (2, data[5 * MIB :]))
+    ]
+    known = {"Parts": [{"PartNumber": n, "ETag": etag} for n, etag in enumerate(parts, 1)]}
+    s3.complete_multipart_upload(Bucket="data", Key="parts", UploadId=upload, MultipartUpload=known)
+    assert "-2" in s3.head_object(Bucket="data", Key="parts")["ETag"]
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, target)
+        assert (done.copied, done.unverified) == (1, 1)
+    assert rig.stored() == files_in(rig.folder / "back") == {"parts": data}
+
+
+class WrongETag(S3Objects):
+    """As a server that makes up ETags which look like an MD5."""
+
+    def get(self, *given: Any) -> Any:
+        said = super().get(*given)
+        return said and type(said)(said.kind, b"\0" * len(said.value), certain=False)
+
+    def look(self, bucket: str, name: str) -> ObjectFacts | None:
+        facts = super().look(bucket, name)
+        assert facts
+        assert facts.hash
+        made = type(facts.hash)("md5", b"\0" * 16, certain=False)
+        return ObjectFacts(facts.name, facts.size, None, 0, facts.identity, made)
+
+
+def test_what_only_looks_like_a_hash_is_outvoted_by_two_reads_that_agree(
+    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", 1000)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    put(s3, {"small": b"x" * 10, "large": b"y" * 5000})
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, target, reader=WrongETag())
+        assert (done.copied, done.unverified) == (2, 2)
+    assert (
+        rig.stored() == files_in(rig.folder / "back") == {"small": b"x" * 10, "large": b"y" * 5000}
+    )
+    assert rig.ledger.sessions() == 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_flips_and_cuts_on_the_way_from_s3_are_caught(
+    rig: Rig, s3: Any, moto: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", 30_000)
+    monkeypatch.setattr(relay, "PIECE", 256 << 10)
+    chance = random.Random(seed)
+    files = {f"{i:02d}": chance.randbytes(chance.randrange(5_000, 60_000)) for i in range(40)}
+    put(s3, files)
+    for target in (rig.place, rig.folder / "back"):
+        with between(moto, share=0.1, most=15, seed=seed, passing=rb"GET /data\?") as proxy:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+            done = fetch(rig, target)
+            assert proxy.flipped >= 2, "the proxy did its work"
+        assert (done.copied, done.left_out, done.conflicts, done.unverified) == (40, 0, 0, 0)
+    assert rig.stored() == files_in(rig.folder / "back") == files
+
+
+def test_an_object_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
+    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", MIB)
+    monkeypatch.setattr(relay, "PIECE", MIB)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    class Replacing(S3Objects):
+        done = False
+
+        def get(self, bucket: str, facts: ObjectFacts, start: int, take: Any) -> Any:
+            if self.done:
+                return super().get(bucket, facts, start, take)
+
+            def some(data: bytes) -> None:
+                take(data)
+                self.done = True
+                put(s3, {"x": b"B" * (3 * MIB)})
+                text = "the connection was cut"
+                raise Transient(text)
+
+            return super().get(bucket, facts, start, some)
+
+    for target in (rig.place, rig.folder / "back"):
+        put(s3, {"x": b"A" * (3 * MIB)})
+        done = fetch(rig, target, reader=Replacing())
+        assert (done.copied, done.conflicts) == (1, 0)
+    assert rig.stored() == files_in(rig.folder / "back") == {"x": b"B" * (3 * MIB)}
+    assert rig.ledger.sessions() == 0
+
+
+def test_an_object_that_is_deleted_after_the_list_is_named(rig: Rig, s3: Any) -> None:
+    put(s3, {"gone": b"x", "here": b"y"})
+
+    class Deleting(S3Objects):
+        def pages(self, bucket: str, prefix: str) -> Any:
+            pages = list(super().pages(bucket, prefix))
+            s3.delete_object(Bucket="data", Key="gone")
+            return iter(pages)
+
+    done = fetch(rig, rig.place, reader=Deleting())
+    assert named(done.problems) == {"gone": "it was deleted while it was being copied"}
+    assert rig.stored() == {"here": b"y"}
+
+
+def test_an_archived_object_is_left_out_by_name(rig: Rig, s3: Any) -> None:
+    put(s3, {"cold": b"x"}, StorageClass="GLACIER")
+    put(s3, {"warm": b"y"})
+    done = fetch(rig, rig.place)
+    assert named(done.problems) == {"cold": "it is archived (GLACIER): restore it first"}
+    assert rig.stored() == {"warm": b"y"}
+
+
+def test_a_missing_bucket_and_an_empty_prefix_are_named(rig: Rig, s3: Any) -> None:
+    reader = S3Objects(patience=2)
+    with pytest.raises(NotFound, match="s3://no-such-bucket/x/: The specified bucket does not"):
+        rig.from_outside(S3Prefix("no-such-bucket", "x/"), rig.place, reader)
+    reader.close()
+    with pytest.raises(NotFound, match="nothing below s3://data/none/"):
+        fetch(rig, rig.place, below="none/")
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Refuses what is signed, as a public bucket of somebody else does; or everything; or leads elsewhere."""
+
+    mode = "public"
+    asked: list[tuple[str, bool]]
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+    def do_GET(self) -> None:
+        signed = "Authorization" in self.headers
+        self.asked.append((self.path, signed))
+        code, body = 200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+        if self.mode == "elsewhere":
+            code, body = 307, b"<Error><Code>TemporaryRedirect</Code></Error>"
+        elif self.mode == "private" or signed:
+            code, body = 403, b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        if code == 307:
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_address[1]}/trap")
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def refusing(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Refusing]]:
+    class Own(Refusing):
+        asked: list[tuple[str, bool]] = []  # noqa: RUF012
+
+    server = HTTPServer(("127.0.0.1", 0), Own)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
+    yield Own
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_public_bucket_is_read_unsigned_with_credentials_and_without(
+    rig: Rig, refusing: type[Refusing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotFound, match="nothing below"):
+        fetch(rig, rig.place)
+    assert [signed for _, signed in refusing.asked] == [True, False]
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    refusing.asked.clear()
+    with pytest.raises(NotFound, match="nothing below"):
+        fetch(rig, rig.place)
+    assert [signed for _, signed in refusing.asked] == [False]
+
+
+def test_no_permission_is_one_error_with_what_to_do(
+    rig: Rig, refusing: type[Refusing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing.mode = "private"
+    with pytest.raises(Refused) as refused:
+        fetch(rig, rig.place)
+    assert "s3:GetObject" in refused.value.hint
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(Refused) as refused:
+        fetch(rig, rig.place)
+    assert "has no credentials of AWS" in refused.value.hint
+
+
+def test_no_redirect_is_followed_with_credentials(rig: Rig, refusing: type[Refusing]) -> None:
+    refusing.mode = "elsewhere"
+    with pytest.raises(Refused, match="lies elsewhere"):
+        fetch(rig, rig.place)
+    assert not any("trap" in path for path, _ in refusing.asked)
+
+
+def test_a_server_that_is_down_is_transient(
+    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(Transient, match="S3 does not answer"):
+        fetch(rig, rig.place, reader=S3Objects(patience=0.3))

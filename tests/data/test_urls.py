@@ -1,0 +1,127 @@
+"""Lists of URLs, and what headers tell of a file: the pure parts of sources outside Cloud Storage."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tpujob.data.places import Folder, Url, UrlList
+from tpujob.data.sources.identity import (
+    etag_of,
+    hash_of_s3,
+    hash_of_web,
+    identity_of,
+    validator_of,
+)
+from tpujob.data.sources.urls import HEADER, files_of, listed, parse_list
+from tpujob.data.sync.verify import hasher, matches
+from tpujob.errors import BadRequest
+
+MD5 = base64.b64encode(hashlib.md5(b"x").digest()).decode()
+TIME = "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+def test_a_list_is_sorted_and_names_files_after_host_and_path() -> None:
+    text = f"{HEADER}\r\nhttps://h.org:8443/b%20c?key=1\nhttps://h.org/a/x\t3\t{MD5}\n\n"
+    first, second = parse_list(text, "urls.tsv")
+    assert (first.key, first.size) == ("h.org/a/x", 3)
+    assert first.md5 is not None
+    assert first.md5.value == hashlib.md5(b"x").digest()
+    assert (second.key, second.url) == ("h.org/b%20c", "https://h.org:8443/b%20c?key=1")
+    assert (second.size, second.md5) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("https://h/a\nhttps://h/a?x=2", "lines 2 and 3: both would be named h/a"),
+        ("https://h/a\tmany", "line 2: 'many' is no number"),
+        ("https://h/a\t-3", "line 2: '-3' is no number"),
+        ("https://h/a\t3\tnot-base64", "is not the base64 of an MD5"),
+        (f"https://h/a\t3\t{MD5}\tmore", "more than three fields"),
+        ("\nhttp://h/a", "line 3: 'http://h/a' has no TLS"),
+        ("https://h/", "names no file"),
+        ("", "lists no URL"),
+    ],
+)
+def test_a_mistake_in_a_list_is_named_with_its_line(lines: str, says: str) -> None:
+    with pytest.raises(BadRequest) as raised:
+        parse_list(f"{HEADER}\n{lines}", "urls.tsv")
+    assert says in str(raised.value)
+    assert "urls.tsv" in str(raised.value)
+
+
+def test_a_file_that_begins_as_a_list_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "urls.tsv"
+    path.write_text(f"{HEADER}\r\nhttps://h/a\n")
+    assert listed(Folder(str(path))) == UrlList(str(path))
+    assert [file.key for file in files_of(UrlList(str(path)))] == ["h/a"]
+    path.write_text("something else")
+    assert listed(Folder(str(path))) == Folder(str(path))
+    assert listed(Folder(str(tmp_path))) == Folder(str(tmp_path))
+    assert [file.key for file in files_of(Url("https://h/a/b.tar?x=/y"))] == ["b.tar"]
+
+
+def test_an_identity_has_what_a_server_gives_and_its_validator() -> None:
+    assert identity_of("", "", 3) == "", "nothing there tells whether the file has changed"
+    both = identity_of('"a b"', TIME, 3)
+    assert (etag_of(both), validator_of(both)) == ('"a b"', '"a b"')
+    weak = identity_of('W/"a"', TIME, 3)
+    assert (etag_of(weak), validator_of(weak)) == ('W/"a"', TIME)
+    assert validator_of(identity_of('W/"a"', "", 3)) == ""
+    assert identity_of('"a"', "", 3) != identity_of('"a"', "", 4)
+
+
+def test_an_etag_of_parts_and_one_of_an_encrypted_object_are_no_hashes() -> None:
+    etag = hashlib.md5(b"x").hexdigest()
+    said = hash_of_s3({"ETag": f'"{etag}"'})
+    assert said is not None
+    assert (said.kind, said.value.hex(), said.certain) == ("md5", etag, False)
+    assert hash_of_s3({"ETag": f'"{etag}"', "ServerSideEncryption": "AES256"}) == said
+    assert hash_of_s3({"ETag": f'"{etag}-3"'}) is None
+    assert hash_of_s3({"ETag": f'"{etag}"', "ServerSideEncryption": "aws:kms"}) is None
+    assert hash_of_s3({"ETag": f'"{etag}"', "SSECustomerAlgorithm": "AES256"}) is None
+
+
+def test_a_checksum_of_the_whole_is_taken_and_one_of_parts_is_not() -> None:
+    value = base64.b64encode(b"\0\1\2\3").decode()
+    said = hash_of_s3({"ChecksumCRC32C": value, "ChecksumType": "FULL_OBJECT", "ETag": '"x-2"'})
+    assert said is not None
+    assert (said.kind, said.value, said.certain) == ("crc32c", b"\0\1\2\3", True)
+    assert hash_of_s3({"ChecksumCRC32C": value, "ChecksumType": "COMPOSITE"}) is None
+    assert hash_of_s3({"ChecksumSHA256": base64.b64encode(b"x" * 32).decode() + "-2"}) is None
+
+
+def test_a_hash_is_read_from_the_headers_of_the_web() -> None:
+    crc32c = base64.b64encode(b"\0\1\2\3").decode()
+    sha256 = base64.b64encode(hashlib.sha256(b"x").digest()).decode()
+    for headers, kind in (
+        ({"x-goog-hash": f"crc32c={crc32c}, md5={MD5}"}, "crc32c"),
+        ({"x-goog-hash": f"md5={MD5}"}, "md5"),
+        ({"repr-digest": f"sha-256=:{sha256}:"}, "sha256"),
+        ({"digest": f"SHA-256={sha256}"}, "sha256"),
+        ({"content-md5": MD5}, "md5"),
+    ):
+        found = hash_of_web(headers)
+        assert found is not None, headers
+        assert found.kind == kind
+        if kind != "crc32c":
+            assert matches(found, b"x")
+            assert not matches(found, b"y")
+    assert hash_of_web({}) is None
+    packed = {"x-goog-hash": f"md5={MD5}", "x-goog-stored-content-encoding": "gzip"}
+    assert hash_of_web(packed) is None, "it is of the packed bytes"
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"),
+    [("crc32c", "e3069283"), ("crc32", "cbf43926"), ("md5", "25f9e794323b453885f5181f1b624d0b")],
+)
+def test_the_hashes_have_their_published_check_values(kind: object, check: str) -> None:
+    made = hasher(kind)  # pyright: ignore[reportArgumentType]
+    for part in (b"1234", b"", b"56789"):
+        made.update(part)
+    assert made.digest().hex() == check

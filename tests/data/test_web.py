@@ -1,0 +1,313 @@
+"""Files on the web to a bucket and to a folder: as good as their servers let them be."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.data.proxy import between
+from tests.data.rig import Rig, files_in, named
+from tests.data.web import WebServer, serving
+from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.adapters.https import WebFiles
+from tpujob.data.places import Url, UrlList
+from tpujob.data.sources.urls import HEADER, files_of
+from tpujob.data.sync import relay
+from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with serving(WebServer()) as server:
+        yield server
+
+
+def list_of(rig: Rig, url: str, files: dict[str, bytes], *, md5: bool = True) -> str:
+    lines = [HEADER]
+    for name, data in files.items():
+        fields = [f"{url}/{name}"]
+        if md5:
+            fields += [str(len(data)), base64.b64encode(hashlib.md5(data).digest()).decode()]
+        lines.append("\t".join(fields))
+    path = rig.folder / "urls.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def fetch(rig: Rig, source: str, target: object, objects: JsonObjects | None = None) -> Any:
+    """`source`: a URL, or the path of a list."""
+    place = Url(source) if "://" in source else UrlList(source)
+    reader = WebFiles(files_of(place), patience=2)
+    try:
+        return rig.from_outside(place, target, reader, objects)
+    finally:
+        reader.close()
+
+
+def test_a_file_goes_to_a_bucket_and_to_a_folder_once(rig: Rig, web: WebServer) -> None:
+    web.files["a/corpus.tar"] = random.Random(1).randbytes(100_000)
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, f"{web.url}/a/corpus.tar", target)
+        assert (done.copied, done.copied_bytes, done.unverified) == (1, 100_000, 1)
+        fetched = web.fetched()
+        again = fetch(rig, f"{web.url}/a/corpus.tar", target)
+        assert (again.copied, again.same, again.sent_bytes) == (0, 1, 0)
+        assert web.fetched() == fetched, "the second run asks for no content"
+    assert (
+        rig.stored() == files_in(rig.folder / "back") == {"corpus.tar": web.files["a/corpus.tar"]}
+    )
+
+
+def test_a_file_that_changed_at_its_server_is_copied_again(rig: Rig, web: WebServer) -> None:
+    for target in (rig.place, rig.folder / "back"):
+        web.files["x"] = b"before"
+        fetch(rig, f"{web.url}/x", target)
+        web.files["x"] = b"after!"
+        assert fetch(rig, f"{web.url}/x", target).copied == 1
+    assert rig.stored() == files_in(rig.folder / "back") == {"x": b"after!"}
+
+
+def test_a_local_edit_is_no_copy_any_more(rig: Rig, web: WebServer) -> None:
+    web.files["x"] = b"before"
+    fetch(rig, f"{web.url}/x", rig.folder / "back")
+    (rig.folder / "back" / "x").write_bytes(b"edited")
+    assert fetch(rig, f"{web.url}/x", rig.folder / "back").copied == 1
+    assert files_in(rig.folder / "back") == {"x": b"before"}
+
+
+def test_a_list_with_sizes_and_md5s_needs_one_request_a_file(rig: Rig, web: WebServer) -> None:
+    web.files = {f"d/{i:03d}": bytes([i]) * i for i in range(40)}
+    path = list_of(rig, web.url, web.files)
+    done = fetch(rig, path, rig.place)
+    assert (done.copied, done.unverified, len(web.asked)) == (40, 0, 40)
+    assert rig.stored() == {f"127.0.0.1/{name}": data for name, data in web.files.items()}
+    again = fetch(rig, path, rig.place)
+    assert (again.copied, again.same, len(web.asked)) == (0, 40, 40), "and then none"
+
+
+def test_what_of_a_list_cannot_be_had_is_named_and_the_rest_arrives(
+    rig: Rig, web: WebServer
+) -> None:
+    web.files = {"good": b"good", "short": b"short", "secret": b"x"}
+    web.statuses = {"secret": 403, "broken": 500}
+    lines = [HEADER, *(f"{web.url}/{n}" for n in ("good", "missing", "secret", "broken"))]
+    path = rig.folder / "urls.tsv"
+    path.write_text("\n".join([*lines, f"{web.url}/short\t4"]))
+    done = fetch(rig, str(path), rig.place)
+    assert (done.copied, done.left_out) == (1, 4)
+    assert set(named(done.problems)) == {
+        f"127.0.0.1/{name}" for name in ("missing", "secret", "broken", "short")
+    }
+    assert "the list says 4 bytes, the server 5" in named(done.problems)["127.0.0.1/short"]
+    assert rig.stored() == {"127.0.0.1/good": b"good"}
+
+
+def test_a_wrong_md5_in_a_list_ends_it_with_nothing_under_its_name(
+    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", 1000)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    for size in (500, 3000):
+        web.files["x"] = b"y" * size
+        path = list_of(rig, web.url, {"x": b"z" * size})
+        with pytest.raises(Transient, match="do not have its checksum"):
+            fetch(rig, path, rig.place)
+        with pytest.raises(Transient, match="do not have its checksum"):
+            fetch(rig, path, rig.folder / "back")
+    assert rig.stored() == {}
+    assert set(files_in(rig.folder / "back")) <= {
+        name for name in files_in(rig.folder / "back") if name.startswith(".tpujob-parts/")
+    }
+    assert rig.ledger.sessions() == 0
+
+
+@pytest.mark.parametrize("poor", ["ranges", "heads", "etags", "times"])
+def test_a_poor_server_serves_a_large_file_through_cuts(
+    rig: Rig, web: WebServer, poor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", MIB)
+    monkeypatch.setattr(relay, "PIECE", MIB)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    setattr(web, poor, False)
+    web.files["large"] = random.Random(3).randbytes(3 * MIB + 17)
+    for target in (rig.place, rig.folder / "back"):
+        web.cut_after, web.cuts = MIB + 5, 2
+        assert fetch(rig, f"{web.url}/large", target).copied == 1
+        assert web.cuts == 0
+    assert rig.stored() == files_in(rig.folder / "back") == {"large": web.files["large"]}
+
+
+def test_a_server_without_etag_and_time_begins_anew(
+    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", 1000)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    web.etags = web.times = False
+    web.files["x"] = b"x" * 5000
+    web.cut_after, web.cuts = 3000, 1
+    assert fetch(rig, f"{web.url}/x", rig.place).copied == 1
+    assert [asked for method, _, asked in web.asked if method == "GET"] == ["", ""], "no range"
+    assert rig.stored() == {"x": b"x" * 5000}
+
+
+def test_a_file_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
+    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", MIB)
+    monkeypatch.setattr(relay, "PIECE", MIB)
+    monkeypatch.setattr("time.sleep", lambda _: web.files.update(x=b"B" * (2 * MIB + 5)))
+    for target in (rig.place, rig.folder / "back"):
+        web.files["x"] = b"A" * (2 * MIB + 5)
+        web.cut_after, web.cuts = MIB + 100, 1
+        done = fetch(rig, f"{web.url}/x", target)
+        assert (done.copied, done.conflicts) == (1, 0)
+    assert rig.stored() == files_in(rig.folder / "back") == {"x": b"B" * (2 * MIB + 5)}
+    assert rig.ledger.sessions() == 0
+
+
+def test_errors_of_a_single_file_say_what_to_do(rig: Rig, web: WebServer) -> None:
+    with pytest.raises(NotFound, match="404"):
+        fetch(rig, f"{web.url}/missing", rig.place)
+    web.statuses["secret"] = 403
+    with pytest.raises(Refused, match="403") as refused:
+        fetch(rig, f"{web.url}/secret?token=hidden", rig.place)
+    assert "hidden" not in str(refused.value), "the query of a signed URL is a secret"
+    web.files["x"], web.lengths = b"x", False
+    with pytest.raises(Refused, match="how large"):
+        fetch(rig, f"{web.url}/x", rig.place)
+    with pytest.raises(Transient, match="does not answer"):
+        fetch(rig, "http://127.0.0.1:9/x", rig.place)
+
+
+def test_redirects_are_few_and_lead_to_no_place_without_tls(rig: Rig, web: WebServer) -> None:
+    web.files["b"] = b"b"
+    web.redirects = {
+        "a": "/b",
+        "round": "/round",
+        "out": "http://example.com/b",
+        "file": "file:///b",
+    }
+    assert fetch(rig, f"{web.url}/a", rig.place).copied == 1
+    assert rig.stored() == {"a": b"b"}, "named as it was asked for"
+    with pytest.raises(Refused, match="redirects more than"):
+        fetch(rig, f"{web.url}/round", rig.place)
+    with pytest.raises(Refused, match="has no TLS"):
+        fetch(rig, f"{web.url}/out", rig.place)
+    with pytest.raises(Refused, match="redirects to"):
+        fetch(rig, f"{web.url}/file", rig.place)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_flips_and_cuts_on_the_way_are_caught_where_there_is_an_md5(
+    rig: Rig, web: WebServer, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", 20_000)
+    monkeypatch.setattr(relay, "PIECE", 256 << 10)
+    chance = random.Random(seed)
+    web.files = {f"{i:03d}": chance.randbytes(chance.randrange(4_000, 30_000)) for i in range(60)}
+    expected = {f"127.0.0.1/{name}": data for name, data in web.files.items()}
+    for target in (rig.place, rig.folder / "back"):
+        with between(web.url, share=0.1, most=15, seed=seed) as proxy:
+            path = list_of(rig, proxy.url, web.files)
+            done = fetch(rig, path, target)
+            assert proxy.flipped + proxy.cut >= 3, "the proxy did its work"
+        assert (done.copied, done.left_out, done.conflicts, done.unverified) == (60, 0, 0, 0)
+    assert rig.stored() == files_in(rig.folder / "back") == expected
+
+
+class Killed(Exception):
+    """In place of the end of the process."""
+
+
+def test_a_large_file_goes_on_in_its_session_after_a_kill(
+    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", MIB)
+    monkeypatch.setattr(relay, "PIECE", MIB)
+
+    class Dying(JsonObjects):
+        pieces = 3
+
+        def send(self, *given: Any) -> Any:
+            if not self.pieces:
+                raise Killed
+            self.pieces -= 1
+            return super().send(*given)
+
+    web.files["large"] = random.Random(5).randbytes(6 * MIB + 3)
+    with pytest.raises(Killed):
+        fetch(rig, f"{web.url}/large", rig.place, Dying(rig.url, patience=5))
+    assert rig.stored() == {}
+    assert rig.ledger.sessions() == 1
+    web.asked.clear()
+    done = fetch(rig, f"{web.url}/large", rig.place)
+    assert done.sent_bytes == 3 * MIB + 3, "what was sent is not sent again"
+    assert [asked for method, _, asked in web.asked if method == "GET"] == [f"bytes={3 * MIB}-"]
+    assert rig.objects.operations.class_a == 1, "the list: the session goes on"
+    assert rig.stored() == {"large": web.files["large"]}
+    assert rig.ledger.sessions() == 0
+
+
+def test_bytes_whose_checksum_was_lost_are_read_again_and_not_sent(
+    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ended after the storage had a piece, before the ledger said so."""
+    monkeypatch.setattr(relay, "SMALL", MIB)
+    monkeypatch.setattr(relay, "PIECE", MIB)
+
+    class Dying(JsonObjects):
+        pieces = 2
+
+        def send(self, *given: Any) -> Any:
+            found = super().send(*given)
+            self.pieces -= 1
+            if not self.pieces:
+                raise Killed
+            return found
+
+    web.files["large"] = random.Random(6).randbytes(4 * MIB)
+    with pytest.raises(Killed):
+        fetch(rig, f"{web.url}/large", rig.place, Dying(rig.url, patience=5))
+    done = fetch(rig, f"{web.url}/large", rig.place)
+    assert done.sent_bytes == 2 * MIB
+    assert rig.stored() == {"large": web.files["large"]}
+
+
+def test_a_list_is_no_target_and_a_url_neither(rig: Rig, web: WebServer) -> None:
+    web.files["x"] = b"x"
+    with pytest.raises(BadRequest, match="nothing is written to"):
+        rig.sync(target=f"{web.url}/x")
+    with pytest.raises(TpujobError):
+        rig.sync(target="s3://bucket/x")
+
+
+def test_the_source_is_kept_with_the_object(rig: Rig, web: WebServer) -> None:
+    web.files["x"] = b"x"
+    fetch(rig, f"{web.url}/x", rig.place)
+    (facts,) = [one for page in rig.objects.pages(rig.bucket, "data/") for one in page]
+    assert facts.source.endswith("1 bytes")
+    assert json.dumps(facts.source).startswith('"\\"'), "the ETag, then the time"
+
+
+def test_an_empty_file_is_verified(rig: Rig, web: WebServer) -> None:
+    web.files["empty"] = b""
+    web.heads = False
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, f"{web.url}/empty", target)
+        assert (done.copied, done.unverified) == (1, 0)
+    assert rig.stored() == files_in(rig.folder / "back") == {"empty": b""}
+
+
+def test_a_folder_is_no_list(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "urls.tsv").write_text("https://h/x\n")
+    with pytest.raises(BadRequest, match="its first line is not"):
+        files_of(UrlList(str(tmp_path / "urls.tsv")))

@@ -1,0 +1,169 @@
+"""`data.objects.Reader` by boto3, whose own repeats and checksums are off: ours go on from the last byte."""
+
+# boto3 has no types.
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from tpujob.adapters.calling import Backoff, Deadline, repeated
+from tpujob.adapters.s3.errors import translated
+from tpujob.data.objects import Hash, LeftOut, ObjectFacts
+from tpujob.data.sources.identity import etag_of, hash_of_s3, identity_of, whole_seconds
+from tpujob.domain.model import Cause
+from tpujob.errors import BadRequest, NotFound, Refused, TpujobError
+
+T = TypeVar("T")
+
+_PATIENCE = 120.0
+_TIMEOUT = 60.0
+_BACKOFF = Backoff(first=0.2, longest=16.0)
+_CONNECTIONS = 32
+_CHUNK = 1 << 20
+#: storage classes whose objects must be restored before they can be read (documented)
+_ARCHIVED = ("GLACIER", "DEEP_ARCHIVE")
+
+
+class S3Objects:
+    """Threads share it."""
+
+    def __init__(self, patience: float = _PATIENCE) -> None:
+        """Endpoint, region and credentials are what boto3 finds on this machine. Without credentials requests are not
+        signed, as public buckets need none. Raises BadRequest when boto3 is not installed."""
+        try:
+            import boto3.session
+        except ImportError as error:
+            raise BadRequest(
+                "s3:// needs boto3, which is not installed", hint="run `pip install 'tpujob[s3]'`"
+            ) from error
+        self._patience = patience
+        self._lock = threading.Lock()
+        with translated("read the settings of AWS"):
+            self._session = boto3.session.Session()
+            self._signs = self._session.get_credentials() is not None
+        self._client = self._made(signs=self._signs)
+
+    def close(self) -> None:
+        """Afterwards its connections are closed. Safe to repeat."""
+        self._client.close()
+
+    def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[ObjectFacts | LeftOut]]:
+        asked = {"Bucket": bucket, "Prefix": prefix}
+        doing = f"list s3://{bucket}/{prefix}"
+        try:
+            page = self._repeat(doing, lambda: self._client.list_objects_v2(**asked))
+        except Refused as error:
+            if not self._signs or error.cause != Cause.PERMISSION:
+                raise
+            page = self._unsigned(doing, asked, error)
+        while True:
+            yield [_listed(item, prefix) for item in page.get("Contents", ())]
+            if not page.get("IsTruncated"):
+                return
+            asked["ContinuationToken"] = page["NextContinuationToken"]
+            page = self._repeat(doing, lambda: self._client.list_objects_v2(**asked))
+
+    def look(self, bucket: str, name: str) -> ObjectFacts | None:
+        def once() -> Any:
+            return self._client.head_object(Bucket=bucket, Key=name, ChecksumMode="ENABLED")
+
+        try:
+            return _facts(name, self._repeat(f"look at s3://{bucket}/{name}", once))
+        except NotFound:
+            return None
+
+    def get(
+        self, bucket: str, facts: ObjectFacts, start: int, take: Callable[[bytes], object]
+    ) -> Hash | None:
+        asked: dict[str, Any] = {"Bucket": bucket, "Key": facts.name, "ChecksumMode": "ENABLED"}
+        if etag := etag_of(facts.identity):
+            asked["IfMatch"] = etag
+        if start:
+            asked["Range"] = f"bytes={start}-"
+        doing = f"read s3://{bucket}/{facts.name}"
+        with translated(doing):
+            answer = self._client.get_object(**asked)
+        body = answer["Body"]
+        try:
+            _check_same(facts, start, answer)
+            chunks = body.iter_chunks(_CHUNK)
+            while True:
+                with translated(doing):
+                    data = next(chunks, b"")
+                if not data:
+                    return None if start else hash_of_s3(answer)
+                take(data)
+        finally:
+            body.close()
+
+    # own
+
+    def _made(self, *, signs: bool) -> Any:
+        from botocore import UNSIGNED
+        from botocore.config import Config
+
+        config = Config(
+            connect_timeout=20,
+            read_timeout=_TIMEOUT,
+            max_pool_connections=_CONNECTIONS,
+            retries={"total_max_attempts": 1},
+            # other servers than Amazon's refuse what newer clients add by default
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            **({} if signs else {"signature_version": UNSIGNED}),
+        )
+        region = self._session.region_name or "us-east-1"  # of the bucket: AWS says where it lies
+        with translated("read the settings of AWS"):
+            return self._session.client("s3", region_name=region, config=config)
+
+    def _unsigned(self, doing: str, asked: Mapping[str, str], refused: Refused) -> Any:
+        """The first page of a bucket that may be public, after these credentials were refused."""
+        client = self._made(signs=False)
+        try:
+            with translated(doing):
+                page = client.list_objects_v2(**asked)
+        except TpujobError:
+            client.close()
+            raise refused from None
+        self._client.close()
+        self._client, self._signs = client, False
+        return page
+
+    def _repeat(self, doing: str, call: Callable[[], T]) -> T:
+        def once(_left: float, _failures: int) -> T:
+            with translated(doing, signed=self._signs):
+                return call()
+
+        return repeated(once, Deadline(self._patience), _BACKOFF)
+
+
+def _listed(item: Mapping[str, Any], prefix: str) -> ObjectFacts | LeftOut:
+    if item.get("StorageClass") in _ARCHIVED:
+        text = f"it is archived ({item['StorageClass']}): restore it first"
+        return LeftOut(str(item["Key"])[len(prefix) :], text)
+    modified = whole_seconds(item.get("LastModified"))
+    size = int(item["Size"])
+    identity = identity_of(str(item.get("ETag") or ""), modified, size)
+    return ObjectFacts(str(item["Key"]), size, None, 0, identity)
+
+
+def _facts(name: str, answer: Mapping[str, Any]) -> ObjectFacts:
+    """Of the answer to a request for the whole object."""
+    size = int(answer["ContentLength"])
+    modified = whole_seconds(answer.get("LastModified"))
+    identity = identity_of(str(answer.get("ETag") or ""), modified, size)
+    said = hash_of_s3(answer)
+    crc32c = int.from_bytes(said.value, "big") if said and said.kind == "crc32c" else None
+    return ObjectFacts(name, size, crc32c, 0, identity, said)
+
+
+def _check_same(facts: ObjectFacts, start: int, answer: Mapping[str, Any]) -> None:
+    """Raises NotFound unless the answer has the rest of exactly that object: not every server heeds If-Match."""
+    whole = {**answer, "ContentLength": int(answer["ContentLength"]) + start}
+    status = answer["ResponseMetadata"]["HTTPStatusCode"]
+    if _facts(facts.name, whole).identity != facts.identity or (start and status != 206):
+        raise NotFound(f"{facts.name} was replaced, or cannot be read in parts")
