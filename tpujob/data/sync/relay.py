@@ -127,7 +127,7 @@ class Relay:
             stream = _Stream(self, facts, name, generation, said, wrong)
             try:
                 stream.run()
-                if said is None or wrong is not None:
+                if said is None or stream.outvoted:
                     self.unverified()
                 return
             except _Wrong as error:
@@ -170,6 +170,7 @@ class _Stream:
         self._target = f"gs://{relay.bucket}/{name}"
         self._origin = f"{relay.place} {facts.name} {facts.identity}"
         self._waiting = bytearray()
+        self.outvoted = False  #: what was said is no hash of the bytes, which two tries agree on
         self._own: Hasher | None = None  #: of what was said, unless it was begun in another process
         self._session, self._offset, self._at, self.crc32c = "", 0, 0, 0
 
@@ -266,8 +267,8 @@ class _Stream:
             right = self.crc32c.to_bytes(4, "big") == said.value
         else:
             right = said is None or self._own is None or self._own.digest() == said.value
-        # what only may be a hash is none, when two reads agree with each other and not with it
-        if not right and not (said and not said.certain and self._wrong == self.crc32c):
+        self.outvoted = bool(said and not said.certain and self._wrong == self.crc32c)
+        if not right and not self.outvoted:
             raise _Wrong(self.crc32c)
 
     def _send(self, *, last: bool) -> None:
