@@ -13,8 +13,9 @@ import pytest
 
 from tests.support.agent_host import Host, archive
 from tpujob.agent import base
+from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import bundles
-from tpujob.agent.storage import MetadataClient, Storage
+from tpujob.agent.storage import Storage
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:

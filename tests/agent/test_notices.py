@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.agent_host import Host, MetadataServer
-from tpujob.agent.storage import MetadataClient
+from tpujob.agent.metadata import MetadataClient
 
 UPCOMING = "upcoming-maintenance?alt=json"
 #: as Google documents it

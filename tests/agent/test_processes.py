@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tpujob.agent import processes
+from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.ship.log import Log
-from tpujob.agent.storage import MetadataClient, Storage
+from tpujob.agent.storage import Storage
 from tpujob.agent.watch import stacks
 
 HOLD = "import sys, time; held = open(sys.argv[1]); print('held', flush=True); time.sleep(1000)"

@@ -11,7 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.support.agent_host import MetadataServer
-from tpujob.agent.storage import DIRECT, MetadataClient, Storage, StorageError
+from tpujob.agent.metadata import DIRECT, MetadataClient
+from tpujob.agent.storage import Storage, StorageError
 
 TOKEN = "service-accounts/default/token"
 

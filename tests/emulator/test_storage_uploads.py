@@ -30,7 +30,8 @@ from tests.emulator.storage_rig import (
     send_part,
     wait_until,
 )
-from tpujob.agent.storage import MetadataClient, Storage
+from tpujob.agent.metadata import MetadataClient
+from tpujob.agent.storage import Storage
 from tpujob.emulator.storage import StorageServer
 
 UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o"

@@ -14,9 +14,10 @@ from typing import Any, Callable, List, Optional, cast
 from tpujob.agent.attempts import AttemptState
 from tpujob.agent.base import Failure, Stopped, read_json, write_json
 from tpujob.agent.folders import AttemptFolder
+from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.runtimes import Runtime
-from tpujob.agent.ship import CompileCache, Log, ProgressReader, ReportWriter
-from tpujob.agent.storage import MetadataClient, Storage
+from tpujob.agent.ship import CompileCache, Log, Outputs, ProgressReader, ReportWriter
+from tpujob.agent.storage import Storage
 from tpujob.agent.wake import Wake
 from tpujob.agent.watch import Notices, Supervision
 from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
@@ -49,6 +50,7 @@ class HostAttempt:
         self.runtime = Runtime()  #: what set-up, the check and the program run in
         self.keeping: Optional[threading.Thread] = None  #: while the environment goes to the bucket
         self.compile_cache: Optional[CompileCache] = None
+        self.outputs: Optional[Outputs] = None  #: folders of the program that the bucket keeps
         self.supervision: Optional[Supervision] = None  #: while the program runs, and after
         self.wake = Wake()
         for each in SIGNALS:
@@ -114,6 +116,9 @@ class HostAttempt:
                 grace = asked.get("grace", self.plan["grace"])
                 self.grace, self.state["stopped"] = float(grace), True
         urgent = self.progress.look()
+        if self.outputs is not None:
+            safe = self.outputs.told(self.progress.told)
+            urgent = self.progress.confirm(safe) or urgent
         self._hear_notice()
         self.reporter.update({"maintenance": self.notices.upcoming})
         if self.supervision is not None:

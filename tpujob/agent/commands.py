@@ -75,6 +75,10 @@ def _variables(attempt: HostAttempt) -> Dict[str, str]:
             given.setdefault("JAX_COMPILATION_CACHE_DIR", attempt.compile_cache.folder)
     if context.get("cache"):
         os.makedirs(context["cache"], exist_ok=True)
+    for order in attempt.plan.get("stage") or ():
+        staged = os.path.expanduser(order["to"])
+        given.update(dict.fromkeys(order["variables"], staged))
+        context = {k: v for k, v in context.items() if PREFIX + k.upper() not in order["variables"]}
     context.update(out=attempt.folder.out, fault=injected_fault(attempt.plan))
     given.update({PREFIX + k.upper(): v for k, v in context.items()})
     path = (attempt.folder.work, given.get("PYTHONPATH") or os.environ.get("PYTHONPATH", ""))

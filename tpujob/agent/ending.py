@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from typing import Optional
+import threading
+from typing import List, Optional
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import read_json
@@ -18,6 +19,7 @@ from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import EVENTS, VERDICT, Exit
 
 FINAL_PATIENCE = 600.0  #: seconds that the last report and the rest of the log are tried
+OUTPUTS_DOOMED = 20.0  #: seconds that outputs are tried when the host is about to be taken away
 FLUSH = 60.0  #: seconds that the last report waits for the log
 FLUSH_DOOMED = 5.0  #: the same when the host is about to be taken away
 MAX_EVENTS = 16 * 1024 * 1024  #: bytes of the end of `events.jsonl` that are kept
@@ -40,6 +42,7 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     attempt.phase(Phase.EXITED, said=False)
     if code in JUDGED:  # what a replay says weighs more than a line of output
         attempt.state.update(cause=None, error="", verdict=_verdict(attempt))
+    keep_outputs(attempt, code)
     _release_host(attempt)
     if code != 0:
         attempt.notices.ask()
@@ -70,6 +73,25 @@ def _verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
         str(said.get(key, ""))[:MAX_VERDICT_TEXT] for key in ("device", "blame", "text")
     )
     return VerdictDocument(step=step, host=host, device=device, blame=blame, text=text)
+
+
+def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
+    """Bring what is left of the program's folders to the bucket, before the next attempt on this host fetches them. A
+    success whose outputs cannot be kept is none."""
+    outputs = attempt.outputs
+    if outputs is None:
+        return
+    doomed = bool(attempt.state["notice"])
+    failed: List[str] = []
+    patience = OUTPUTS_DOOMED if doomed else FINAL_PATIENCE
+    thread = threading.Thread(target=lambda: failed.append(outputs.finish(patience)), daemon=True)
+    thread.start()
+    while thread.is_alive():
+        attempt.wake.wait(0.2)
+        attempt.listen()
+    attempt.listen()
+    if failed and failed[0] and code == 0 and not doomed:
+        attempt.state.update(error=failed[0], cause="CRASH")
 
 
 def _release_host(attempt: HostAttempt) -> None:

@@ -1,7 +1,8 @@
-"""The two servers that an agent talks to: the metadata server of its VM, and the storage."""
+"""The storage that an agent keeps its report, log and data in, over the JSON API of Cloud Storage."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import http.client
@@ -13,67 +14,17 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from email.utils import parsedate_to_datetime
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
 
-from tpujob.agent.base import parse_json
-from tpujob.protocol import MAINTENANCE, PREEMPTED, MaintenanceDocument
+from tpujob.agent.metadata import DIRECT, MetadataClient
 
 PIECE = 1024 * 1024  #: bytes that are read at once
+#: bytes that one request of an upload sends; a multiple of 256 KiB, as resumable uploads want it
+UPLOAD_PIECE = 32 * 1024 * 1024
+TRIES = 6  #: of one request, where `insist` makes it
 
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-class MetadataClient:
-    """Asks the metadata server, which tells a VM about itself."""
-
-    def __init__(self) -> None:
-        host = os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
-        self._base = "http://%s/computeMetadata/v1/instance/" % host
-
-    def get(self, path: str) -> Optional[str]:
-        """Empty: nothing of that name. None: no answer."""
-        headers = {"Metadata-Flavor": "Google"}
-        request = urllib.request.Request(self._base + path, headers=headers)  # noqa: S310
-        try:
-            with DIRECT.open(request, timeout=2) as response:
-                return response.read(65536).decode("utf-8", "replace").strip()
-        except urllib.error.HTTPError as error:
-            error.close()
-            return "" if error.code == 404 else None
-        except (OSError, ValueError, http.client.HTTPException):
-            return None
-
-    def notice(self) -> Optional[str]:
-        """Whether this host is about to be taken away. None: no answer."""
-        preempted = self.get("preempted")
-        if preempted == "TRUE":
-            return PREEMPTED
-        coming = self.get("maintenance-event")
-        if preempted is None and coming is None:
-            return None
-        return "" if coming in ("NONE", "", None) else MAINTENANCE
-
-    def upcoming(self) -> Optional[MaintenanceDocument]:
-        """The maintenance that is announced for this host; None: none that can be read.
-
-        Documented for TPU VMs, with a week's notice where it is scheduled. Without one the server answers
-        `{"error": ...}` or 503; names are spelled with `_` here, and as in the API elsewhere."""
-        said = parse_json((self.get("upcoming-maintenance?alt=json") or "").encode())
-
-        def text(*names: str) -> str:
-            found = (said[name] for name in names if isinstance(said.get(name), str))
-            return str(next(found, ""))[:60]
-
-        starts = text("window_start_time", "windowStartTime")
-        if not starts:
-            return None
-        return {
-            "starts": starts,
-            "ends": text("window_end_time", "windowEndTime"),
-            "latest": text("latest_window_start_time", "latestWindowStartTime"),
-            "kind": text("type", "maintenanceType"),
-            "status": text("maintenance_status", "maintenanceStatus"),
-        }
+LINK = "tpujob-link"  #: the metadata of an object that stands for a symbolic link
+LISTED = "items(name,size,generation,md5Hash,metadata),nextPageToken"
 
 
 class StorageError(Exception):
@@ -85,6 +36,37 @@ class StorageError(Exception):
     def lasts(self) -> bool:
         """The same answer would come again: a retry is no use."""
         return self.status in (400, 401, 403, 404)
+
+
+class StoredObject(NamedTuple):
+    """What a list says of an object."""
+
+    name: str  #: what follows the prefix that was listed
+    size: int
+    generation: str
+    md5: str  #: base64; empty: the storage has none, as for an object that was composed of others
+    link: str  #: an empty object that stands for a symbolic link: where the link leads
+
+
+def insist(do: Callable[[], Any], wait: Callable[[float], object] = time.sleep) -> Any:
+    """What `do` returns, tried for about a minute. `wait` pauses; if it returns true, it was the last try. Raises
+    StorageError."""
+    for n in range(TRIES):
+        try:
+            return do()
+        except StorageError as error:
+            if error.lasts or n == TRIES - 1 or wait(min(2.0**n, 15)):
+                raise
+    return None
+
+
+def md5_of(path: str) -> str:
+    """Of a file, in base64, as the storage says it. Raises OSError."""
+    found = hashlib.new("md5")  # noqa: S324
+    with open(path, "rb") as file:
+        for piece in iter(lambda: file.read(PIECE), b""):
+            found.update(piece)
+    return base64.b64encode(found.digest()).decode()
 
 
 class Storage:
@@ -103,10 +85,15 @@ class Storage:
         #: seconds that this host's clock is ahead of the storage's
         self.skew: Optional[float] = None
 
-    def put(self, path: str, data: bytes, metadata: Optional[Dict[str, str]] = None) -> None:
-        """Write whole or not at all. Raises StorageError."""
+    def put(
+        self, path: str, data: bytes, metadata: Optional[Dict[str, str]] = None, md5: str = ""
+    ) -> None:
+        """Write whole or not at all. `md5`: the storage refuses other bytes. Raises StorageError."""
         bucket, name = _bucket_and_name(path)
-        facts = {"name": name, "contentType": "text/plain", "metadata": metadata or {}}
+        facts: Dict[str, Any] = {"name": name, "contentType": "text/plain"}
+        facts.update(
+            {"metadata": metadata} if metadata else {}, **({"md5Hash": md5} if md5 else {})
+        )
         # nothing holds its own hash; RFC 2046 allows 70 characters
         line = "tpujob-%s" % hashlib.sha256(data).hexdigest()[:40]
         head = "--%s\r\nContent-Type: application/json\r\n\r\n%s\r\n--%s\r\n\r\n"
@@ -133,11 +120,50 @@ class Storage:
                 return False
             raise
 
+    def put_file(self, path: str, file: str, md5: str) -> None:
+        """Write a file whose MD5, in base64, the storage compares before the object is there: a file that has changed
+        since is refused. Raises StorageError, OSError."""
+        size = os.path.getsize(file)
+        with open(file, "rb") as content:
+            if size <= UPLOAD_PIECE:
+                self.put(path, content.read(size), md5=md5)
+                return
+            session = self._session(path, md5)
+            for start in range(0, size, UPLOAD_PIECE):
+                end = min(start + UPLOAD_PIECE, size)
+                piece = content.read(end - start)
+                if len(piece) < end - start:
+                    raise StorageError("%s was cut while it was read" % file)
+                said = "bytes %d-%d/%d" % (start, end - 1, size)
+                self._send_piece(session, piece, said, last=end == size)
+
+    def _session(self, path: str, md5: str) -> str:
+        bucket, name = _bucket_and_name(path)
+        body = json.dumps({"name": name, "md5Hash": md5}).encode()
+        where = "/upload/storage/v1/b/%s/o?uploadType=resumable" % bucket
+        with self._open("POST", where, body, "application/json") as response:
+            return str(response.headers.get("Location") or "")
+
+    def _send_piece(self, session: str, piece: bytes, range: str, last: bool) -> None:
+        try:
+            with self._open("PUT", session, piece, more={"Content-Range": range}):
+                return
+        except StorageError as error:
+            if last or error.status != 308:  # "resume incomplete": send the next piece
+                raise
+
+    def put_link(self, path: str, target: str) -> None:
+        """Write an empty object that stands for a symbolic link. Raises StorageError."""
+        self.put(path, b"", {LINK: target})
+
     def names(self, prefix: str) -> Dict[str, int]:
         """The objects whose path begins with `prefix`, by what follows it, with their bytes. Raises StorageError."""
+        return {one.name: one.size for one in self.objects(prefix)}
+
+    def objects(self, prefix: str) -> Iterator[StoredObject]:
+        """The objects whose path begins with `prefix`, one page of 1,000 after the other. Raises StorageError."""
         bucket, start = _bucket_and_name(prefix)
-        found: Dict[str, int] = {}
-        asked = {"prefix": start, "fields": "items(name,size),nextPageToken"}
+        asked = {"prefix": start, "fields": LISTED}
         while True:
             where = "/storage/v1/b/%s/o?%s" % (bucket, urllib.parse.urlencode(asked))
             try:
@@ -146,9 +172,11 @@ class Storage:
             except (OSError, ValueError, http.client.HTTPException) as error:
                 raise StorageError("listing %s: %s" % (prefix, error)) from error
             for one in page.get("items", []):
-                found[str(one["name"])[len(start) :]] = int(one["size"])
+                name, link = str(one["name"])[len(start) :], one.get("metadata", {}).get(LINK, "")
+                md5, generation = str(one.get("md5Hash", "")), str(one["generation"])
+                yield StoredObject(name, int(one["size"]), generation, md5, link)
             if not page.get("nextPageToken"):
-                return found
+                return
             asked["pageToken"] = page["nextPageToken"]
 
     def delete(self, path: str) -> None:
@@ -160,9 +188,19 @@ class Storage:
             if error.status != 404:
                 raise
 
-    def read(self, path: str, take: Callable[[bytes], object]) -> None:
-        """Give the object to `take`, piece by piece. Raises StorageError."""
-        with self._open("GET", "/storage/v1/b/%s/o/%s?alt=media" % _quoted(path)) as response:
+    def read(
+        self,
+        path: str,
+        take: Callable[[bytes], object],
+        generation: str = "",
+        span: Optional[Tuple[int, int]] = None,
+    ) -> None:
+        """Give the object to `take`, piece by piece. `generation`: of no other version; `span`: from the first of these
+        bytes to before the second. Raises StorageError."""
+        where = "/storage/v1/b/%s/o/%s?alt=media" % _quoted(path)
+        where += "&generation=%s" % generation if generation else ""
+        more = {"Range": "bytes=%d-%d" % (span[0], span[1] - 1)} if span else {}
+        with self._open("GET", where, more=more) as response:
             try:
                 for piece in iter(lambda: response.read(PIECE), b""):
                     take(piece)
@@ -172,16 +210,22 @@ class Storage:
                 raise StorageError("reading %s: %s" % (path, error)) from error
 
     def _open(
-        self, method: str, where: str, body: Any = None, kind: str = "", size: Optional[int] = None
+        self,
+        method: str,
+        where: str,
+        body: Any = None,
+        kind: str = "",
+        size: Optional[int] = None,
+        more: Optional[Dict[str, str]] = None,
     ) -> Any:
-        """`size`: of a body that is a file."""
-        headers = {"Content-Type": kind} if kind else {}
+        """`where`: a path, or the address of an upload's session. `size`: of a body that is a file."""
+        headers = dict(more or {}, **({"Content-Type": kind} if kind else {}))
         if size is not None:
             headers["Content-Length"] = str(size)
         token = self._bearer()
         if token:
             headers["Authorization"] = "Bearer " + token
-        url = self._base + where
+        url = where if where.startswith("http") else self._base + where
         request = urllib.request.Request(url, body, headers, method=method)  # noqa: S310
         try:
             response = self._opener.open(request, timeout=15)

@@ -14,6 +14,7 @@ from tpujob.protocol.plan import (
     MountOrder,
     Plan,
     PreflightOrder,
+    StageOrder,
     StallRule,
     WatchPatterns,
     check_plan,
@@ -30,5 +31,5 @@ from tpujob.protocol.report import (
 __all__ = [
     "JOB_LABEL", "LABEL", "MAINTENANCE", "NOTICES", "OWNER_LABEL", "PREEMPTED", "VERSIONS", "AgentCause",
     "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "Phase", "Plan", "PreflightOrder", "ReportDocument",
-    "StallRule", "UnreachedDocument", "VerdictDocument", "WatchPatterns", "check_plan", "limits", "paths",
+    "StageOrder", "StallRule", "UnreachedDocument", "VerdictDocument", "WatchPatterns", "check_plan", "limits", "paths",
 ]  # fmt: skip

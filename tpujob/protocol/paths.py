@@ -40,6 +40,11 @@ def host_folder(workdir: str, attempt: int, host: int) -> str:
     return f"{hosts_prefix(workdir, attempt)}{host}"
 
 
+def outputs_folder(workdir: str, host: int) -> str:
+    """What a host keeps of its program's folders, for all attempts."""
+    return f"{workdir}/outputs/host-{host}"
+
+
 def log_prefix(workdir: str, attempt: int, host: int) -> str:
     """What the paths of a host's log segments begin with."""
     return host_folder(workdir, attempt, host) + "/log-"

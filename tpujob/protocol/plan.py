@@ -59,6 +59,15 @@ class MountOrder(TypedDict):
     cache: CacheOrder | None
 
 
+class StageOrder(TypedDict):
+    """Data that is brought to a folder of the host before the program starts."""
+
+    name: str  #: for people
+    source: str  #: a `gs://` URL; what lies below it is brought
+    to: str  #: a folder of its own; may begin with `~`
+    variables: list[str]  #: of the program, that name the folder
+
+
 class _Needed(TypedDict):
     v: int  #: 1; another number is refused
     job: str
@@ -84,6 +93,9 @@ class Plan(_Needed, total=False):
     preflight: PreflightOrder | None
     environment: EnvironmentOrder | None
     mounts: list[MountOrder]
+    stage: list[StageOrder]
+    #: folders below the program's that are kept in the bucket, and are there again in the next attempt
+    outputs: list[str]
     type: str  #: of the TPU; part of where compiled programs are kept
     shared: str  #: a `gs://` folder that all jobs share
 

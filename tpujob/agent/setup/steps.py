@@ -20,8 +20,10 @@ from tpujob.agent.setup.containers import Container, remove_containers
 from tpujob.agent.setup.environments import Builder
 from tpujob.agent.setup.mounts import folder_of, mount_all, unmount_all
 from tpujob.agent.setup.packages import may_install, wait_for_others
-from tpujob.agent.ship import CompileCache, cache_name
-from tpujob.protocol import Phase
+from tpujob.agent.setup.staging import Staging
+from tpujob.agent.ship import CompileCache, Outputs, cache_name
+from tpujob.agent.storage import StorageError
+from tpujob.protocol import Phase, paths
 
 
 def check_machine(attempt: HostAttempt) -> None:
@@ -63,11 +65,42 @@ def prepare_environment(attempt: HostAttempt, bundles: List[str]) -> None:
     if mounts:
         attempt.aside(lambda: mount_all(mounts, attempt.log.note, in_image))
     if asked and in_image:
-        container = Container(attempt, asked, [folder_of(one) for one in mounts])
+        visible = [folder_of(one) for one in mounts]
+        visible += [os.path.expanduser(one["to"]) for one in attempt.plan.get("stage") or ()]
+        container = Container(attempt, asked, visible)
         container.make()
         attempt.runtime = container
     elif asked:
         attempt.runtime = Builder(attempt, asked, bundles).make()
+
+
+def stage_data(attempt: HostAttempt) -> None:
+    """Bring the data that the plan names to this host. Raises Failure, Stopped."""
+    for order in attempt.plan.get("stage") or ():
+        attempt.phase(Phase.SETUP)
+        staging = Staging(order, attempt.storage, attempt.log.note)
+        try:
+            attempt.aside(staging.run)
+        finally:
+            staging.cancel()  # if it was told to stop, threads end soon
+
+
+def restore_outputs(attempt: HostAttempt) -> None:
+    """Lay out what an earlier attempt kept of the program's folders, and keep them from now on. Raises Failure,
+    Stopped."""
+    plan = attempt.plan
+    folders = plan.get("outputs")
+    if not folders:
+        return
+    where = paths.outputs_folder(plan["workdir"], plan["host"])
+    attempt.phase(Phase.SETUP)
+    outputs = Outputs(attempt.storage, attempt.folder.work, folders, where, attempt.log.note)
+    try:
+        attempt.aside(outputs.restore)
+    except (OSError, StorageError) as error:
+        raise Failure("the outputs of an earlier attempt cannot be laid out: %s" % error) from error
+    attempt.progress.held, attempt.outputs = True, outputs
+    outputs.follow(attempt.wake)
 
 
 def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:

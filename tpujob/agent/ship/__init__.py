@@ -1,4 +1,4 @@
-"""What a host exchanges with the bucket while an attempt lasts: its report, its log, the cache of compiled programs.
+"""What a host exchanges with the bucket while an attempt lasts: its report, its log, outputs, compiled programs.
 
 What there is to report is found by `watch/`; how the storage is spoken to is in `storage.py`.
 """
@@ -6,9 +6,10 @@ What there is to report is found by `watch/`; how the storage is spoken to is in
 from tpujob.agent.ship.compile_cache import CompileCache, cache_name
 from tpujob.agent.ship.evidence import first_lines, pick_lines
 from tpujob.agent.ship.log import Log
+from tpujob.agent.ship.outputs import Outputs
 from tpujob.agent.ship.reports import ProgressReader, ReportWriter, number
 
 __all__ = [
-    "CompileCache", "Log", "ProgressReader", "ReportWriter", "cache_name", "first_lines", "number",
+    "CompileCache", "Log", "Outputs", "ProgressReader", "ReportWriter", "cache_name", "first_lines", "number",
     "pick_lines",
 ]  # fmt: skip

@@ -24,6 +24,10 @@ class ProgressReader:
     def __init__(self, path: str) -> None:
         self._path, self._offset, self._rest = path, 0, b""
         self.facts: ReportDocument = {"metrics": {}}
+        self.held = (
+            False  #: a checkpoint counts once it is confirmed, as it goes to the bucket later
+        )
+        self.told: Any = None  #: the newest checkpoint that the program told
         self.signs = 0  #: phases, steps and checkpoints so far
 
     def look(self) -> bool:
@@ -43,6 +47,13 @@ class ProgressReader:
         taken = [self._take(line) for line in lines if line]
         return any(taken)
 
+    def confirm(self, checkpoint: Any) -> bool:
+        """The bucket has this checkpoint. Whether that is new."""
+        new = checkpoint is not None and checkpoint != self.facts.get("checkpoint")
+        if new:
+            self.facts["checkpoint"] = checkpoint
+        return new
+
     def _take(self, line: bytes) -> bool:
         event, facts = parse_json(line), self.facts
         kind, step = event.get("kind"), number(event.get("step"))
@@ -51,7 +62,9 @@ class ProgressReader:
         if kind == "step":
             facts.update(step=step, loss=number(event.get("loss")))
         elif kind == "checkpoint":
-            facts["checkpoint"] = step
+            self.told = step
+            if not self.held:
+                facts["checkpoint"] = step
         elif kind == "resume":
             facts["resumed_from"] = step
         elif kind == "phase":

@@ -61,6 +61,7 @@ def _plan(
         "preflight": _preflight(job, endpoints, spec) if spec.preflight else None,
         "environment": environment_order(spec),
         "mounts": [mount_order(mount) for mount in spec.mounts],
+        "outputs": list(spec.outputs),
         "type": job.slice.type if job.slice else "",
         "shared": f"{job.bucket}/cache",
     }

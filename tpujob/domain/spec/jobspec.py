@@ -180,6 +180,11 @@ class JobSpec(kinds.Part):
     mounts: Mounts = Field(
         (), description="Buckets that appear as folders on every host, before set-up."
     )
+    outputs: Outputs = Field(
+        (),
+        description="Folders that the program writes, relative to its own: the bucket keeps what each host has in them, "
+        "and every attempt starts with it.",
+    )
     setup: kinds.Command = Field(
         None, description="A shell command that prepares a host, run before the program."
     )

@@ -1,0 +1,140 @@
+"""Data is on the host before the program starts: once for each host, verified, without what no file can be called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agent_host import Bucket, Host
+from tpujob.agent.base import Failure
+from tpujob.agent.metadata import MetadataClient
+from tpujob.agent.setup import staging
+from tpujob.agent.setup.staging import Staging
+from tpujob.agent.storage import Storage, StorageError
+
+
+class Shelf:
+    """One data set in the emulated storage, and its folder on a host."""
+
+    def __init__(self, tmp_path: Path, bucket: Bucket) -> None:
+        self.bucket, self.folder = bucket, tmp_path / "data" / "set"
+        self.storage, self.said = Storage(MetadataClient()), list[str]()
+
+    def stage(self, **changes: Any) -> None:
+        for name, change in changes.items():
+            setattr(self.storage, name, change)
+        order: Any = {
+            "name": "set", "source": "gs://shed/set", "to": str(self.folder), "variables": ["TPUJOB_DATA"],
+        }  # fmt: skip
+        Staging(order, self.storage, self.said.append).run()
+
+    def files(self) -> dict[str, bytes]:
+        there = (p for p in self.folder.rglob("*") if p.is_file())
+        return {str(p.relative_to(self.folder)): p.read_bytes() for p in there}
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", host.bucket.url)
+    monkeypatch.setattr(staging, "PART", 1000)
+    monkeypatch.setattr("tpujob.agent.storage.TRIES", 2)
+    host.bucket.put("set/a.bin", b"a" * 2500)
+    host.bucket.put("set/deep/er/b.txt", b"b")
+    host.bucket.put("set/empty", b"")
+    host.bucket.put("settled/other", b"no part of it")
+    return Shelf(tmp_path, host.bucket)
+
+
+WHOLE = {"a.bin": b"a" * 2500, "deep/er/b.txt": b"b", "empty": b""}
+
+
+def test_a_folder_becomes_what_the_bucket_has_and_only_changes_are_fetched(shelf: Shelf) -> None:
+    shelf.stage()
+    assert shelf.files() == WHOLE
+    assert "2.4 KiB in 3 files came to" in shelf.said[-1]
+    shelf.bucket.put("set/deep/er/b.txt", b"new")
+    (shelf.folder / "stray").write_text("of an earlier version")
+    read, asked = shelf.storage.read, list[str]()
+
+    def counted(path: str, *rest: Any) -> None:
+        asked.append(path)
+        read(path, *rest)
+
+    shelf.stage(read=counted)
+    assert asked == ["gs://shed/set/deep/er/b.txt"]
+    assert shelf.files() == WHOLE | {"deep/er/b.txt": b"new"}
+    (shelf.folder / "a.bin").write_bytes(b"x" * 2500)
+    shelf.stage()
+    assert shelf.files()["a.bin"] == b"a" * 2500, "a file that somebody changed is fetched anew"
+
+
+def test_bytes_that_came_wrong_are_fetched_again_and_never_get_a_name(shelf: Shelf) -> None:
+    read, flips = shelf.storage.read, [1]
+
+    def flipping(path: str, take: Any, *rest: Any) -> None:
+        wrong = path.endswith("a.bin") and flips and flips.pop()
+        read(path, (lambda piece: take(b"X" + piece[1:])) if wrong else take, *rest)
+
+    shelf.stage(read=flipping)
+    assert shelf.files() == WHOLE
+    flips.extend([1] * 99)
+    (shelf.folder / "a.bin").unlink()
+    with pytest.raises(Failure, match=r"a\.bin came with other bytes than are stored"):
+        shelf.stage()
+    assert "a.bin" not in shelf.files()
+
+
+def test_what_no_file_can_be_called_is_left_out_and_told(shelf: Shelf) -> None:
+    for name in ("set/x/../../out", "set/a//b", "set/empty/below", "set/folder/"):
+        shelf.bucket.put(name, b"" if name.endswith("/") else b"1")
+    shelf.stage()
+    assert shelf.files() == WHOLE
+    assert not (shelf.folder.parent / "out").exists()
+    assert "3 names that no file can have: 'a//b', 'x/../../out', 'empty/below'" in shelf.said[0]
+
+
+def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "SPARE", 2**60)
+    with pytest.raises(Failure, match=r"needs 2\.4 KiB more on this host, where .* has 0 B free"):
+        shelf.stage()
+    assert shelf.files() == {}
+
+
+def test_a_source_with_nothing_in_it_is_an_error_and_an_object_that_is_replaced_is_not(
+    shelf: Shelf,
+) -> None:
+    read, once = shelf.storage.read, [1]
+
+    def replacing(path: str, *rest: Any) -> None:
+        if once and once.pop():
+            shelf.bucket.put("set/a.bin", b"c" * 2500)
+            raise StorageError("HTTP 404: no such generation", 404)
+        read(path, *rest)
+
+    shelf.stage(read=replacing)
+    assert shelf.files()["a.bin"] == b"c" * 2500
+    nothing: Any = {"name": "n", "source": "gs://shed/no", "to": str(shelf.folder), "variables": []}
+    with pytest.raises(Failure, match="nothing below gs://shed/no/"):
+        Staging(nothing, shelf.storage, print).run()
+    lost: Any = nothing | {"source": "gs://nobody/no"}
+    with pytest.raises(Failure, match="gs://nobody/no/ cannot be brought to this host: HTTP 404"):
+        Staging(lost, shelf.storage, print).run()
+
+
+def test_the_program_is_told_the_folder(host: Host) -> None:
+    host.bucket.put("set/name.txt", b"of the data")
+    order = {
+        "name": "set",
+        "source": "gs://shed/set",
+        "to": "~/.tpujob/data/set",
+        "variables": ["TPUJOB_DATA", "TPUJOB_DATA_SET"],
+    }
+    program = "cat $TPUJOB_DATA/name.txt; echo; echo $TPUJOB_DATA_SET"
+    assert host.run(program, stage=[order])["exit_code"] == 0
+    assert host.bucket.log()[-2:] == ["of the data", f"{host.home}/.tpujob/data/set"]
+    assert json.loads((host.home / ".tpujob/data/set.staged").read_text())[0].endswith("name.txt")

@@ -1,0 +1,68 @@
+"""The metadata server, which tells a VM about itself."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import urllib.error
+import urllib.request
+from typing import Optional
+
+from tpujob.agent.base import parse_json
+from tpujob.protocol import MAINTENANCE, PREEMPTED, MaintenanceDocument
+
+#: no proxy is asked for what is on this machine or beside it
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class MetadataClient:
+    """Asks the metadata server, which tells a VM about itself."""
+
+    def __init__(self) -> None:
+        host = os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
+        self._base = "http://%s/computeMetadata/v1/instance/" % host
+
+    def get(self, path: str) -> Optional[str]:
+        """Empty: nothing of that name. None: no answer."""
+        headers = {"Metadata-Flavor": "Google"}
+        request = urllib.request.Request(self._base + path, headers=headers)  # noqa: S310
+        try:
+            with DIRECT.open(request, timeout=2) as response:
+                return response.read(65536).decode("utf-8", "replace").strip()
+        except urllib.error.HTTPError as error:
+            error.close()
+            return "" if error.code == 404 else None
+        except (OSError, ValueError, http.client.HTTPException):
+            return None
+
+    def notice(self) -> Optional[str]:
+        """Whether this host is about to be taken away. None: no answer."""
+        preempted = self.get("preempted")
+        if preempted == "TRUE":
+            return PREEMPTED
+        coming = self.get("maintenance-event")
+        if preempted is None and coming is None:
+            return None
+        return "" if coming in ("NONE", "", None) else MAINTENANCE
+
+    def upcoming(self) -> Optional[MaintenanceDocument]:
+        """The maintenance that is announced for this host; None: none that can be read.
+
+        Documented for TPU VMs, with a week's notice where it is scheduled. Without one the server answers
+        `{"error": ...}` or 503; names are spelled with `_` here, and as in the API elsewhere."""
+        said = parse_json((self.get("upcoming-maintenance?alt=json") or "").encode())
+
+        def text(*names: str) -> str:
+            found = (said[name] for name in names if isinstance(said.get(name), str))
+            return str(next(found, ""))[:60]
+
+        starts = text("window_start_time", "windowStartTime")
+        if not starts:
+            return None
+        return {
+            "starts": starts,
+            "ends": text("window_end_time", "windowEndTime"),
+            "latest": text("latest_window_start_time", "latestWindowStartTime"),
+            "kind": text("type", "maintenanceType"),
+            "status": text("maintenance_status", "maintenanceStatus"),
+        }
