@@ -44,6 +44,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         },
         "environment": None,
         "mounts": [],
+        "outputs": [],
         "type": "v4-16",
         "shared": "gs://shed/cache",
     }

@@ -82,6 +82,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "code": None,
         "env": None,
         "mounts": [],
+        "outputs": [],
         "setup": None,
         "recovery": {
             "preemptions": 100,

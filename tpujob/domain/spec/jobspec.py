@@ -25,6 +25,7 @@ from tpujob.domain.spec import yaml
 from tpujob.domain.spec.budget import JobBudget
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount, MountCache, Mounts
 from tpujob.domain.spec.errors import EACH, Allowed, Problem, bad_spec, problems
+from tpujob.domain.spec.outputs import Outputs
 
 #: The programs in `workloads/` that `run.workload` may name.
 WORKLOADS = ("mlp",)
@@ -182,7 +183,7 @@ class JobSpec(kinds.Part):
     )
     outputs: Outputs = Field(
         (),
-        description="Folders that the program writes, relative to its own: the bucket keeps what each host has in them, "
+        description="Folders that the program writes, relative to its own: the bucket keeps what each host has there, "
         "and every attempt starts with it.",
     )
     setup: kinds.Command = Field(

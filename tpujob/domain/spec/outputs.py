@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from tpujob.domain.spec import fields as kinds
 
-#: not a path from the root or the home folder; `..` is refused in words
+#: for editors; `..` is refused in words
 _INSIDE = r"(?![/~])[^\x00-\x1f]{1,256}"
 _SHOWN = "checkpoints"
 
@@ -16,7 +16,7 @@ _SHOWN = "checkpoints"
 def _folder(value: Any) -> str:
     given = cast("str", kinds.text(256)(value)).rstrip("/")
     parts = given.split("/")
-    if given.startswith(("/", "~")) or not given or {"", ".", ".."} & set(parts):
+    if given.startswith(("/", "~")) or not given.isprintable() or {"", ".", ".."} & set(parts):
         raise ValueError(
             f"must be a folder inside the one in which the program starts, such as {_SHOWN}, not {str(value)[:60]!r}"
         )
