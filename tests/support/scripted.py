@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.support.estimates import estimate_view
 from tpujob.api import (
     BrokenView,
     BudgetView,
@@ -22,6 +23,8 @@ from tpujob.api import (
     CostView,
     DiffSide,
     DiffView,
+    EstimateSaid,
+    EstimateView,
     EventView,
     HostAccess,
     JobsApi,
@@ -354,6 +357,10 @@ class ScriptedJobs:
     def ledger(self) -> LedgerView:
         self._call("ledger")
         return self.ledger_view
+
+    def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
+        self._call("estimate", spec=spec, said=said)
+        return estimate_view(spec, said)
 
     def cancel(self, job: str, *, release: bool = False) -> JobView:
         return self._steer("cancel", job, "release" if release else "cancel", release=release)

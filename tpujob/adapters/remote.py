@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         CodeGiven,
         CostView,
         DiffView,
+        EstimateSaid,
+        EstimateView,
         EventView,
         HostAccess,
         JobView,
@@ -115,6 +117,9 @@ class RemoteJobs:
 
     def ledger(self) -> LedgerView:
         return self._get("/ledger", within=LONG)
+
+    def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
+        return self._call("POST", "/estimate", body={"spec": spec, "said": said or {}})
 
     def logs(
         self,

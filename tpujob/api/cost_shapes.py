@@ -87,3 +87,72 @@ class CostView(TypedDict):
     by: CostGroup
     rows: list[CostRowView]
     total: CostRowView
+
+
+class EstimateSaid(TypedDict, total=False):
+    """What `JobsApi.estimate` is told of a job beyond its file. Left out: nobody knows."""
+
+    hours: float  #: for which its slices are ready
+    steps: int
+    step_seconds: float
+    stored_gib: float  #: in the bucket, for `stored_days`
+    stored_days: float
+    objects_written: int
+    objects_read: int
+    read_gib: float  #: from the bucket, where it lies in another region
+    written_gib: float
+    quiet: bool  #: the program prints next to nothing
+
+
+class PriceView(TypedDict):
+    """One row of the price list."""
+
+    item: str  #: such as `tpu v5e`
+    where: str  #: empty: everywhere
+    pricing: str
+    usd: str  #: exact, for `per` times `unit`
+    unit: str
+    per: int
+    quoted: str  #: as it is sold, where that is another unit
+    source: str
+    as_of: str  #: a day
+    confidence: str
+    note: str
+    own: bool  #: from the user's file
+
+
+class EstimateLineView(TypedDict):
+    kind: str  #: such as `slices`, `operations` (`domain/money/estimate.py`)
+    what: str
+    formula: str  #: how the amount is made
+    amount: float | None  #: in units of the price; None: nobody said
+    price: PriceView | None  #: None: no price is known, or there is nothing to pay for
+    list_micros: int | None  #: None: not known
+    pay_micros: int | None  #: without what a grant pays for
+    note: str
+
+
+class EstimateView(TypedDict):
+    """What a job will cost. Amounts are whole micro-dollars; those of the lines add up to the sums, in which what is
+    not known is missing."""
+
+    at: str
+    name: str
+    type: str
+    tpu_slices: int
+    chips: int
+    hosts: int
+    zone: str
+    pricing: str
+    bucket: str
+    hours: float | None  #: None: nobody knows, and the amounts are of one hour
+    length_by: str  #: `said`, `steps`, `history` or `nobody`
+    length: str  #: for people: how the hours were found
+    least_hours: float | None  #: of what was seen, where earlier runs tell
+    most_hours: float | None
+    lines: list[EstimateLineView]
+    list_micros: int
+    pay_micros: int
+    sums: str  #: for people: what is to be paid, as a sum
+    unknown: list[str]  #: what is in no sum, and why
+    warnings: list[str]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tpujob.api.admin_shapes import BrokenView, SuspectView, SweptView
-from tpujob.api.cost_shapes import CostView, LedgerView
+from tpujob.api.cost_shapes import CostView, EstimateSaid, EstimateView, LedgerView
 from tpujob.api.shapes import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage, PlanView
 
 
@@ -64,6 +64,11 @@ class JobsApi(Protocol):
 
     def ledger(self) -> LedgerView:
         """Every slice of every job that was ever ready: when it was billed, at which rate."""
+        ...
+
+    def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
+        """What a job will cost, line by line, for its first offer; nothing is stored. For how long: as `said`, else as
+        earlier jobs tell; if nobody knows, the amounts are of one hour. Raises BadSpec, BadRequest."""
         ...
 
     def cancel(self, job: str, *, release: bool = False) -> JobView: ...

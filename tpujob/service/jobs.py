@@ -12,6 +12,7 @@ from tpujob.api import CodeGiven, DiffView, EventView, HostAccess, JobView, LogP
 from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Job, Slice, State, Wish
+from tpujob.domain.money import Surroundings
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import NO_FUNDS, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
@@ -26,6 +27,7 @@ from tpujob.service.admin import Admin
 from tpujob.service.changes import Changes
 from tpujob.service.cost import Costs
 from tpujob.service.diff import compare
+from tpujob.service.estimate import Estimates
 from tpujob.service.submission import Offered, Submission, nobody_knows
 from tpujob.service.views import event_view, job_view
 
@@ -55,10 +57,12 @@ class Jobs:
         funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
         offered: Offered = nobody_knows,
         owner: str = "local",
+        around: Surroundings = Surroundings(),  # noqa: B008
     ) -> None:
         """`live`: what the reconciler knows of each job beyond its record. `circuits`: the offers that were refused
         lately, for all jobs. `funds`: what budgets depend on beside a job's record. `offered`: what a zone lists; left
-        out: nobody can be asked. `owner`: what slices are labelled with."""
+        out: nobody can be asked. `owner`: what slices are labelled with. `around`: what the context adds to the bill of
+        its jobs."""
         self._store, self._blobs, self._clock = store, blobs, clock
         self._access, self._loop, self._changes = access, loop, changes
         self._live, self._circuits, self._funds = live, circuits, funds
@@ -68,6 +72,7 @@ class Jobs:
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
         costs = Costs(store, clock, owner)
         self.cost, self.ledger = costs.cost, costs.ledger
+        self.estimate = Estimates(store, clock, site, self._submission.placed, around).estimate
         self.leaks, self.sweep, self.fsck = admin.leaks, admin.sweep, admin.fsck
 
     # Submit ----------------------------------------------------------------------------------------------------------

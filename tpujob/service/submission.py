@@ -61,7 +61,7 @@ class Submission:
         self._site, self._offered, self._funds = site, offered, funds
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        wanted, choices, bucket, doubts = self._placed(spec)
+        wanted, choices, bucket, doubts = self.placed(spec)
         if not self._site.made_on_demand:
             self._bucket_is_there(bucket, wanted)
         first, zones = choices[0], list(dict.fromkeys(o.zone for o in choices))
@@ -115,7 +115,7 @@ class Submission:
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
         return path
 
-    def _placed(self, spec: Mapping[str, Any]) -> tuple[JobSpec, tuple[Offer, ...], str, list[str]]:
+    def placed(self, spec: Mapping[str, Any]) -> tuple[JobSpec, tuple[Offer, ...], str, list[str]]:
         """The spec with the site's defaults, where it may run (best first), its bucket, and what is to be said of types
         and zones that no table has. Raises BadSpec."""
         wanted = settled(parse(spec), self._site)
@@ -167,7 +167,7 @@ class Submission:
         code: CodeGiven | None = None,
     ) -> tuple[Job, Event]:
         """The job that a spec makes and its first event, not stored yet; its bucket and its bundles are there."""
-        wanted, choices, bucket, _ = self._placed(spec)
+        wanted, choices, bucket, _ = self.placed(spec)
         if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
             raise BadRequest(
                 f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."

@@ -20,6 +20,8 @@ from tpujob.api import (
     CodeGiven,
     CostView,
     DiffView,
+    EstimateSaid,
+    EstimateView,
     EventView,
     HostAccess,
     JobsApi,
@@ -129,6 +131,11 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         """What a job would get and cost; nothing is stored."""
         return JSONResponse(api.plan(new.spec))
 
+    @app.post("/v1/estimate", tags=["jobs"], response_model=EstimateView)
+    def estimate(new: schemas.NewEstimate) -> JSONResponse:
+        """What a job will cost, line by line, in micro-dollars; nothing is stored."""
+        return JSONResponse(api.estimate(new.spec, cast(EstimateSaid, new.said)))
+
     @app.put("/v1/bundles/{sha256}", tags=["jobs"], response_model=schemas.StoredBundle)
     def put_bundle(
         sha256: str, bucket: str, data: Annotated[bytes, Depends(_body)]
@@ -136,7 +143,7 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         """Store an archive by its hash; safe to repeat."""
         return JSONResponse({"path": api.put_bundle(sha256, data, bucket=bucket)})
 
-    _ = (list_jobs, create_job, cost, ledger, plan, put_bundle)
+    _ = (list_jobs, create_job, cost, ledger, plan, estimate, put_bundle)
 
 
 def _one_job(app: FastAPI, api: JobsApi) -> None:

@@ -38,6 +38,14 @@ class NewPlan(_Taken):
     spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
 
 
+class NewEstimate(NewPlan):
+    """What `POST /v1/estimate` takes."""
+
+    said: dict[str, Any] = Field(
+        default={}, description="hours, steps and whatever else is known of it, by name"
+    )
+
+
 class Machine(_Taken):
     """What `POST /v1/hosts/clear` takes; in the body, as Google Cloud's names have slashes."""
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.sqlite import SqliteStore
     from tpujob.adapters.ssh import KeyStore, SshHosts
+    from tpujob.config.context import Context
+    from tpujob.domain.money import Surroundings
     from tpujob.domain.placement import Site
     from tpujob.engine import Loop
     from tpujob.service import Changes, Jobs
@@ -46,6 +48,7 @@ class World:
     site: Site
     project: str
     suffix: str  #: of the names of its slices: the backend's own word, with a hyphen before it
+    around: Surroundings  #: what it adds to the bill of its jobs
 
 
 def backend(settings: Settings) -> Backend:
@@ -89,6 +92,7 @@ def backend(settings: Settings) -> Backend:
         circuits=reconciler.circuits,
         offered=found.slices.catalog.types,
         owner=found.slices.owner,
+        around=found.around,
     )
     return Backend(api, loop, changes)
 
@@ -117,6 +121,7 @@ def _emulated(settings: Settings, keys: KeyStore | None, wait: float | None) -> 
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.ssh import SshHosts
+    from tpujob.domain.money import Surroundings
     from tpujob.domain.placement import EVERYWHERE
 
     emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
@@ -134,6 +139,7 @@ def _emulated(settings: Settings, keys: KeyStore | None, wait: float | None) -> 
         EVERYWHERE,
         settings.project,
         suffix="",
+        around=Surroundings(),
     )
 
 
@@ -179,6 +185,20 @@ def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> Wo
         context.site(here, owner, prices.in_force(settings, here, datetime.now(UTC).date())),
         here.project,
         suffix=f"-{owner}",
+        around=_around(settings, here),
+    )
+
+
+def _around(settings: Settings, here: Context) -> Surroundings:
+    from tpujob.domain.money import Surroundings
+
+    deployed = "called" if settings.only_called else "always"
+    return Surroundings(
+        external_ips=here.with_external_ips,
+        report_every=settings.report_every,
+        cloud_run=deployed if settings.service else "",
+        firestore=here.store == "firestore",
+        secrets=settings.keys_in == "secret-manager",
     )
 
 

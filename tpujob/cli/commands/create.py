@@ -11,13 +11,13 @@ import typer
 from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.options import Json
-from tpujob.cli.output import Screen, note, say, say_json, say_page, screen
+from tpujob.cli.output import Screen, note, say, say_json, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
 from tpujob.domain.text import clean
 
 if TYPE_CHECKING:
-    from tpujob.api import CodeGiven, JobsApi, JobView, PlanView
+    from tpujob.api import CodeGiven, EstimateView, JobsApi, JobView, PlanView
 
 
 def create(
@@ -54,10 +54,9 @@ def create(
     on = screen()
     say_where()
     api = connect()
-    plan = _plan(api, given, file)
+    plan = jobfile.named(file, lambda: api.plan(given))
     if dry_run:
-        say_page(plan, plan_page, as_json)
-        return 0
+        return _dry_run(plan, jobfile.named(file, lambda: api.estimate(given)), as_json=as_json)
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
     key = key or secrets.token_hex(12)
@@ -76,14 +75,18 @@ def create(
     return 0
 
 
-def _plan(api: JobsApi, spec: dict[str, Any], file: Path) -> PlanView:
-    """What the job would get. Raises BadSpec that names the file, which the backend has never seen."""
-    from tpujob.errors import BadSpec
+def _dry_run(plan: PlanView, estimate: EstimateView, *, as_json: bool) -> int:
+    """The plan, and what the job would cost. In JSON the estimate is a key of the plan."""
+    if as_json:
+        say_json({**plan, "estimate": estimate})
+        return 0
+    from tpujob.cli.render.cost.estimate import estimate_page
 
-    try:
-        return api.plan(spec)
-    except BadSpec as error:
-        raise BadSpec(f"{file}: {error.message}", hint=error.hint) from error
+    on = screen()
+    say(plan_page(plan, on.columns, color=on.color))
+    say("")
+    say(estimate_page(estimate, on.columns, color=on.color, emulated=current_settings().local))
+    return 0
 
 
 def _submit(

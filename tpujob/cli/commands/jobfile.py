@@ -3,8 +3,9 @@ folder of code that it names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tpujob.cli.output import note
 from tpujob.config import files
@@ -14,6 +15,8 @@ from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, JobsApi
+
+T = TypeVar("T")
 
 
 def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
@@ -48,6 +51,14 @@ def _code_is_there(of: JobSpec, file: Path) -> None:
             f"env.{of.env.kind}: {of.env.source} does not name jax, which {of.run.workload} needs; "
             "without `env` it brings its own"
         )
+
+
+def named(file: Path, ask: Callable[[], T]) -> T:
+    """What the backend answers. Raises BadSpec that names the file, which the backend has never seen."""
+    try:
+        return ask()
+    except BadSpec as error:
+        raise BadSpec(f"{file}: {error.message}", hint=error.hint) from error
 
 
 def ship(api: JobsApi, folder: Path, bucket: str) -> tuple[str, CodeGiven]:

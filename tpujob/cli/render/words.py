@@ -8,7 +8,15 @@ from tpujob.cli.render.text import clock, dollars, rate, seconds, span
 from tpujob.domain.text import clean
 
 if TYPE_CHECKING:
-    from tpujob.api import AttemptView, CodeView, JobView, PlanView, SliceView, SpendingView
+    from tpujob.api import (
+        AttemptView,
+        CodeView,
+        EstimateView,
+        JobView,
+        PlanView,
+        SliceView,
+        SpendingView,
+    )
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -21,7 +29,7 @@ def now(job: JobView) -> str:
     return job["waiting"] if job["waiting"] and job["state"] == "queued" else job["message"]
 
 
-def kind(of: JobView | PlanView | SliceView) -> str:
+def kind(of: JobView | PlanView | SliceView | EstimateView) -> str:
     """The type of the hardware, and the number of slices when there are several."""
     if of["tpu_slices"] == 1:
         return of["type"]

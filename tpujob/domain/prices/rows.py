@@ -60,6 +60,23 @@ class Price:
         """For people: `chip-hour`, `1,000 operations`."""
         return self.unit if self.per == 1 else f"{self.per:,} {self.unit}s"
 
+    def record(self) -> dict[str, str | int | bool]:
+        """As JSON: `api.PriceView`."""
+        return {
+            "item": self.item,
+            "where": self.where,
+            "pricing": self.pricing,
+            "usd": f"{self.usd.normalize():f}",
+            "unit": self.unit,
+            "per": self.per,
+            "quoted": self.quoted,
+            "source": self.source.name,
+            "as_of": self.source.as_of.isoformat(),
+            "confidence": self.source.confidence,
+            "note": self.note,
+            "own": self.own,
+        }
+
     def of(self, amount: Decimal | int) -> Decimal:
         """Dollars for so many units, not rounded."""
         return self.usd * amount / self.per

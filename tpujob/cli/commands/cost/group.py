@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tpujob.cli.backend import connect, current_settings
-from tpujob.cli.commands.cost import HELP
+from tpujob.cli.commands.cost import HELP, estimate, prices
 from tpujob.cli.commands.cost.reconcile import reconcile
 from tpujob.cli.options import Json, complete_job
 from tpujob.cli.output import say, say_json, screen
@@ -60,3 +60,7 @@ def report(
     else:
         emulated = current_settings().local
         say(cost_page(found, on.columns, color=on.color, emulated=emulated))
+
+
+app.command()(estimate.estimate)
+app.command()(prices.prices)

@@ -1,0 +1,99 @@
+"""`tpujob cost estimate`: what a job file would cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpujob.cli.backend import connect, current_settings
+from tpujob.cli.options import Json
+from tpujob.cli.output import say, say_json, screen
+
+#: with --strict, when something has no known price or amount
+NOT_WHOLE = 6
+
+_Number = Annotated[float | None, typer.Option(metavar="N", min=0)]
+
+
+def estimate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],
+    hours: Annotated[
+        float | None,
+        typer.Option(
+            metavar="H", min=0, help="For how long its slices run. Default: as earlier jobs tell."
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Steps, if the file does not say.")
+    ] = None,
+    step_seconds: Annotated[
+        float | None, typer.Option(metavar="S", min=0, help="Seconds of a step.")
+    ] = None,
+    stored_gib: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", min=0, help="What stays in the bucket, checkpoints and all."),
+    ] = None,
+    stored_days: Annotated[
+        float | None, typer.Option(metavar="D", min=0, help="For how long it stays.")
+    ] = None,
+    objects_written: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Objects that the program writes: class A."),
+    ] = None,
+    objects_read: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Objects that the program reads: class B."),
+    ] = None,
+    read_gib: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", min=0, help="Read from a bucket in another region."),
+    ] = None,
+    written_gib: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", min=0, help="Written to a bucket in another region."),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet-program", help="The program prints next to nothing.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show where each figure comes from.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 6 if anything is not known.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Show what a job would cost: list value, and what you pay."""
+    from tpujob.api import EstimateSaid
+    from tpujob.cli.commands import jobfile
+    from tpujob.domain.spec import dump
+
+    given = dump(jobfile.read(file, "", cross_region=False))
+    said: EstimateSaid = {"quiet": quiet}
+    for name, value in {
+        "hours": hours,
+        "steps": steps,
+        "step_seconds": step_seconds,
+        "stored_gib": stored_gib,
+        "stored_days": stored_days,
+        "objects_written": objects_written,
+        "objects_read": objects_read,
+        "read_gib": read_gib,
+        "written_gib": written_gib,
+    }.items():
+        if value is not None:
+            said[name] = value
+    found = jobfile.named(file, lambda: connect().estimate(given, said))
+    if as_json:
+        say_json(found)
+    else:
+        from tpujob.cli.render.cost.estimate import estimate_page
+
+        on, emulated = screen(), current_settings().local
+        page = estimate_page(
+            found, on.columns, color=on.color, emulated=emulated, explained=explain
+        )
+        say(page)
+    return NOT_WHOLE if strict and found["unknown"] else 0

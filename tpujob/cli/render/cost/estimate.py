@@ -1,0 +1,126 @@
+"""What `tpujob cost estimate` prints: lines that add up, what is not known, and where each figure comes from. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpujob.cli.render import words
+from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
+from tpujob.domain.text import clean, many
+
+if TYPE_CHECKING:
+    from tpujob.api import EstimateLineView, EstimateView, PriceView
+
+MICROS = 1_000_000
+EMULATED = "The local stack bills nothing: it is what Google Cloud would list."
+LISTED = (
+    "By list price, an estimate: no bill has been seen. `--explain` has each price with its source."
+)
+UNLOST = (
+    "Preemptions are not in it: each adds the time to set up again, and steps that are made again."
+)
+_COLUMNS = (
+    Column("Part"),
+    Column("What", floors=(36, 24), cut=clip_middle),
+    Column("List value", right=True),
+    Column("You pay", right=True),
+)
+
+
+def estimate_page(
+    found: EstimateView,
+    columns: int,
+    *,
+    color: bool = False,
+    emulated: bool = False,
+    explained: bool = False,
+) -> str:
+    """The whole text. `emulated`: nothing of it is billed. `explained`: with the price and the source of each line."""
+    slices = many(found["hosts"], "host"), many(found["chips"], "chip")
+    title = f"{clean(found['name'])} on {found['pricing']} {words.kind(found)}: {', '.join(slices)}, {found['zone']}"
+    out = [paint(title, "bold", color), *wrap(clean(_length(found)), columns), ""]
+    shown = [one for one in found["lines"] if one["list_micros"] is not None or one["amount"]]
+    rows = [_cells(one, emulated) for one in shown]
+    total = (
+        "total" if found["hours"] is not None else "an hour",
+        "",
+        _sum(found["list_micros"], found),
+        dollars(0.0) if emulated else _sum(found["pay_micros"], found),
+    )
+    out += [table(_COLUMNS, [*rows, total], columns, color=color), ""]
+    if explained:
+        out += [line for one in shown for line in _explained(one, columns)]
+        out.append("")
+    if found["unknown"]:
+        out.append(paint("Not known, and in no sum:", "bold", color))
+        out += [line for one in found["unknown"] for line in _item(one, columns)]
+    for warning in found["warnings"]:
+        out += wrap(f"warning: {clean(warning)}", columns)
+    for text in (UNLOST, EMULATED if emulated else LISTED):
+        out += wrap(text, columns)
+    return "\n".join(out)
+
+
+def _length(found: EstimateView) -> str:
+    if found["hours"] is None:
+        return f"For each hour: {found['length']}."
+    range_ = ""
+    if found["least_hours"] is not None and found["least_hours"] != found["most_hours"]:
+        range_ = f" ({_hours(found['least_hours'])} to {_hours(found['most_hours'])})"
+    return f"For {_hours(found['hours'])}{range_}, {found['length']}."
+
+
+def _hours(hours: float | None) -> str:
+    return f"{hours:,.3g} h" if hours is not None and hours < 1000 else f"{hours:,.0f} h"
+
+
+def _cells(one: EstimateLineView, emulated: bool) -> tuple[str, ...]:
+    known, pay = one["list_micros"], one["pay_micros"]
+    return (
+        one["kind"],
+        clean(one["what"]),
+        "unknown" if known is None else dollars(known / MICROS),
+        dollars(0.0) if emulated else "unknown" if pay is None else dollars(pay / MICROS),
+    )
+
+
+def _sum(micros: int, found: EstimateView) -> str:
+    """A sum that leaves something out is a lower bound."""
+    bound = ">" if found["unknown"] else ""
+    return f"{bound}{dollars(micros / MICROS)}"
+
+
+def _explained(one: EstimateLineView, columns: int) -> list[str]:
+    price = one["price"]
+    said = [clean(one["what"])]
+    if price is None:
+        said.append(f"  {clean(one['note'])}")
+    else:
+        cost = "unknown" if one["list_micros"] is None else dollars(one["list_micros"] / MICROS)
+        said.append(f"  {one['formula']}, at ${price['usd']} {_each(price)} = {cost}")
+        said.append(f"  price: {price_source(price)}")
+        said += [f"  {clean(one['note'])}"] if one["note"] else []
+    return [
+        line
+        for text in said
+        for line in _item(text.strip(), columns, indent=len(text) - len(text.lstrip()))
+    ]
+
+
+def _each(price: PriceView) -> str:
+    return f"a {price['unit']}" if price["per"] == 1 else f"for {price['per']:,} {price['unit']}s"
+
+
+def price_source(price: PriceView) -> str:
+    """Which row it is, of which day, who says so, and how sure that is."""
+    row = ", ".join(clean(price[key]) for key in ("item", "where", "pricing") if price[key])
+    quoted = f", sold as {clean(price['quoted'])}" if price["quoted"] else ""
+    whose = "your file" if price["own"] else f"{price['confidence']} confidence"
+    note = f"; {clean(price['note'])}" if price["note"] else ""
+    return f"{row}{quoted}; {clean(price['source'])}, {price['as_of']}, {whose}{note}"
+
+
+def _item(text: str, columns: int, indent: int = 2) -> list[str]:
+    first, *more = wrap(clean(text), columns - indent - 2) or [""]
+    return [" " * indent + first, *(" " * (indent + 2) + line for line in more)]

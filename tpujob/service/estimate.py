@@ -1,0 +1,146 @@
+"""What a job will cost: its offer, what was said of it, and what earlier jobs took. Stores nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, cast
+
+from tpujob.api import EstimateLineView, EstimateSaid, EstimateView, PriceView
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.money import (
+    Estimate,
+    Length,
+    Line,
+    Said,
+    Surroundings,
+    Use,
+    estimate,
+    length,
+    sums,
+)
+from tpujob.domain.placement import Offer, Site
+from tpujob.domain.spec import JobSpec
+from tpujob.domain.text import rfc3339
+from tpujob.errors import BadRequest
+from tpujob.ports import Clock, Store
+
+#: of any number that is said
+MOST = 10**12
+
+#: A spec with its zones, its offers (the best first), its bucket, and doubts; raises BadSpec.
+Placed = Callable[[Mapping[str, Any]], tuple[JobSpec, Sequence[Offer], str, list[str]]]
+
+
+class Estimates:
+    """The part of `api.JobsApi` that tells what a job will cost."""
+
+    def __init__(
+        self, store: Store, clock: Clock, site: Site, placed: Placed, around: Surroundings
+    ) -> None:
+        self._store, self._clock, self._site = store, clock, site
+        self._placed, self._around = placed, around
+
+    def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
+        wanted, choices, bucket, doubts = self._placed(spec)
+        told = _checked(said or {})
+        found, long = self.of(wanted, choices[0], bucket, told)
+        return self._view(wanted, choices[0], bucket, found, long, doubts)
+
+    def of(
+        self, wanted: JobSpec, offer: Offer, bucket: str, said: EstimateSaid
+    ) -> tuple[Estimate, Length]:
+        """For that offer, and how its length was found."""
+        number = {key: Decimal(str(value)) for key, value in said.items() if key != "quiet"}
+        long = length(
+            wanted,
+            offer.type,
+            self._store.list(),
+            Said(number.get("hours"), said.get("steps"), number.get("step_seconds")),
+        )
+        use = Use(
+            type=offer.type,
+            zone=offer.zone,
+            pricing=offer.pricing,
+            location=self._site.region_of_bucket(bucket) or accelerators.region_of(offer.zone),
+            slices=wanted.tpu.slices,
+            hours=long.hours,
+            grants=self._site.grants,
+            prints=not said.get("quiet", False),
+            stored_gib=number.get("stored_gib"),
+            stored_days=number.get("stored_days"),
+            objects_written=said.get("objects_written"),
+            objects_read=said.get("objects_read"),
+            read_gib=number.get("read_gib"),
+            written_gib=number.get("written_gib"),
+            around=self._around,
+        )
+        return estimate(use, self._site.prices), long
+
+    def _view(
+        self,
+        wanted: JobSpec,
+        offer: Offer,
+        bucket: str,
+        found: Estimate,
+        long: Length,
+        doubts: list[str],
+    ) -> EstimateView:
+        facts, slices = accelerators.find(offer.type), wanted.tpu.slices
+        return EstimateView(
+            at=rfc3339(self._clock.now()),
+            name=wanted.name,
+            type=offer.type,
+            tpu_slices=slices,
+            chips=facts.chips * slices,
+            hosts=facts.hosts * slices,
+            zone=offer.zone,
+            pricing=offer.pricing,
+            bucket=bucket,
+            hours=_float(long.hours),
+            length_by=long.by,
+            length=long.text,
+            least_hours=_float(long.least),
+            most_hours=_float(long.most),
+            lines=[_line(one) for one in found.lines],
+            list_micros=found.list_micros,
+            pay_micros=found.pay_micros,
+            sums=sums(found),
+            unknown=[f"{one.what}: {one.note}" for one in found.unknown],
+            warnings=doubts,
+        )
+
+
+def _checked(said: EstimateSaid) -> EstimateSaid:
+    """The same. Raises BadRequest for what can be no amount."""
+    for name, value in said.items():
+        whole = name in ("steps", "objects_written", "objects_read")
+        fits = isinstance(value, bool) if name == "quiet" else _amount(value, whole=whole)
+        if name not in EstimateSaid.__annotations__ or not fits:
+            kind = "a whole number" if whole else "a number"
+            raise BadRequest(f"{name} cannot be {value!r}", hint=f"{kind} from 0 to {MOST:,}")
+    return said
+
+
+def _amount(value: object, *, whole: bool) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        return False
+    return math.isfinite(value) and 0 <= value <= MOST
+
+
+def _line(one: Line) -> EstimateLineView:
+    return EstimateLineView(
+        kind=one.kind,
+        what=one.what,
+        formula=one.formula,
+        amount=_float(one.amount),
+        price=cast(PriceView, one.price.record()) if one.price else None,
+        list_micros=one.list_micros,
+        pay_micros=one.pay_micros,
+        note=one.note,
+    )
+
+
+def _float(amount: Decimal | None) -> float | None:
+    return None if amount is None else round(float(amount), 6)
