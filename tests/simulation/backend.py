@@ -85,7 +85,8 @@ class SimReconciler(Reconciler):
 
     def _patient(self, job_id: str, wake_in: float) -> float:
         changes_in = self.world.quiet_until(job_id) - self.world.sim.now
-        if wake_in < 5 or changes_in < wake_in:
+        with_budget = self.store.peek(job_id).spec.budget is not None
+        if wake_in < 5 or changes_in < wake_in or with_budget:
             return wake_in
         return min(PATIENT, changes_in + wake_in * self.world.fate.random())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
+from tests.simulation.budgets import Budgets
 from tests.simulation.effects import HOUR, Outage
 from tests.simulation.machines import Machine
 from tests.simulation.profile import Profile
@@ -53,8 +54,10 @@ class Bounds:
         world: World,
         jobs: Mapping[str, Job],
         broken: Callable[[str, str, str], NoReturn],
+        budgets: Budgets,
     ) -> None:
         self.sim, self.world, self.jobs, self.broken = sim, world, jobs, broken
+        self.budgets = budgets
         self.outages: list[Outage] = []
         self.processes: Callable[[], Iterable[Process]] = lambda: ()
         self.calm_since: float | None = None
@@ -83,6 +86,7 @@ class Bounds:
         if not lives or any(o.until > now for o in self.outages):
             self._clear_since = now
         if now - self._clear_since < SETTLED:
+            self.budgets.blind += LOOK
             return
         ours = {m.name: m for m in self.world.machines.values() if m.ours}
         self._orphans(ours, now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from tests.simulation.bounds import Bounds
+from tests.simulation.budgets import Budgets
 from tests.simulation.checkpoints import Checkpoints
 from tests.simulation.effects import HOUR
 from tests.simulation.hardware import Accusations, Offers
@@ -34,6 +35,7 @@ _USER = (
     EventKind.RELEASE_REQUESTED,
     EventKind.CLEAN_REQUESTED,
     EventKind.RESUME_REQUESTED,
+    EventKind.BUDGET_CHANGED,
 )
 
 
@@ -48,7 +50,8 @@ class Monitor:
         self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> last look
         self.calls: dict[str, list[float]] = {}
         self.leases: dict[str, Lease] = {}  #: job -> the newest that was given
-        self.bounds = Bounds(sim, world, self.jobs, self.broken)
+        self.budgets = Budgets(world, self.jobs, self.broken)
+        self.bounds = Bounds(sim, world, self.jobs, self.broken, self.budgets)
         self.checkpoints = Checkpoints(self.jobs, self.broken)
         self.offers = Offers(self.broken)
         self.accusations = Accusations(world, self.broken)
@@ -98,6 +101,7 @@ class Monitor:
         self.checkpoints.recorded(before, job, event, self.world.saved.get(job.id, ()))
         self.offers.committed(self._who(), before, job, event)
         self._reasoned(before, job, event)
+        self.budgets.committed(before, job, event)
         if job.state.final:
             self._history(job)
 
@@ -298,6 +302,7 @@ class Monitor:
             if stored != job:
                 self.broken("I6", job_id, "its record is not what was last written")
             self._history(job)
+            self.budgets.kept(job)
             if not job.state.final and not self._goes_on(job):
                 self.broken("L1", job_id, f"still {job.state}: {job.message}")
         going = [j.slice.name for j in self.jobs.values() if not j.state.final and j.slice]

@@ -12,6 +12,7 @@ from unittest import mock
 
 from tests.simulation.cloud import Cloud
 from tests.simulation.hosts import Hosts
+from tests.simulation.mutants_money import MUTANTS as MONEY
 from tests.simulation.mutants_recovery import MUTANTS as MORE
 from tests.simulation.patches import Instead, Patch, everywhere, folded, replaced, ticking
 from tests.simulation.store import SimStore
@@ -433,7 +434,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         holds_are_for_ever, start_is_not_safe_to_repeat, secrets_are_told,
         a_new_backend_looks_after_nobody,
     )
-} | MORE  # fmt: skip
+} | MORE | MONEY  # fmt: skip
 
 
 @contextlib.contextmanager

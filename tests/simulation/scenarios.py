@@ -35,6 +35,7 @@ class Scenario:
     backends: int = 1
     work: Work = field(default_factory=Work)
     stall: str = "5m"
+    budget: float | None = None  #: US dollars
 
 
 def tell(
@@ -53,7 +54,7 @@ def tell(
         play.effects.strike_at = strike_at
         if cancel_at is not None:
             play.effects.at[cancel_at] = lambda: ask(play, lambda api: api.cancel(JOB))
-        submit(play, scenario.stall)
+        submit(play, scenario.stall, scenario.budget)
         scenario.script(play)
 
     play = Play(seed, profile, script)
@@ -90,9 +91,10 @@ def ask(play: Play, verb: Callable[[Jobs], object]) -> None:
     play.sim.spawn(lambda: user.insist(verb), Process("user"))
 
 
-def submit(play: Play, stall: str) -> None:
+def submit(play: Play, stall: str, usd: float | None) -> None:
     wanted = spec(1, play.sim.random("spec"))
     wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": stall}}
+    wanted |= {"budget": {"usd": usd}} if usd else {}
     ask(play, lambda api: api.create(wanted, user="ada", idempotency_key="key"))
 
 
@@ -257,6 +259,8 @@ def _orphan(play: Play, machine: Machine) -> None:
 
 _SUCCEEDED, _CANCELLED, _FAILED = State.SUCCEEDED, State.CANCELLED, State.FAILED
 _S = State
+#: an hour, and more than a small budget pays for
+_LONG = Work(360)
 
 SCENARIOS: Mapping[str, Scenario] = {
     s.name: s
@@ -330,5 +334,27 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("the store is away", at(_S.RUNNING, _store_away)),
         Scenario("the storage is away", at(_S.RUNNING, _bucket_away)),
         Scenario("orphans", at(_S.RUNNING, _orphan)),
+        Scenario("the budget is used up", nothing, ends=_FAILED, work=_LONG, budget=3.0),
+        Scenario(
+            "preempted, and little money is left",
+            at(_S.RUNNING, _preempted, then=150.0),
+            ends=_FAILED,
+            work=_LONG,
+            budget=2.4,
+        ),
+        Scenario(
+            "two slices are paid from one budget",
+            at(_S.RUNNING, _preempted, then=150.0),
+            ends=_FAILED,
+            work=_LONG,
+            budget=5.0,
+        ),
+        Scenario(
+            "the budget is used up, and is raised in time",
+            user(_S.HOLDING, lambda a: a.resume(JOB, budget=80.0)),
+            late=_FAILED,
+            work=Work(120),
+            budget=3.0,
+        ),
     )
 }

@@ -107,7 +107,7 @@ def test_when_something_is_due() -> None:
     going = known(30 * US, 1 * US, 10 * US)
     assert budget.due_in(going) == 3600.0, "the warning, at $40"
     assert budget.due_in(replace(going, used=44 * US)) == 1800.0, "the end, at $49"
-    assert budget.due_in(replace(going, used=49 * US)) is None
+    assert budget.due_in(replace(going, used=49 * US)) is None, "it is due now"
     assert budget.due_in(replace(going, burn=0)) is None
     assert budget.reached_at(replace(going, used=44 * US)) == NOW + 1800
 

@@ -134,12 +134,12 @@ def warns(known: Account) -> bool:
 
 def due_in(known: Account) -> float | None:
     """Seconds until it warns or is used up, whichever is next; None: neither, as things are."""
-    if not known.burn or used_up(known):
+    if not known.burn:
         return None
     some, of = WARN_AT
     marks = [known.limit - known.reserve, -(-known.limit * some // of)]
     ahead = [mark - known.used for mark in marks if mark > known.used]
-    return min(ahead) * HOUR / known.burn / US
+    return min(ahead) * HOUR / known.burn / US if ahead else None
 
 
 def reached_at(known: Account) -> float | None:
