@@ -29,7 +29,7 @@ class Rig:
         self.bucket = f"b-{uuid.uuid4().hex[:12]}"
         ask(url, "POST", "/storage/v1/b?project=p", json.dumps({"name": self.bucket}).encode())
         self.source = folder / "source"
-        self.source.mkdir()
+        self.source.mkdir(parents=True)
         self.place = f"gs://{self.bucket}/data"
         self.objects = JsonObjects(url, patience=10)
         self.ledger = Ledger(folder / "ledger")

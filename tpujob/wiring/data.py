@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings, prepare
-from tpujob.data.objects import Objects, Reader
+from tpujob.data.objects import Reader
 from tpujob.data.places import Place, S3Prefix, Url, UrlList
 from tpujob.data.sync.ledger import Ledger
 from tpujob.errors import NotFound
 
 if TYPE_CHECKING:
+    from tpujob.adapters.gcs.objects import JsonObjects
     from tpujob.adapters.https import WebFiles
     from tpujob.adapters.s3 import S3Objects
 
@@ -25,7 +26,7 @@ _PATIENCE = 60.0
 
 
 @contextmanager
-def copying(settings: Settings, make_bucket: str = "") -> Generator[tuple[Objects, Ledger]]:
+def copying(settings: Settings, make_bucket: str = "") -> Generator[tuple[JsonObjects, Ledger]]:
     """`make_bucket`: in the local stack, which must run, this bucket is made when it is missing. Raises Refused when
     this machine has no credentials for Google Cloud."""
     from tpujob.adapters.gcs.json_calls import google_token
@@ -46,10 +47,21 @@ def copying(settings: Settings, make_bucket: str = "") -> Generator[tuple[Object
         objects.close()
 
 
+@contextmanager
+def cleaning(settings: Settings) -> Generator[tuple[JsonObjects, Ledger, Path]]:
+    """As `copying`, with the settings of buckets; and the folder below which those of `stage` are."""
+    with copying(settings) as (objects, ledger):
+        yield objects, ledger, _stages(settings)
+
+
 def stage(settings: Settings, *places: str) -> Path:
     """A folder of this machine for what travels between these places; the same one for the same command."""
     name = hashlib.sha256("\0".join(places).encode()).hexdigest()[:32]
-    return settings.home / "data" / "stage" / name
+    return _stages(settings) / name
+
+
+def _stages(settings: Settings) -> Path:
+    return settings.home / "data" / "stage"
 
 
 @contextmanager

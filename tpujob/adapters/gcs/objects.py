@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from tpujob.adapters.gcs.json_calls import JsonCalls
 from tpujob.adapters.gcs.wire import Answer
 from tpujob.data.checksum import decode, encode
-from tpujob.data.objects import ObjectFacts, Piece
+from tpujob.data.objects import ObjectFacts, Piece, Upkeep
 from tpujob.domain.model import Cause
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
 
@@ -161,6 +161,29 @@ class JsonObjects(JsonCalls):
             return ""
         return str(found.get("location", "")).lower()
 
+    def upkeep(self, bucket: str) -> Upkeep | None:
+        fields = "softDeletePolicy,lifecycle,metageneration"
+        try:
+            return _upkeep(
+                self._repeat(f"look at gs://{bucket}", lambda: self._bucket(bucket, fields))
+            )
+        except Refused:
+            return None
+
+    def end_stale_parts(self, bucket: str, days: int) -> None:
+        found = self._repeat(
+            f"look at gs://{bucket}", lambda: self._bucket(bucket, "lifecycle,metageneration")
+        )
+        rules = [*found.get("lifecycle", {}).get("rule", ()), _stale_parts(days)]
+        body = json.dumps({"lifecycle": {"rule": rules}}).encode()
+        condition = urlencode({"ifMetagenerationMatch": found["metageneration"]})
+        target = f"/storage/v1/b/{quote(bucket, safe='')}?{condition}"
+        kind = {"Content-Type": "application/json"}
+        self._repeat(f"change gs://{bucket}", lambda: self._json("PATCH", target, kind, body, a=1))
+
+    def _bucket(self, bucket: str, fields: str) -> dict[str, Any]:
+        return self._json("GET", f"/storage/v1/b/{quote(bucket, safe='')}?fields={fields}", b=1)
+
 
 def _object(bucket: str, name: str) -> str:
     return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
@@ -169,6 +192,21 @@ def _object(bucket: str, name: str) -> str:
 def _upload(bucket: str, kind: str, generation: int) -> str:
     asked = {"uploadType": kind, "ifGenerationMatch": str(generation), "fields": _FACTS}
     return f"/upload/storage/v1/b/{quote(bucket, safe='')}/o?{urlencode(asked)}"
+
+
+def _stale_parts(days: int) -> dict[str, Any]:
+    return {"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": days}}
+
+
+def _upkeep(resource: Mapping[str, Any]) -> Upkeep:
+    rules = resource.get("lifecycle", {}).get("rule", ())
+    ages = [
+        int(rule.get("condition", {}).get("age", 0))
+        for rule in rules
+        if rule.get("action", {}).get("type") == "AbortIncompleteMultipartUpload"
+    ]
+    kept = resource.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)
+    return Upkeep(int(kept), min(ages, default=None))
 
 
 def _resource(name: str, source: str) -> dict[str, Any]:

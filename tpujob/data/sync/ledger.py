@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import sqlite3
 import threading
 import time
@@ -70,8 +71,15 @@ class Ledger:
     """Threads share it; so do processes."""
 
     def __init__(self, folder: Path) -> None:
+        """Raises IllegalInState while another process cleans up."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder = folder
+        self._in_use = os.open(folder / "in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._claim(fcntl.LOCK_SH)
+        except IllegalInState:
+            os.close(self._in_use)
+            raise
         self._lock = threading.Lock()
         self._new: list[tuple[object, ...]] = []
         self._db = sqlite3.connect(
@@ -85,12 +93,13 @@ class Ledger:
         with self._lock:
             self._flush()
             self._db.close()
+        os.close(self._in_use)
 
     @contextmanager
     def alone(self, source: str, target: str) -> Generator[None]:
-        """Raises IllegalInState while another process copies the same to the same, or cleans up."""
+        """Raises IllegalInState while another process copies the same to the same."""
         name = hashlib.sha256(f"{source}\0{target}".encode()).hexdigest()[:32]
-        with (self._folder / f"{name}.lock").open("w") as file, self._in_use(fcntl.LOCK_SH):
+        with (self._folder / f"{name}.lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -102,21 +111,22 @@ class Ledger:
 
     @contextmanager
     def unused(self) -> Generator[None]:
-        """Raises IllegalInState while any process copies."""
-        with self._in_use(fcntl.LOCK_EX):
+        """Meanwhile nobody else opens it. Raises IllegalInState while another process, which may copy, has it open."""
+        self._claim(fcntl.LOCK_EX)
+        try:
             yield
+        finally:
+            self._claim(fcntl.LOCK_SH)
 
-    @contextmanager
-    def _in_use(self, kind: int) -> Generator[None]:
-        with (self._folder / "in-use").open("a") as file:
-            try:
-                fcntl.flock(file, kind | fcntl.LOCK_NB)
-            except OSError:
-                other = "sync" if kind == fcntl.LOCK_EX else "gc"
-                raise IllegalInState(
-                    f"a `tpujob data {other}` runs on this machine", hint="wait for it, or end it"
-                ) from None
-            yield
+    def _claim(self, kind: int) -> None:
+        try:
+            fcntl.flock(self._in_use, kind | fcntl.LOCK_NB)
+        except OSError:
+            other = "copies" if kind == fcntl.LOCK_EX else "cleans up"
+            raise IllegalInState(
+                f"another `tpujob data` command {other} on this machine",
+                hint="wait for it, or end it",
+            ) from None
 
     def checksum(self, file: LocalFile) -> int | None:
         """The CRC32C of the file as it is now, where it was read before."""
