@@ -49,7 +49,8 @@ class Way:
     place: Place
     chips: int
     throughput: Throughput | None  #: None: nobody knows how fast it goes there
-    expected: Forecast | None = None  #: None: that, or nobody said how much there is to do
+    hours: float | None = None  #: of steps, at that speed
+    expected: Forecast | None = None  #: None: the same
     amounts: Amounts | None = None
 
 

@@ -1,0 +1,73 @@
+"""What `JobsApi.estimate` and `JobsApi.compare` say of what may come. JSON-shaped, as all shapes here."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+Unit = Literal["steps", "tokens", "samples"]
+
+
+class RangeView(TypedDict):
+    """Nine of ten jobs are to end between `low` and `high`; one of ten above `p90`."""
+
+    low: float
+    p10: float
+    p50: float
+    p90: float
+    high: float
+
+
+class ForecastView(TypedDict):
+    """What a job will probably take, with the slices that it will probably lose."""
+
+    work_hours: float  #: of steps that count
+    wall_hours: RangeView  #: from submission to the end
+    billed_hours: RangeView  #: for which slices are ready
+    preemptions: RangeView
+    list_micros: RangeView | None  #: None: no price is known for the slices
+    pay_micros: RangeView | None
+    waiting_hours: float  #: this and the next three: on average
+    setup_hours: float  #: from ready to the first step
+    redone_hours: float  #: of steps that come to nothing with a slice
+    releasing_hours: float  #: from a program's end until its slice is gone
+    fails: float  #: the share of courses that use up the preemptions or the wait that the job is allowed
+    slices: int  #: of earlier jobs, on which it rests, at this place
+    losses: int  #: of them
+    stated: list[str]  #: `wait`, `preemptions`: what was said by name
+
+
+class CompareAsked(TypedDict, total=False):
+    """What `JobsApi.compare` is to compare. Left out: as the job file says, or as earlier jobs tell."""
+
+    unit: Unit
+    amount: float  #: of work, in that unit
+    types: list[str]
+    zones: list[str]
+    throughput: dict[str, float]  #: in units a second, by type
+
+
+class WayView(TypedDict):
+    """One type in one zone."""
+
+    type: str
+    tpu_slices: int
+    chips: int
+    zone: str
+    pricing: str
+    usd_per_hour: float | None  #: of the slices; None: no price is known
+    per_second: float | None  #: in the unit asked for; None: nobody knows
+    throughput_by: str  #: `measured`, `roofline`, `stated`, or empty
+    measured_jobs: int
+    forecast: ForecastView | None
+    cheapest: bool
+    fastest: bool
+    note: str  #: for people: why something is not known
+
+
+class CompareView(TypedDict):
+    at: str
+    name: str
+    unit: Unit
+    amount: float
+    ways: list[WayView]  #: those that are known first, the cheapest of them first
+    warnings: list[str]

@@ -1,0 +1,78 @@
+"""What `tpujob cost estimate --compare` prints: types and zones side by side, cheapest and fastest marked. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpujob.cli.render.cost.forecast import MICROS
+from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.text import clean, duration
+
+if TYPE_CHECKING:
+    from tpujob.api import CompareView, RangeView, WayView
+
+LISTED = (
+    "List value and what you pay: half of all courses stay below, nine of ten in the range. All lines of an estimate are "
+    "in it, with a bucket in the region of the zone."
+)
+EMULATED = "The local stack bills nothing: it is what Google Cloud would list."
+_COLUMNS = (
+    Column("Type"),
+    Column("Zone", floors=(14,)),
+    Column("Chips", right=True),
+    Column("Per second", right=True),
+    Column("Until the end", right=True),
+    Column("List value", right=True),
+    Column("Range", right=True),
+    Column("You pay", right=True),
+    Column("", floors=(20, 8), cut=clip_middle, style=lambda cell: "green" if cell in _MARKS else ""),
+)
+_MARKS = ("cheapest", "fastest", "cheapest, fastest")
+
+
+def compare_page(
+    found: CompareView, columns: int, *, color: bool = False, emulated: bool = False
+) -> str:
+    """The whole text. `emulated`: nothing of it is billed."""
+    title = f"{clean(found['name'])}: {_many(found['amount'])} {found['unit']}"
+    out = [paint(title, "bold", color), ""]
+    rows = [_cells(way, found["unit"], emulated) for way in found["ways"]]
+    out += [table(_COLUMNS, rows, columns, color=color), ""]
+    unknown = dict.fromkeys(way["note"] for way in found["ways"] if way["note"])
+    out += [line for note in unknown for line in wrap(clean(note), columns)]
+    for warning in found["warnings"]:
+        out += wrap(f"warning: {clean(warning)}", columns)
+    return "\n".join([*out, *wrap(EMULATED if emulated else LISTED, columns)])
+
+
+def _cells(way: WayView, unit: str, emulated: bool) -> tuple[str, ...]:
+    forecast = way["forecast"]
+    listed = forecast["list_micros"] if forecast else None
+    pay = forecast["pay_micros"] if forecast else None
+    marks = [name for name in ("cheapest", "fastest") if way[name]]
+    speed = way["per_second"]
+    return (
+        accelerators.several(way["type"], way["tpu_slices"]),
+        way["zone"],
+        str(way["chips"]),
+        "unknown" if speed is None else f"{_many(speed)}",
+        duration(forecast["wall_hours"]["p50"] * 3600) if forecast else "unknown",
+        _money(listed),
+        "" if listed is None else f"{_money(listed, 'low')} to {_money(listed, 'high')}",
+        dollars(0.0) if emulated and forecast else _money(pay),
+        ", ".join(marks),
+    )
+
+
+def _money(found: RangeView | None, key: str = "p50") -> str:
+    return "unknown" if found is None else dollars(found[key] / MICROS)
+
+
+def _many(value: float) -> str:
+    """`10B`, `1.5M`, `12,000`, `0.25`."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if value >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

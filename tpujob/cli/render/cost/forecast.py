@@ -1,0 +1,93 @@
+"""What an estimate says of preemptions: the range in which a job will probably end, and what it rests on. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.text import dollars, wrap
+from tpujob.domain.text import duration, many
+
+if TYPE_CHECKING:
+    from tpujob.api import ForecastView, RangeView
+
+MICROS = 1_000_000
+_COLUMNS = (
+    Column("With preemptions"),
+    Column("From", right=True),
+    Column("Half below", right=True),
+    Column("1 in 10 above", right=True),
+    Column("To", right=True),
+)
+#: what is said when no job has met anything at that place
+GUESSED = (
+    "No job has had such a slice there yet, so waits and preemptions are guessed: they are those that were recorded of "
+    "spot machines of another kind. --wait and --preempt-every say better."
+)
+METHOD = (
+    "Each of some hundred courses draws how scarce slices are this time, then waits, lives of slices and set-ups, as "
+    "earlier jobs met them; nine of ten jobs are to end within the range."
+)
+
+
+def forecast_lines(
+    found: ForecastView, columns: int, *, color: bool = False, emulated: bool = False
+) -> list[str]:
+    """`emulated`: nothing of it is billed."""
+    rows = [
+        ("list value", *_money(found["list_micros"])),
+        ("you pay", *(_FREE if emulated else _money(found["pay_micros"]))),
+        ("slices held", *_hours(found["billed_hours"])),
+        ("until the end", *_hours(found["wall_hours"])),
+        ("preemptions", *(f"{value:,.0f}" for value in _shown(found["preemptions"]))),
+    ]
+    means = (
+        f"On average {_time(found['waiting_hours'])} of waiting, {_time(found['setup_hours'])} of set-up, and "
+        f"{_time(found['redone_hours'])} of work that is lost, beside {_time(found['work_hours'])} of work that counts."
+    )
+    out = [table(_COLUMNS, rows, columns, color=color), *wrap(means, columns)]
+    if found["fails"] >= 0.01:
+        limits = "the preemptions or the wait that recovery: allows"
+        out += wrap(f"{found['fails']:.0%} of the courses fail: they use up {limits}.", columns)
+    return [*out, *wrap(basis(found), columns)]
+
+
+def basis(found: ForecastView) -> str:
+    """What the range rests on."""
+    stated, slices = set(found["stated"]), found["slices"]
+    if stated == {"wait", "preemptions"}:
+        return "Waits and preemptions are as stated."
+    said = f" The {stated.pop()} is as stated." if stated else ""
+    if not slices:
+        return GUESSED if not said else f"{GUESSED.partition(':')[0]}.{said}"
+    return f"It rests on {many(slices, 'earlier slice')} there, {found['losses']} of them lost.{said}"
+
+
+def in_short(found: ForecastView) -> str:
+    """`$41.20 to $66.10, most likely about $48.02`; empty: no price is known."""
+    pay = found["pay_micros"]
+    if pay is None:
+        return ""
+    low, middle, high = (dollars(pay[key] / MICROS) for key in ("low", "p50", "high"))
+    return f"{low} to {high}, most likely about {middle}"
+
+
+_FREE = (dollars(0.0),) * 4
+
+
+def _shown(found: RangeView) -> tuple[float, float, float, float]:
+    return found["low"], found["p50"], found["p90"], found["high"]
+
+
+def _money(found: RangeView | None) -> tuple[str, ...]:
+    if found is None:
+        return ("unknown",) * 4
+    return tuple(dollars(value / MICROS) for value in _shown(found))
+
+
+def _hours(found: RangeView) -> tuple[str, ...]:
+    return tuple(_time(value) for value in _shown(found))
+
+
+def _time(hours: float) -> str:
+    return duration(hours * 3600)

@@ -1,0 +1,187 @@
+"""How long one program takes, and what it costs, on several types and in several zones. Stores nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast, get_args
+
+from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.money import Use
+from tpujob.domain.money.forecast import (
+    Conditions,
+    Hardware,
+    Place,
+    Throughput,
+    Way,
+    best,
+    measured,
+)
+from tpujob.domain.spec import JobSpec
+from tpujob.domain.text import many, rfc3339
+from tpujob.errors import BadRequest
+from tpujob.service.estimate import Estimates, checked
+from tpujob.service.forecast import Forecaster, forecast_view
+
+#: ways that one answer has, at most
+MOST = 60
+
+
+class Comparisons:
+    """The part of `api.JobsApi` that sets types and zones side by side."""
+
+    def __init__(self, estimates: Estimates) -> None:
+        self._estimates = estimates
+        self._store, self._clock, self._site = estimates.store, estimates.clock, estimates.site
+
+    def compare(
+        self,
+        spec: Mapping[str, Any],
+        said: EstimateSaid | None = None,
+        asked: CompareAsked | None = None,
+    ) -> CompareView:
+        wanted, choices, bucket, doubts = self._estimates.placed(spec)
+        told, asked = checked(said or {}), asked or {}
+        unit, amount = _amount(wanted, asked)
+        jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
+        places = _places(wanted, asked)
+        speeds = measured(jobs, wanted, unit) | _stated(asked, unit, wanted.tpu.slices)
+        found, _ = self._estimates.of(wanted, choices[0], bucket, told)
+        forecaster = Forecaster(jobs, now, prices)
+        ways = list[Way]()
+        known: dict[Place, Conditions] = {}
+        for place in places:
+            chips = accelerators.find(place.type).chips * place.tpu_slices
+            speed = speeds.get(Hardware(place.type, place.tpu_slices))
+            way = Way(place, chips, speed)
+            if speed is not None:
+                hours = amount / speed.per_second / 3600
+                region = accelerators.region_of(place.zone)  # with a bucket there
+                use = replace(found.use, type=place.type, zone=place.zone, location=region)
+                expected, known[place], costs = forecaster.of(wanted, use, hours, told)
+                way = replace(way, hours=hours, expected=expected, amounts=costs)
+            ways.append(way)
+        marks = best(ways)
+        ways.sort(key=_order)
+        return CompareView(
+            at=rfc3339(now),
+            name=wanted.name,
+            unit=unit,
+            amount=amount,
+            ways=[
+                _view(
+                    way,
+                    known.get(way.place),
+                    prices.usd_per_hour(
+                        way.place.type, way.place.zone, way.place.pricing, way.place.tpu_slices
+                    ),
+                    cheapest=way.place == marks.cheapest,
+                    fastest=way.place == marks.fastest,
+                )
+                for way in ways
+            ],
+            warnings=doubts,
+        )
+
+
+def _amount(wanted: JobSpec, asked: CompareAsked) -> tuple[Unit, float]:
+    """How much there is to do. Raises BadRequest."""
+    unit, amount = asked.get("unit", "steps"), asked.get("amount")
+    if unit not in get_args(Unit):
+        raise BadRequest(
+            f"work is not counted in {str(unit)[:40]!r}", hint=f"one of: {', '.join(get_args(Unit))}"
+        )
+    if amount is None and unit == "steps":
+        steps = wanted.run.args.get("steps")
+        amount = float(steps) if isinstance(steps, int) else None
+    if amount is None:
+        raise BadRequest(
+            f"nobody said how many {unit} there are to do", hint="--steps, --tokens or --samples"
+        )
+    if not _positive(amount):
+        raise BadRequest(f"{amount!r} {unit} cannot be done", hint="a number above 0")
+    return unit, float(amount)
+
+
+def _positive(value: object) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value > 0
+
+
+def _places(wanted: JobSpec, asked: CompareAsked) -> list[Place]:
+    """Those that were asked for, else those of the job file; of a type that none of these zones has, all its zones.
+    Raises BadSpec for what can be no type, BadRequest for too many."""
+    types = [accelerators.canonical(t) for t in asked.get("types") or wanted.tpu.types]
+    named = asked.get("zones")
+    found: list[Place] = []
+    for type in dict.fromkeys(types):
+        accelerators.find(type)
+        wished = [z for z in named or wanted.tpu.zones if accelerators.may_have(type, z)]
+        zones = wished or (() if named else accelerators.zones(type))
+        found += [Place(type, z, wanted.tpu.pricing, wanted.tpu.slices) for z in zones]
+    if not found:
+        raise BadRequest(
+            f"none of these zones has {' or '.join(types)}", hint="name others, or leave them out"
+        )
+    if len(found) > MOST:
+        raise BadRequest(
+            f"{many(len(found), 'way')} are too many for one table", hint=f"{MOST} at most: name zones"
+        )
+    return found
+
+
+def _stated(asked: CompareAsked, unit: Unit, slices: int) -> dict[Hardware, Throughput]:
+    """Raises BadRequest for what can be no speed."""
+    found: dict[Hardware, Throughput] = {}
+    for type, speed in asked.get("throughput", {}).items():
+        if not _positive(speed):
+            raise BadRequest(f"{speed!r} {unit} a second cannot be", hint="a number above 0")
+        key = Hardware(accelerators.canonical(accelerators.find(type).name), slices)
+        found[key] = Throughput(float(speed), unit, "stated")
+    return found
+
+
+def _order(way: Way) -> tuple[bool, bool, float, float]:
+    """The cheapest first, then what has no price by time, then what nobody knows."""
+    priced = way.amounts is not None and way.amounts.priced
+    cost = way.amounts.pay.p50 if way.amounts and priced else 0
+    time = way.expected.wall.p50 if way.expected else 0.0
+    return way.expected is None, not priced, cost, time
+
+
+def _view(
+    way: Way, known: Conditions | None, usd_per_hour: float | None, *, cheapest: bool, fastest: bool
+) -> WayView:
+    place, speed = way.place, way.throughput
+    expected = (
+        forecast_view(way.hours, way.expected, known, way.amounts)
+        if way.hours is not None and way.expected and known and way.amounts
+        else None
+    )
+    return WayView(
+        type=place.type,
+        tpu_slices=place.tpu_slices,
+        chips=way.chips,
+        zone=place.zone,
+        pricing=place.pricing,
+        usd_per_hour=usd_per_hour,
+        per_second=speed.per_second if speed else None,
+        throughput_by=speed.source if speed else "",
+        measured_jobs=speed.jobs if speed else 0,
+        forecast=expected,
+        cheapest=cheapest,
+        fastest=fastest,
+        note=_note(way, usd_per_hour),
+    )
+
+
+def _note(way: Way, usd_per_hour: float | None) -> str:
+    if way.throughput is None:
+        return f"nobody ran it on {way.place.type}: --throughput {way.place.type}=N"
+    if usd_per_hour is None:
+        return f"no price is known for {way.place.pricing} {way.place.type} in {way.place.zone}"
+    if way.expected and way.expected.fails > 0.5:
+        return "most likely it fails before its end: recovery.preemptions, recovery.wait"
+    return ""

@@ -1,0 +1,103 @@
+"""What a job will probably take, with the slices that it will probably lose: from the records of earlier jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from tpujob.api import ForecastView, RangeView
+from tpujob.domain.model import Job
+from tpujob.domain.money import Use
+from tpujob.domain.money.forecast import (
+    Amounts,
+    Conditions,
+    Forecast,
+    Met,
+    Micros,
+    Place,
+    Range,
+    Work,
+    amounts,
+    conditions,
+    forecast,
+    history,
+)
+from tpujob.domain.money.forecast.met import program_of
+from tpujob.domain.prices import PriceList
+from tpujob.domain.spec import JobSpec
+
+#: newest jobs that are read
+NEWEST = 2000
+#: seconds between two checkpoints, where nobody says
+CHECKPOINTS = 600.0
+
+
+class Forecaster:
+    """For one question: the records are read once, for however many places."""
+
+    def __init__(self, jobs: Sequence[Job], now: float, prices: PriceList) -> None:
+        newest = sorted(jobs, key=lambda job: job.created_at)[-NEWEST:]
+        self._met: list[Met] = history(newest, now)
+        self._prices = prices
+
+    def of(
+        self, wanted: JobSpec, use: Use, hours: Decimal | float, said: Mapping[str, Any]
+    ) -> tuple[Forecast, Conditions, Amounts]:
+        """For so many hours of steps with that use of slices. Of `said`, it reads `preempt_every`, `wait` and
+        `checkpoint_every`, in seconds."""
+        place = Place(use.type, use.zone, use.pricing, use.slices)
+        expected = conditions(
+            self._met,
+            place,
+            program_of(wanted),
+            wait=said.get("wait"),
+            preempt_every=said.get("preempt_every"),
+        )
+        seconds = float(hours) * 3600
+        work = Work(
+            seconds,
+            checkpoint=said.get("checkpoint_every", _checkpoints(wanted, seconds)),
+            preemptions=wanted.recovery.preemptions,
+            wait=wanted.recovery.wait,
+        )
+        found = forecast(work, expected)
+        return found, expected, amounts(use, found, self._prices)
+
+
+def _checkpoints(wanted: JobSpec, seconds: float) -> float:
+    """As a bundled program is told, at the pace at which its steps take so long."""
+    every, steps = (wanted.run.args.get(name) for name in ("checkpoint_every", "steps"))
+    if isinstance(every, int) and isinstance(steps, int) and 0 < every <= steps:
+        return seconds * every / steps
+    return CHECKPOINTS
+
+
+def forecast_view(
+    hours: Decimal | float, found: Forecast, expected: Conditions, costs: Amounts
+) -> ForecastView:
+    return ForecastView(
+        work_hours=round(float(hours), 6),
+        wall_hours=_hours(found.wall),
+        billed_hours=_hours(found.billed),
+        preemptions=_range(found.preemptions),
+        list_micros=_range(costs.list) if costs.priced else None,
+        pay_micros=_range(costs.pay) if costs.priced else None,
+        waiting_hours=round(found.waiting / 3600, 6),
+        setup_hours=round(found.setup / 3600, 6),
+        redone_hours=round(found.redone / 3600, 6),
+        releasing_hours=round(found.releasing / 3600, 6),
+        fails=round(found.fails, 4),
+        slices=expected.slices,
+        losses=expected.losses,
+        stated=[*expected.stated],
+    )
+
+
+def _hours(found: Range) -> RangeView:
+    return _range(Range(*(seconds / 3600 for seconds in found)))
+
+
+def _range(found: Range | Micros) -> RangeView:
+    low, p10, p50, p90, high = (round(value, 6) for value in found)
+    return RangeView(low=low, p10=p10, p50=p50, p90=p90, high=high)
