@@ -1,4 +1,4 @@
-"""Estimates as the service makes them where there was no job before."""
+"""Estimates and comparisons as the service makes them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,49 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tpujob.adapters.clock import SystemClock
-from tpujob.api import EstimateSaid, EstimateView
+from tpujob.api import CompareAsked, CompareView, EstimateSaid, EstimateView
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Job
 from tpujob.domain.money import Surroundings
 from tpujob.domain.placement import EVERYWHERE, Offer, offers, settled
 from tpujob.domain.spec import JobSpec, parse
 from tpujob.ports import Store
+from tpujob.service.comparison import Comparisons
 from tpujob.service.estimate import Estimates
 
 
-class _NoJobs:
+class _Jobs:
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = jobs
+
     def list(self) -> list[Job]:
-        return []
+        return [*self.jobs]
 
 
-def estimate_view(spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
-    """As the service makes it where there was no job before."""
+def _placed(given: Mapping[str, Any]) -> tuple[JobSpec, Sequence[Offer], str, list[str]]:
+    wanted = settled(parse(given), EVERYWHERE)
+    found = offers(wanted)
+    return wanted, found, f"gs://tpujob-{region_of(found[0].zone)}", []
 
-    def placed(given: Mapping[str, Any]) -> tuple[JobSpec, Sequence[Offer], str, list[str]]:
-        wanted = settled(parse(given), EVERYWHERE)
-        found = offers(wanted)
-        return wanted, found, f"gs://tpujob-{region_of(found[0].zone)}", []
 
-    made = Estimates(cast(Store, _NoJobs()), SystemClock(), EVERYWHERE, placed, Surroundings())
-    return made.estimate(spec, said)
+def _estimates(jobs: Sequence[Job]) -> Estimates:
+    return Estimates(cast(Store, _Jobs(jobs)), SystemClock(), EVERYWHERE, _placed, Surroundings())
+
+
+def estimate_view(
+    spec: Mapping[str, Any], said: EstimateSaid | None = None, jobs: Sequence[Job] = ()
+) -> EstimateView:
+    """As the service makes it where these were the jobs before."""
+    return _estimates(jobs).estimate(spec, said)
+
+
+def compare_view(
+    spec: Mapping[str, Any],
+    said: EstimateSaid | None = None,
+    asked: CompareAsked | None = None,
+    jobs: Sequence[Job] = (),
+) -> CompareView:
+    """The same."""
+    store = cast(Store, _Jobs(jobs))
+    made = Comparisons(store, SystemClock(), EVERYWHERE, _placed, _estimates(jobs))
+    return made.compare(spec, said, asked)

@@ -13,11 +13,13 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.support.estimates import estimate_view
+from tests.support.estimates import compare_view, estimate_view
 from tpujob.api import (
     BrokenView,
     BudgetView,
     CodeGiven,
+    CompareAsked,
+    CompareView,
     CostPartView,
     CostRowView,
     CostView,
@@ -361,6 +363,15 @@ class ScriptedJobs:
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
         self._call("estimate", spec=spec, said=said)
         return estimate_view(spec, said)
+
+    def compare(
+        self,
+        spec: Mapping[str, Any],
+        said: EstimateSaid | None = None,
+        asked: CompareAsked | None = None,
+    ) -> CompareView:
+        self._call("compare", spec=spec, said=said, asked=asked)
+        return compare_view(spec, said, asked)
 
     def cancel(self, job: str, *, release: bool = False) -> JobView:
         return self._steer("cancel", job, "release" if release else "cancel", release=release)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tpujob.api import (
         BrokenView,
         CodeGiven,
+        CompareAsked,
+        CompareView,
         CostView,
         DiffView,
         EstimateSaid,
@@ -120,6 +122,15 @@ class RemoteJobs:
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
         return self._call("POST", "/estimate", body={"spec": spec, "said": said or {}})
+
+    def compare(
+        self,
+        spec: Mapping[str, Any],
+        said: EstimateSaid | None = None,
+        asked: CompareAsked | None = None,
+    ) -> CompareView:
+        body = {"spec": spec, "said": said or {}, "asked": asked or {}}
+        return self._call("POST", "/compare", body=body, timeout=LONG)
 
     def logs(
         self,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
+
+from tpujob.api.forecast_shapes import ForecastView
 
 CostGroup = Literal["job", "user", "day", "type", "zone"]
 
@@ -102,6 +104,9 @@ class EstimateSaid(TypedDict, total=False):
     read_gib: float  #: from the bucket, where it lies in another region
     written_gib: float
     quiet: bool  #: the program prints next to nothing
+    wait: float  #: mean seconds until a slice is ready
+    preempt_every: float  #: mean seconds until a slice is lost
+    checkpoint_every: float  #: seconds between two checkpoints
 
 
 class PriceView(TypedDict):
@@ -156,3 +161,4 @@ class EstimateView(TypedDict):
     sums: str  #: for people: what is to be paid, as a sum
     unknown: list[str]  #: what is in no sum, and why
     warnings: list[str]
+    forecast: NotRequired[ForecastView]  #: missing: nobody knows how much there is to do

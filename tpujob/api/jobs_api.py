@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from tpujob.api.admin_shapes import BrokenView, SuspectView, SweptView
 from tpujob.api.cost_shapes import CostView, EstimateSaid, EstimateView, LedgerView
+from tpujob.api.forecast_shapes import CompareAsked, CompareView
 from tpujob.api.shapes import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage, PlanView
 
 
@@ -69,6 +70,16 @@ class JobsApi(Protocol):
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
         """What a job will cost, line by line, for its first offer; nothing is stored. For how long: as `said`, else as
         earlier jobs tell; if nobody knows, the amounts are of one hour. Raises BadSpec, BadRequest."""
+        ...
+
+    def compare(
+        self,
+        spec: Mapping[str, Any],
+        said: EstimateSaid | None = None,
+        asked: CompareAsked | None = None,
+    ) -> CompareView:
+        """How long so much of the job's work takes on several types and in several zones, and what it costs; nothing is
+        stored. How fast it goes is as `asked`, else as earlier jobs measured. Raises BadSpec, BadRequest."""
         ...
 
     def cancel(self, job: str, *, release: bool = False) -> JobView: ...

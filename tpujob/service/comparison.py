@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.money import Use
 from tpujob.domain.money.forecast import (
     Conditions,
     Hardware,
@@ -19,10 +18,12 @@ from tpujob.domain.money.forecast import (
     best,
     measured,
 )
+from tpujob.domain.placement import Site
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest
-from tpujob.service.estimate import Estimates, checked
+from tpujob.ports import Clock, Store
+from tpujob.service.estimate import Estimates, Placed, checked
 from tpujob.service.forecast import Forecaster, forecast_view
 
 #: ways that one answer has, at most
@@ -32,9 +33,11 @@ MOST = 60
 class Comparisons:
     """The part of `api.JobsApi` that sets types and zones side by side."""
 
-    def __init__(self, estimates: Estimates) -> None:
-        self._estimates = estimates
-        self._store, self._clock, self._site = estimates.store, estimates.clock, estimates.site
+    def __init__(
+        self, store: Store, clock: Clock, site: Site, placed: Placed, estimates: Estimates
+    ) -> None:
+        self._store, self._clock, self._site = store, clock, site
+        self._placed, self._estimates = placed, estimates
 
     def compare(
         self,
@@ -42,7 +45,7 @@ class Comparisons:
         said: EstimateSaid | None = None,
         asked: CompareAsked | None = None,
     ) -> CompareView:
-        wanted, choices, bucket, doubts = self._estimates.placed(spec)
+        wanted, choices, bucket, doubts = self._placed(spec)
         told, asked = checked(said or {}), asked or {}
         unit, amount = _amount(wanted, asked)
         jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
@@ -91,7 +94,8 @@ def _amount(wanted: JobSpec, asked: CompareAsked) -> tuple[Unit, float]:
     unit, amount = asked.get("unit", "steps"), asked.get("amount")
     if unit not in get_args(Unit):
         raise BadRequest(
-            f"work is not counted in {str(unit)[:40]!r}", hint=f"one of: {', '.join(get_args(Unit))}"
+            f"work is not counted in {str(unit)[:40]!r}",
+            hint=f"one of: {', '.join(get_args(Unit))}",
         )
     if amount is None and unit == "steps":
         steps = wanted.run.args.get("steps")
@@ -106,8 +110,9 @@ def _amount(wanted: JobSpec, asked: CompareAsked) -> tuple[Unit, float]:
 
 
 def _positive(value: object) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value > 0
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return math.isfinite(value) and value > 0
 
 
 def _places(wanted: JobSpec, asked: CompareAsked) -> list[Place]:
@@ -127,7 +132,8 @@ def _places(wanted: JobSpec, asked: CompareAsked) -> list[Place]:
         )
     if len(found) > MOST:
         raise BadRequest(
-            f"{many(len(found), 'way')} are too many for one table", hint=f"{MOST} at most: name zones"
+            f"{many(len(found), 'way')} are too many for one table",
+            hint=f"{MOST} at most: name zones",
         )
     return found
 
@@ -138,8 +144,10 @@ def _stated(asked: CompareAsked, unit: Unit, slices: int) -> dict[Hardware, Thro
     for type, speed in asked.get("throughput", {}).items():
         if not _positive(speed):
             raise BadRequest(f"{speed!r} {unit} a second cannot be", hint="a number above 0")
-        key = Hardware(accelerators.canonical(accelerators.find(type).name), slices)
-        found[key] = Throughput(float(speed), unit, "stated")
+        accelerators.find(type)
+        found[Hardware(accelerators.canonical(type), slices)] = Throughput(
+            float(speed), unit, "stated"
+        )
     return found
 
 

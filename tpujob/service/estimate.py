@@ -25,6 +25,7 @@ from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
+from tpujob.service.forecast import Forecaster, forecast_view
 
 #: of any number that is said
 MOST = 10**12
@@ -44,9 +45,14 @@ class Estimates:
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
         wanted, choices, bucket, doubts = self._placed(spec)
-        told = _checked(said or {})
+        told = checked(said or {})
         found, long = self.of(wanted, choices[0], bucket, told)
-        return self._view(wanted, choices[0], bucket, found, long, doubts)
+        view = self._view(wanted, choices[0], bucket, found, long, doubts)
+        if long.work is not None:
+            forecaster = Forecaster(self._store.list(), self._clock.now(), self._site.prices)
+            expected = forecaster.of(wanted, found.use, long.work, told)
+            view["forecast"] = forecast_view(long.work, *expected)
+        return view
 
     def of(
         self, wanted: JobSpec, offer: Offer, bucket: str, said: EstimateSaid
@@ -112,7 +118,7 @@ class Estimates:
         )
 
 
-def _checked(said: EstimateSaid) -> EstimateSaid:
+def checked(said: EstimateSaid) -> EstimateSaid:
     """The same. Raises BadRequest for what can be no amount."""
     for name, value in said.items():
         whole = name in ("steps", "objects_written", "objects_read")

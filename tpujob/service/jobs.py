@@ -25,6 +25,7 @@ from tpujob.service import budgets
 from tpujob.service import logs as log_reader
 from tpujob.service.admin import Admin
 from tpujob.service.changes import Changes
+from tpujob.service.comparison import Comparisons
 from tpujob.service.cost import Costs
 from tpujob.service.diff import compare
 from tpujob.service.estimate import Estimates
@@ -72,7 +73,10 @@ class Jobs:
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
         costs = Costs(store, clock, owner)
         self.cost, self.ledger = costs.cost, costs.ledger
-        self.estimate = Estimates(store, clock, site, self._submission.placed, around).estimate
+        placed = self._submission.placed
+        estimates = Estimates(store, clock, site, placed, around)
+        self.estimate = estimates.estimate
+        self.compare = Comparisons(store, clock, site, placed, estimates).compare
         self.leaks, self.sweep, self.fsck = admin.leaks, admin.sweep, admin.fsck
 
     # Submit ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from tpujob import __version__
 from tpujob.api import (
     BrokenView,
     CodeGiven,
+    CompareAsked,
+    CompareView,
     CostView,
     DiffView,
     EstimateSaid,
@@ -136,6 +138,12 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         """What a job will cost, line by line, in micro-dollars; nothing is stored."""
         return JSONResponse(api.estimate(new.spec, cast(EstimateSaid, new.said)))
 
+    @app.post("/v1/compare", tags=["jobs"], response_model=CompareView)
+    def compare(new: schemas.NewComparison) -> JSONResponse:
+        """Hours and dollars for the job's work on several types and in several zones; nothing is stored."""
+        said, asked = cast(EstimateSaid, new.said), cast(CompareAsked, new.asked)
+        return JSONResponse(api.compare(new.spec, said, asked))
+
     @app.put("/v1/bundles/{sha256}", tags=["jobs"], response_model=schemas.StoredBundle)
     def put_bundle(
         sha256: str, bucket: str, data: Annotated[bytes, Depends(_body)]
@@ -143,7 +151,7 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         """Store an archive by its hash; safe to repeat."""
         return JSONResponse({"path": api.put_bundle(sha256, data, bucket=bucket)})
 
-    _ = (list_jobs, create_job, cost, ledger, plan, estimate, put_bundle)
+    _ = (list_jobs, create_job, cost, ledger, plan, estimate, compare, put_bundle)
 
 
 def _one_job(app: FastAPI, api: JobsApi) -> None:

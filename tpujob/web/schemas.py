@@ -46,6 +46,14 @@ class NewEstimate(NewPlan):
     )
 
 
+class NewComparison(NewEstimate):
+    """What `POST /v1/compare` takes."""
+
+    asked: dict[str, Any] = Field(
+        default={}, description="unit, amount, types, zones and throughput, by name"
+    )
+
+
 class Machine(_Taken):
     """What `POST /v1/hosts/clear` takes; in the body, as Google Cloud's names have slashes."""
 

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from tpujob.cli.backend import connect, current_settings
+from tpujob.cli.commands.cost import compare as comparison
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
+from tpujob.errors import BadRequest
 
 #: with --strict, when something has no known price or amount
 NOT_WHOLE = 6
@@ -54,9 +56,33 @@ def estimate(
         float | None,
         typer.Option(metavar="GIB", min=0, help="Written to a bucket in another region."),
     ] = None,
+    wait: Annotated[
+        str, typer.Option(metavar="TIME", help="Mean wait for a slice, such as 30m.")
+    ] = "",
+    preempt_every: Annotated[
+        str, typer.Option(metavar="TIME", help="Mean time until a slice is lost, such as 6h.")
+    ] = "",
+    checkpoint_every: Annotated[
+        str, typer.Option(metavar="TIME", help="Time between two checkpoints. Default: 10m.")
+    ] = "",
     quiet: Annotated[
         bool, typer.Option("--quiet-program", help="The program prints next to nothing.")
     ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Set types and zones side by side.")
+    ] = False,
+    types: Annotated[
+        str, typer.Option(metavar="TYPE,...", help="Types to compare. Default: the file's.")
+    ] = "",
+    zones: Annotated[
+        str, typer.Option(metavar="ZONE,...", help="Zones to compare. Default: the file's, or all.")
+    ] = "",
+    tokens: Annotated[str, typer.Option(metavar="N", help="Work to compare by, such as 10B.")] = "",
+    samples: Annotated[str, typer.Option(metavar="N", help="The same, in samples.")] = "",
+    throughput: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TYPE=N", help="Units a second on a type, where no job tells."),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show where each figure comes from.")
     ] = False,
@@ -85,6 +111,23 @@ def estimate(
     }.items():
         if value is not None:
             said[name] = value
+    for name, text in {
+        "wait": wait,
+        "preempt_every": preempt_every,
+        "checkpoint_every": checkpoint_every,
+    }.items():
+        if text:
+            said[name] = comparison.time(text, f"--{name.replace('_', '-')}")
+    work = comparison.asked(
+        steps=steps, tokens=tokens, samples=samples, types=types, zones=zones,
+        speeds=throughput or (),
+    )  # fmt: skip
+    if compare:
+        side_by_side = jobfile.named(file, lambda: connect().compare(given, said, work))
+        say_json(side_by_side) if as_json else comparison.show(side_by_side)
+        return 0
+    if set(work) - {"amount"}:
+        raise BadRequest("--types, --zones, --tokens, --samples and --throughput go with --compare")
     found = jobfile.named(file, lambda: connect().estimate(given, said))
     if as_json:
         say_json(found)

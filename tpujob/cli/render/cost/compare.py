@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tpujob.cli.render.cost.forecast import MICROS
 from tpujob.cli.render.table import Column, table
@@ -14,22 +14,23 @@ if TYPE_CHECKING:
     from tpujob.api import CompareView, RangeView, WayView
 
 LISTED = (
-    "List value and what you pay: half of all courses stay below, nine of ten in the range. All lines of an estimate are "
-    "in it, with a bucket in the region of the zone."
+    "Half of all courses stay below these times and amounts, nine of ten within the range. All lines of an "
+    "estimate are in it, with a bucket in the region of the zone."
 )
 EMULATED = "The local stack bills nothing: it is what Google Cloud would list."
 _COLUMNS = (
     Column("Type"),
-    Column("Zone", floors=(14,)),
+    Column("Zone", floors=(14,), cut=clip_middle),
     Column("Chips", right=True),
-    Column("Per second", right=True),
-    Column("Until the end", right=True),
+    Column("Per s", right=True),
+    Column("Takes", right=True),
     Column("List value", right=True),
-    Column("Range", right=True),
     Column("You pay", right=True),
-    Column("", floors=(20, 8), cut=clip_middle, style=lambda cell: "green" if cell in _MARKS else ""),
+    Column("Best", style=lambda cell: "green" if cell else ""),
 )
-_MARKS = ("cheapest", "fastest", "cheapest, fastest")
+_RANGE = Column("Range", right=True)
+_AT = 6  #: the place of the range, where there is room for it
+WIDE = 100
 
 
 def compare_page(
@@ -38,8 +39,13 @@ def compare_page(
     """The whole text. `emulated`: nothing of it is billed."""
     title = f"{clean(found['name'])}: {_many(found['amount'])} {found['unit']}"
     out = [paint(title, "bold", color), ""]
-    rows = [_cells(way, found["unit"], emulated) for way in found["ways"]]
-    out += [table(_COLUMNS, rows, columns, color=color), ""]
+    rows = [_cells(way, emulated) for way in found["ways"]]
+    shown = _COLUMNS
+    if columns >= WIDE:
+        shown = (*shown[:_AT], _RANGE, *shown[_AT:])
+        ranges = [_range(way) for way in found["ways"]]
+        rows = [(*r[:_AT], of, *r[_AT:]) for r, of in zip(rows, ranges, strict=True)]
+    out += [table(shown, rows, columns, color=color), ""]
     unknown = dict.fromkeys(way["note"] for way in found["ways"] if way["note"])
     out += [line for note in unknown for line in wrap(clean(note), columns)]
     for warning in found["warnings"]:
@@ -47,7 +53,7 @@ def compare_page(
     return "\n".join([*out, *wrap(EMULATED if emulated else LISTED, columns)])
 
 
-def _cells(way: WayView, unit: str, emulated: bool) -> tuple[str, ...]:
+def _cells(way: WayView, emulated: bool) -> tuple[str, ...]:
     forecast = way["forecast"]
     listed = forecast["list_micros"] if forecast else None
     pay = forecast["pay_micros"] if forecast else None
@@ -60,13 +66,17 @@ def _cells(way: WayView, unit: str, emulated: bool) -> tuple[str, ...]:
         "unknown" if speed is None else f"{_many(speed)}",
         duration(forecast["wall_hours"]["p50"] * 3600) if forecast else "unknown",
         _money(listed),
-        "" if listed is None else f"{_money(listed, 'low')} to {_money(listed, 'high')}",
         dollars(0.0) if emulated and forecast else _money(pay),
-        ", ".join(marks),
+        "both" if len(marks) == 2 else "".join(marks),
     )
 
 
-def _money(found: RangeView | None, key: str = "p50") -> str:
+def _range(way: WayView) -> str:
+    listed = way["forecast"]["list_micros"] if way["forecast"] else None
+    return "" if listed is None else f"{_money(listed, 'low')} to {_money(listed, 'high')}"
+
+
+def _money(found: RangeView | None, key: Literal["low", "p50", "high"] = "p50") -> str:
     return "unknown" if found is None else dollars(found[key] / MICROS)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
+from tpujob.cli.render.cost.forecast import METHOD, forecast_lines
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
 from tpujob.domain.text import clean, many
@@ -52,12 +53,16 @@ def estimate_page(
     if explained:
         out += [line for one in shown for line in _explained(one, columns)]
         out.append("")
+    forecast = found.get("forecast")
+    if forecast is not None:
+        out += [*forecast_lines(forecast, columns, color=color, emulated=emulated), ""]
+        out += [*wrap(METHOD, columns), ""] if explained else []
     if found["unknown"]:
         out.append(paint("Not known, and in no sum:", "bold", color))
         out += [line for one in found["unknown"] for line in _item(one, columns)]
     for warning in found["warnings"]:
         out += wrap(f"warning: {clean(warning)}", columns)
-    for text in (UNLOST, EMULATED if emulated else LISTED):
+    for text in (*(() if forecast else (UNLOST,)), EMULATED if emulated else LISTED):
         out += wrap(text, columns)
     return "\n".join(out)
 

@@ -60,7 +60,9 @@ def basis(found: ForecastView) -> str:
     said = f" The {stated.pop()} is as stated." if stated else ""
     if not slices:
         return GUESSED if not said else f"{GUESSED.partition(':')[0]}.{said}"
-    return f"It rests on {many(slices, 'earlier slice')} there, {found['losses']} of them lost.{said}"
+    return (
+        f"It rests on {many(slices, 'earlier slice')} there, {found['losses']} of them lost.{said}"
+    )
 
 
 def in_short(found: ForecastView) -> str:

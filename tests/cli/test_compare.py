@@ -1,0 +1,95 @@
+"""`tpujob cost estimate` with preemptions, and `--compare`: what they print, and what they ask of the backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Tpujob
+from tests.support.estimates import compare_view, estimate_view
+from tests.support.scripted import ScriptedJobs
+from tpujob.cli.commands.cost.compare import amount
+from tpujob.cli.render.cost.compare import compare_page
+from tpujob.cli.render.cost.estimate import estimate_page
+from tpujob.cli.render.cost.forecast import in_short
+from tpujob.cli.render.text import width
+from tpujob.errors import BadRequest
+
+SPEC = {
+    "name": "x",
+    "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
+    "run": {"command": "true"},
+}
+CALM = {"wait": 600.0, "preempt_every": 1e9}
+
+
+def test_an_estimate_of_a_spot_job_shows_its_range(tpujob: Tpujob, job_file: Path) -> None:
+    said = tpujob("cost", "estimate", str(job_file), "--hours", "3", "--preempt-every", "30m").out
+    rows = {line.split("  ")[0]: line for line in said.splitlines()}
+    assert rows["With preemptions"].split()[-2:] == ["above", "To"]
+    assert rows["list value"].count("$") == 4
+    assert rows["you pay"].split()[-1] == "$0.00", "the emulator bills nothing"
+    assert "preemptions is as stated" in said.replace("\n", " ")
+
+
+def test_a_range_is_told_in_short() -> None:
+    found = estimate_view(SPEC, {"hours": 3, "wait": 60.0, "preempt_every": 1e9})["forecast"]
+    low, high, middle = (word for word in in_short(found).replace(",", "").split() if "$" in word)
+    assert float(low[1:]) <= float(middle[1:]) <= float(high[1:])
+    assert estimate_view(SPEC)["list_micros"] > 0
+
+
+def test_types_are_compared(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
+    words = ["cost", "estimate", str(job_file), "--compare", "--tokens", "10B", "--types"]
+    words += ["v4-16,v5e-16", "--zones", "us-central2-b,us-central1-a"]
+    words += ["--throughput", "v4-16=120k", "--throughput", "v5e-16=100k", "--wait", "10m"]
+    said = tpujob(*words).out
+    assert said.splitlines()[0] == "counting: 10B tokens"
+    (asked,) = api.named("compare")
+    assert asked["asked"] == {
+        "unit": "tokens",
+        "amount": 1e10,
+        "types": ["v4-16", "v5e-16"],
+        "zones": ["us-central2-b", "us-central1-a"],
+        "throughput": {"v4-16": 120e3, "v5e-16": 100e3},
+    }
+    assert asked["said"]["wait"] == 600
+    assert said.count("cheapest") + said.count("both") == 1
+    assert tpujob(*words, "--json").json["ways"][0]["type"] in said
+
+
+def test_a_type_that_nobody_ran_says_so() -> None:
+    page = compare_page(compare_view(SPEC, {}, {"amount": 1000.0}), 100)
+    assert "unknown" in page.splitlines()[3]
+    assert "nobody ran it on v4-16: --throughput v4-16=N" in page
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_they_fit(columns: int) -> None:
+    asked = {"amount": 1e6, "throughput": {"v4-16": 100.0}, "types": ["v4-16", "v6e-8"]}
+    page = compare_page(compare_view(SPEC, {}, asked), columns)
+    page += "\n" + estimate_page(estimate_view(SPEC, {"hours": 3}), columns, explained=True)
+    assert max(map(width, page.splitlines())) <= columns
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--compare", "--tokens", "many"],
+        ["--compare", "--tokens", "1B", "--samples", "3"],
+        ["--compare", "--tokens", "1B", "--throughput", "v4-16"],
+        ["--wait", "soon"],
+        ["--types", "v4-16"],
+    ],
+)
+def test_what_cannot_be_read_is_refused(tpujob: Tpujob, job_file: Path, words: list[str]) -> None:
+    tpujob("cost", "estimate", str(job_file), *words, code=2)
+
+
+def test_amounts_have_letters() -> None:
+    assert [amount(text, "") for text in ("300", "20k", "1.5M", "10B", "1,000")] == [
+        300, 20e3, 1.5e6, 10e9, 1000,
+    ]  # fmt: skip
+    with pytest.raises(BadRequest):
+        amount("1e9", "--tokens")
