@@ -54,6 +54,7 @@ bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firesto
 	@$(BIN)/python -m tests.bench.bench_bill
 	@$(BIN)/python -m tests.bench.bench_storage
 	@$(BIN)/python -m tests.bench.bench_data
+	@$(BIN)/python -m tests.bench.bench_pack
 	@$(BIN)/python -m tests.bench.bench_firestore
 	@$(BIN)/python -m tests.bench.bench_ssh
 	@$(BIN)/python -m tests.bench.bench_mlp

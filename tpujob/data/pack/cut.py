@@ -10,7 +10,7 @@ from pathlib import Path
 from tpujob.data.objects import LocalFile
 
 #: files in a shard, at most: the list of one shard is in memory
-MOST_RECORDS = 65_536
+MOST_RECORDS = 32_768
 #: bytes of a file that is packed, at most: a record is in memory as a whole
 LARGEST = 256 << 20
 

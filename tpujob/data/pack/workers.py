@@ -41,7 +41,7 @@ class Workers:
             try:
                 for task in tasks:
                     waiting.append(pool.submit(work, task))
-                    if len(waiting) > threads:
+                    if len(waiting) == threads:
                         yield waiting.popleft().result()
                 while waiting:
                     yield waiting.popleft().result()
