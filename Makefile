@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test sim estimator bare gcloud kills lint fmt bench lock clean help
+.PHONY: demo test sim estimator bare gcloud kills scale lint fmt bench lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -37,6 +37,9 @@ gcloud: $(READY)  ## everything that drives the real gcloud, against the emulato
 
 kills: $(READY)  ## data sync and data pack, killed at many points; KILLS=30 points of each sync
 	@TPUJOB_KILLS=$(or $(KILLS),30) $(BIN)/python -m pytest tests/data/test_kills.py tests/data/test_pack_kills.py
+
+scale: $(READY)  ## data sync of a million objects that changes nothing: operations, CPU and memory, with limits
+	@$(BIN)/python -m tests.bench.scale_sync
 
 lint: $(READY)  ## format, lint, types, and the direction of imports
 	$(BIN)/ruff check
