@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from datetime import date
 from pathlib import Path
 
@@ -13,7 +15,10 @@ from tests.support.scripted import ScriptedJobs
 from tpujob.cli.render.cost.estimate import estimate_page
 from tpujob.cli.render.cost.prices import NOTHING, chosen, prices_page
 from tpujob.cli.render.text import width
+from tpujob.config import prices
 from tpujob.domain.prices import LIST
+
+ROOT = Path(__file__).parents[2]
 
 SPEC = {
     "name": "x",
@@ -128,3 +133,26 @@ def test_a_price_file_can_be_checked(tpujob: Tpujob, tmp_path: Path) -> None:
     assert (
         "more than on demand ($1.2)" in tpujob("cost", "prices", "--lint", str(file), code=65).err
     )
+
+
+# docs/prices.md ------------------------------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs" / "prices.md").read_text(encoding="utf-8")
+
+
+def test_the_commands_of_the_page_print_what_it_shows(
+    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    blocks = re.findall(r"```console\n\$ tpujob (.*?)\n(.*?)```", PAGE, re.S)
+    assert len(blocks) == 2
+    for command, shown in blocks:
+        assert shown.rstrip() in tpujob(*shlex.split(command)).out
+
+
+def test_the_price_file_of_the_page_is_accepted(tpujob: Tpujob, tmp_path: Path) -> None:
+    [text] = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    assert prices.parse(text, "mine.yaml", date(2026, 11, 22)).warnings == ()
+    assert tpujob("cost", "prices", "--lint", str(file)).out.startswith(f"{file}: 4 prices")

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.config import prices
+from tests.support.records import NOW, job_in
+from tpujob.config import context, prices, settings
+from tpujob.domain.decide import decide
+from tpujob.domain.events import SliceRequested
+from tpujob.domain.model import State
+from tpujob.domain.observations import Seen
 from tpujob.domain.prices import LIST
 from tpujob.errors import BadSpec
 
@@ -149,3 +154,21 @@ def test_a_doubtful_price_is_used_with_a_warning() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadSpec, match="no such file"):
         prices.read(tmp_path / "mine.yaml", TODAY)
+
+
+def test_a_context_names_its_file_and_a_slice_is_asked_for_at_its_prices(tmp_path: Path) -> None:
+    now = settings.load(tmp_path, context="lab", env={})
+    lab = context.make(
+        {"name": "lab", "project": "my-lab-4711", "zones": ["us-central2-b"], "prices": "mine.yaml"}
+    )
+    context.write(now, lab)
+    assert context.current(now).prices == "mine.yaml"
+    with pytest.raises(BadSpec, match="no such file"):
+        prices.in_force(now, lab, TODAY)
+    (now.contexts / "mine.yaml").write_text(GOOD)
+    here = context.site(lab, "ada-fs", prices.in_force(now, lab, TODAY))
+    asked = decide(job_in(State.QUEUED), Seen(prices=here.prices), NOW).event
+    assert asked is not None
+    assert isinstance(asked.payload, SliceRequested)
+    assert asked.payload.usd_per_hour == 6.4, "8 chips at a quarter of $3.20"
+    assert prices.in_force(now, context.make({**lab.model_dump(), "prices": ""}), TODAY) is LIST

@@ -8,7 +8,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.cost.forecast import METHOD, forecast_lines
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import clean, duration, many
 
 if TYPE_CHECKING:
     from tpujob.api import EstimateLineView, EstimateView, PriceView
@@ -77,23 +77,28 @@ def _length(found: EstimateView) -> str:
 
 
 def _hours(hours: float | None) -> str:
-    return f"{hours:,.3g} h" if hours is not None and hours < 1000 else f"{hours:,.0f} h"
+    return duration((hours or 0.0) * 3600)
+
+
+def _usd(micros: int | None) -> str:
+    if micros is None:
+        return "unknown"
+    return "<$0.0001" if 0 < micros < 100 else dollars(micros / MICROS)
 
 
 def _cells(one: EstimateLineView, emulated: bool) -> tuple[str, ...]:
-    known, pay = one["list_micros"], one["pay_micros"]
     return (
         one["kind"],
         clean(one["what"]),
-        "unknown" if known is None else dollars(known / MICROS),
-        dollars(0.0) if emulated else "unknown" if pay is None else dollars(pay / MICROS),
+        _usd(one["list_micros"]),
+        _usd(0 if emulated else one["pay_micros"]),
     )
 
 
 def _sum(micros: int, found: EstimateView) -> str:
     """A sum that leaves something out is a lower bound."""
     bound = ">" if found["unknown"] else ""
-    return f"{bound}{dollars(micros / MICROS)}"
+    return f"{bound}{_usd(micros)}"
 
 
 def _explained(one: EstimateLineView, columns: int) -> list[str]:
@@ -102,7 +107,7 @@ def _explained(one: EstimateLineView, columns: int) -> list[str]:
     if price is None:
         said.append(f"  {clean(one['note'])}")
     else:
-        cost = "unknown" if one["list_micros"] is None else dollars(one["list_micros"] / MICROS)
+        cost = _usd(one["list_micros"])
         said.append(f"  {one['formula']}, at ${price['usd']} {_each(price)} = {cost}")
         said.append(f"  price: {price_source(price)}")
         said += [f"  {clean(one['note'])}"] if one["note"] else []

@@ -1,0 +1,58 @@
+"""Estimates of the service: an earlier run tells how long a job takes; what can be no amount is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.stage import Stage
+from tpujob.api import EstimateSaid
+from tpujob.domain.model import State
+from tpujob.domain.spec import dump
+from tpujob.errors import BadRequest, BadSpec
+
+
+def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost(
+    stage: Stage,
+) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.clock.sleep(3600)
+    stage.finish(job_id, 0, 0)
+    stage.until(job_id, State.SUCCEEDED)
+    spec = dump(stage.store.get(job_id).spec)
+    found = stage.api.estimate(spec)
+    assert (found["length_by"], found["name"]) == ("history", spec["name"])
+    slices = [one for one in found["lines"] if one["kind"] == "slices"]
+    listed = stage.api.cost()["total"]["list_micros"]
+    assert [one["list_micros"] for one in slices] == [pytest.approx(listed, abs=1)]
+    assert found["list_micros"] == sum(one["list_micros"] or 0 for one in found["lines"])
+    assert stage.api.estimate(spec, {"hours": 2.0})["length_by"] == "said"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"hours": -1},
+        {"hours": True},
+        {"hours": "3"},
+        {"hours": float("nan")},
+        {"hours": 1e13},
+        {"steps": 1.5},
+        {"quiet": 1},
+        {"hourz": 1},
+    ],
+)
+def test_what_can_be_no_amount_is_refused(stage: Stage, said: Any) -> None:
+    spec = {"name": "x", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}
+    with pytest.raises(BadRequest, match=next(iter(said))):
+        stage.api.estimate(spec, said)
+
+
+def test_what_can_be_no_job_is_refused(stage: Stage) -> None:
+    told: EstimateSaid = {"hours": 1.0}
+    with pytest.raises(BadSpec, match="no such type"):
+        stage.api.estimate(
+            {"name": "x", "tpu": {"type": "v4-15"}, "run": {"command": "true"}}, told
+        )
