@@ -1,7 +1,7 @@
 """HTTP/1.1 for many small requests: one connection, one request at a time, nothing repeated.
 
 The standard library's client spends more time on the headers of a small answer than this on the whole request. Knows
-nothing of what is asked; proxies are not supported.
+nothing of what is asked. The proxy of the environment (HTTPS_PROXY, NO_PROXY) carries TLS; without TLS none is used.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httptools
+
+from tpujob.adapters.gcs.proxy import open_tunnel, proxy_for
 
 _RECEIVE = 1 << 20
 _REFUSAL_LIMIT = 64 << 20  # bytes of an answer that is kept in memory
@@ -102,13 +104,17 @@ class Wire:
         return incoming.answer
 
     def _connect(self) -> socket.socket:
-        made = socket.create_connection((self._host, self._port), timeout=self._timeout)
+        proxy = proxy_for(self._host) if self._tls else None
+        at = (proxy.host, proxy.port) if proxy else (self._host, self._port)
+        made = socket.create_connection(at, timeout=self._timeout)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls:
-            with contextlib.ExitStack() as undo:
-                undo.callback(made.close)
+        with contextlib.ExitStack() as undo:
+            undo.callback(made.close)
+            if proxy:
+                open_tunnel(made, proxy, self._host, self._port)
+            if self._tls:
                 made = _tls_context().wrap_socket(made, server_hostname=self._host)
-                undo.pop_all()
+            undo.pop_all()
         return made
 
 
