@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import random
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.data import moto
+from tests.data.web import WebServer, serving
 from tests.emulator.storage_rig import ask
 from tpujob.cli.app import run
 from tpujob.cli.render.data.packed import survey_page, survey_record
 from tpujob.data.pack.run import Survey
+from tpujob.data.sources.urls import HEADER
 from tpujob.domain.prices import LIST
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
@@ -50,12 +56,38 @@ def steps() -> list[tuple[str, list[str]]]:
     return found
 
 
+@pytest.fixture
+def elsewhere(
+    server: str, reader: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, str]]:
+    """The buckets of the page, those of S3, and its web server; by which URL in place of that of the page."""
+    for name, location in (("datasets", "us-central2"), ("datasets-eu", "europe-west4")):
+        made = json.dumps({"name": name, "location": location}).encode()
+        ask(server, "POST", "/storage/v1/b?project=p", made)
+    web = WebServer(files={"corpus.tar": b"c" * (300 << 10)})
+    web.files |= {f"shard-{i}": b"s" * (24 << 10) for i in range(2)}
+    md5 = base64.b64encode(hashlib.md5(web.files["shard-0"]).digest()).decode()
+    assert f"https://data.example.org/shard-0\t{24 << 10}\t{md5}\n" in PAGE
+    with moto.running() as url, serving(web):
+        for name, value in moto.settings(url, reader).items():
+            monkeypatch.setenv(name, value)
+        s3 = moto.client()
+        s3.create_bucket(Bucket="corpora")
+        for i in range(3):
+            s3.put_object(Bucket="corpora", Key=f"books/{i}", Body=b"b" * (24 << 10))
+        s3.close()
+        lines = [HEADER, *(f"{web.url}/shard-{i}\t{24 << 10}\t{md5}" for i in range(2))]
+        (reader / "urls.tsv").write_text("\n".join(lines))
+        yield {"https://data.example.org": web.url}
+
+
 def test_the_commands_of_the_page_print_what_it_shows(
-    server: str, reader: Path, capsys: pytest.CaptureFixture[str]
+    elsewhere: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ask(server, "POST", "/storage/v1/b?project=p", b'{"name": "datasets"}')
-    assert len(steps()) >= 6
+    assert len(steps()) >= 12
     for command, shown in steps():
+        for ours, there in elsewhere.items():
+            command = command.replace(ours, there)
         words = shlex.split(command)
         if words[0] == "ln":
             os.symlink(words[2], words[3])

@@ -3,19 +3,16 @@ stands before it."""
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
 
-import boto3
 import pytest
 import urllib3
-from botocore.config import Config
-from moto.server import ThreadedMotoServer
 
+from tests.data import moto as moto_server
 from tests.data.proxy import between
 from tests.data.rig import Rig, files_in, named
 from tpujob.adapters.gcs.objects import JsonObjects
@@ -40,30 +37,16 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with moto_server.running() as url:
+        yield url
 
 
 @pytest.fixture
 def s3(moto: str, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A client, as somebody else has it, and an empty bucket `data`. The environment leads to the server."""
-    settings = {
-        "AWS_ENDPOINT_URL": moto,
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": str(rig.folder / "none"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(rig.folder / "none"),
-        "AWS_MAX_ATTEMPTS": "1",
-    }
-    for name, value in settings.items():
+    for name, value in moto_server.settings(moto, rig.folder).items():
         monkeypatch.setenv(name, value)
-    client: Any = boto3.client("s3", config=Config(request_checksum_calculation="when_required"))
+    client = moto_server.client()
     client.create_bucket(Bucket="data")
     yield client
     client.close()

@@ -38,7 +38,8 @@ def find(ledger: Ledger, stages: Path) -> Leftovers:
     if stages.is_dir():
         paths += sorted(path for path in stages.iterdir() if path.is_dir())
     folders = [_measured(path) for path in paths if path.is_dir()]
-    return Leftovers(ledger.unfinished(), folders, ledger.tokens())
+    full = [folder for folder in folders if folder.files]
+    return Leftovers(ledger.unfinished(), full, ledger.tokens())
 
 
 def remove(ledger: Ledger, objects: Objects, found: Leftovers) -> None:

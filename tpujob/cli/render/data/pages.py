@@ -70,10 +70,9 @@ def outcome_page(record: Mapping[str, Any]) -> str:
         speed = f" in {span(record['seconds'])} ({amount_of_bytes(rate)}/s){verified}"
     lines = [f"Copied {_amount(record)}{speed}; {record['same']:,} were there already."]
     if record["unverified"]:
-        of = "it has" if record["unverified"] == 1 else "they have"
+        count = many(record["unverified"], "object")
         lines.append(
-            f"  {many(record['unverified'], 'object')} had no checksum at the source: what arrived is what {of}, by "
-            "its length"
+            f"  not verified      {count} without a checksum at the source: length and TLS"
         )
     return "\n".join([*lines, _operations(record), *_traffic_lines(record), *problem_lines(record)])
 
