@@ -24,8 +24,8 @@ EMULATED = "The jobs of this context ran on this machine's emulator, which bills
 _JOBS = (
     Column("Job", floors=(24, 14), cut=clip_middle),
     Column("Found by"),
-    Column("Hours", right=True),
-    Column("Billed", right=True),
+    Column("Chip-h", right=True),
+    Column("on bill", right=True),
     Column("Estimate", right=True),
     Column("Billed", right=True),
     Column("Gap", right=True),
