@@ -1,7 +1,7 @@
 """Jobs on hosts that have only what a TPU VM has: the files of `configs/`, and every kind of `env:`.
 
 What a host gets from the internet comes from `tests/support/mirror.py`; each job says so in `run.env`, and is otherwise
-what its file says. One story is part of `make test`; `make bare` runs all of them.
+what its file says. An environment with uv and what a host lacks are part of `make test`; `make bare` runs all of them.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def brief(view: Mapping[str, Any]) -> list[tuple[str, str | None]]:
 # The bundled programs ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.bare
 @pytest.mark.timeout(900)
 def test_a_bundled_program_brings_what_it_needs_and_later_slices_fetch_it(bare: BareStack) -> None:
     run = {"workload": "mlp", "args": {"dataset": "synthetic", "hidden": "32", "steps": 20}}
@@ -129,23 +130,26 @@ def code(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.bare
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("env", "python"),
     [
         ({"uv": "requirements.txt"}, r"3\.\d+\."),
-        ({"uv": "requirements.txt", "python": "3.11"}, r"3\.11\."),
-        ({"pip": "requirements.txt"}, r"3\.\d+\."),
+        pytest.param(
+            {"uv": "requirements.txt", "python": "3.11"}, r"3\.11\.", marks=pytest.mark.bare
+        ),
+        pytest.param({"pip": "requirements.txt"}, r"3\.\d+\.", marks=pytest.mark.bare),
     ],
 )
-def test_uv_and_pip_make_an_environment(
+def test_uv_and_pip_make_an_environment_and_later_slices_fetch_it(
     bare: BareStack, code: Path, env: dict[str, str], python: str
 ) -> None:
     name = "-".join(("env", *env)).replace("python", "p")
-    job = bare.job_with(name, f'python3 -c "{TINY}"', env=env, code=str(code))
-    assert brief(bare.ended(job)) == [("succeeded", None)], bare.run("why", job)
-    assert re.search(rf"tabulate 0\.9\.0 {python}", bare.run("logs", job))
+    for note in (f" was built with {next(iter(env))} in ", " was fetched from the bucket in "):
+        job = bare.job_with(name, f'python3 -c "{TINY}"', env=env, code=str(code))
+        assert brief(bare.ended(job)) == [("succeeded", None)], bare.run("why", job)
+        assert re.search(rf"tabulate 0\.9\.0 {python}", bare.run("logs", job))
+        assert any(note in line for line in bare.notes(job)), bare.notes(job)
 
 
 @pytest.mark.bare
