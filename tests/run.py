@@ -1,7 +1,8 @@
 """`python -m tests.run`: every check and every test, and as its very last line how many passed and failed.
 
-Most slow tests wait for processes, while everything else computes. So the rest runs beside the slow tests, one stage
-after the other and with a lower priority. Each line that is printed begins with its stage.
+Most slow tests wait for processes, while everything else computes. So the rest runs beside the slow tests, with a
+lower priority; the seeds of the simulation have the lowest, and use whatever is left. Each line that is printed begins
+with its stage.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from xml.etree import ElementTree
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 SIMULATION = (sys.executable, "-u", "-m", "tests.simulation")
 YIELDING = ("nice", "-n", "5")
+WHEN_IDLE = ("nice", "-n", "15")
 #: the others have targets of their own in the Makefile
 SLOW = "slow and not bare and not gcloud"
 #: Tests of a file share a stack. The files begin in this order.
@@ -59,8 +61,8 @@ LISTS = (
     (
         Stage("lint", (*YIELDING, "make", "--no-print-directory", "lint"), reports=False),
         Stage("quick", (*YIELDING, *PYTEST, "-m", "not slow", "-n", "3")),
-        Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "100", "--points", "4")),
     ),
+    (Stage("seeds", (*WHEN_IDLE, *SIMULATION, "--seeds", "100", "--points", "4")),),
 )
 
 
