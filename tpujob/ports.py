@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tpujob.domain.actions import HostPlan
+from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job, Slice, Suspect
 from tpujob.domain.observations import SliceSeen
@@ -244,6 +245,19 @@ class Blob:
 
 
 @dataclass(frozen=True, slots=True)
+class BucketPlace:
+    """Where a bucket lies, in small letters."""
+
+    location: str  #: a region; a pair of regions such as `nam4`; or a continent such as `us`
+    regions: frozenset[str]  #: from which it is read without charge; empty for a continent
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return self.location if self.regions else f"{self.location}, a multi-region"
+
+
+@dataclass(frozen=True, slots=True)
 class BucketFacts:
     """How a bucket is set up, as far as it matters to jobs."""
 
@@ -294,7 +308,35 @@ class Blobs(Protocol):
         """Afterwards `gs://name` exists, in that region. Raises Refused when it lies in another one."""
         ...
 
-    def region(self, bucket: str, *, timeout: float) -> str:
-        """The location of the bucket of this `gs://` path: a region, or a continent such as `us`, in small letters.
-        Raises NotFound; Refused when the bucket is somebody else's."""
+    def place(self, bucket: str, *, timeout: float) -> BucketPlace:
+        """Where the bucket of this `gs://` path lies. Raises NotFound; Refused when the bucket is somebody else's."""
+        ...
+
+
+# Copies --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What lies below a prefix, and how much of it another one lacks."""
+
+    objects: int
+    bytes: int
+    missing: int  #: objects that the other lacks, or has with another content
+    missing_bytes: int
+    counted: bool  #: False: there is more than was counted
+
+
+class Copies(Protocol):
+    """Copies of objects that the storage makes by itself: no byte passes through this process."""
+
+    def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
+        """Count both sides, as far as the time allows; a target of "" has nothing. Raises NotFound for a bucket that
+        is not there, Refused, Transient."""
+        ...
+
+    def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
+        """Go on with a copy and return how far it has come; no call is begun after `timeout`. An object is copied as it
+        was listed, under a condition, and compared by size and CRC32C. Safe to repeat from any earlier progress, and
+        beside another process. Raises Refused (also when the source has nothing), Transient."""
         ...

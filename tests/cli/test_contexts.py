@@ -213,7 +213,7 @@ def test_traffic_between_regions_is_allowed_for_one_job(
 ) -> None:
     tpujob("create", str(job_file), "--dry-run")
     tpujob("create", str(job_file), "--dry-run", "--allow-cross-region")
-    asked = [call["spec"]["tpu"]["cross_region"] for call in api.named("plan")]
+    asked = [call["spec"]["tpu"]["allow_cross_region"] for call in api.named("plan")]
     assert asked == [False, True]
 
 

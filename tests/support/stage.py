@@ -12,6 +12,7 @@ from tests.support.world import (
     Bucket,
     Clock,
     Cloud,
+    CopiesOfBucket,
     Faults,
     HostsOfCloud,
     Killed,
@@ -40,6 +41,7 @@ class Stage:
         self.clock, self.faults = Clock(), Faults()
         self.cloud = Cloud(self.clock, self.faults, hosts=hosts)
         self.bucket = Bucket(self.clock, self.faults)
+        self.copies = CopiesOfBucket(self.bucket, self.faults)
         self.hosts = HostsOfCloud(self.cloud, self.bucket, self.faults)
         self.store = SqliteStore(folder / "tpujob.db")
         self._backends = 0
@@ -50,7 +52,7 @@ class Stage:
         self._backends += 1
         owner = f"backend-{self._backends}"
         world = (self.store, self.cloud, self.hosts, self.bucket, self.clock)
-        return Reconciler(*world, owner=owner, reputation=self.store.reputation)
+        return Reconciler(*world, copies=self.copies, owner=owner, reputation=self.store.reputation)
 
     def sweep(self, *zones: str) -> Swept:
         """As the loop does, in these zones or in all."""

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
+from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.orphans import Orphans, zones
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import Conflict, NotFound, Refused, Transient
-from tpujob.ports import Blob, Owned, Store
+from tpujob.ports import Blob, BucketPlace, Comparison, Owned, Store
 from tpujob.protocol import paths
 from tpujob.service.admin import Admin
 from tpujob.service.changes import Changes
@@ -195,6 +196,7 @@ class Bucket:
     def __init__(self, clock: Clock, faults: Faults) -> None:
         self._clock, self.faults = clock, faults
         self.objects: dict[str, tuple[bytes, Blob]] = {}
+        self.places: dict[str, BucketPlace] = {}  #: those that are not made on demand
         self.get_takes = 0.0  #: seconds
         self.gets = 0
 
@@ -241,6 +243,12 @@ class Bucket:
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
         pass
 
+    def place(self, bucket: str, *, timeout: float) -> BucketPlace:
+        name = bucket.split("/")[2]
+        if name not in self.places:
+            raise NotFound(f"there is no bucket gs://{name}")
+        return self.places[name]
+
     def report(self, workdir: str, attempt: int, host: int, **fields: Any) -> None:
         """What an agent writes: the newest facts over the older ones."""
         path = paths.report_path(workdir, attempt, host)
@@ -248,6 +256,62 @@ class Bucket:
         job = workdir.rsplit("/", 1)[1]
         record = {"v": 1, "job": job, "attempt": attempt, "host": host, **old, **fields}
         self.put(path, b"", metadata={"report": json.dumps(record)}, timeout=1)
+
+
+class CopiesOfBucket:
+    """The Copies port over that bucket: an object a call, so that a copy takes several."""
+
+    def __init__(self, bucket: Bucket, faults: Faults) -> None:
+        self.bucket, self.faults = bucket, faults
+        self.refused: dict[str, str] = {}  #: by target: the cause
+        self.made: list[tuple[str, str]] = []  #: target and name of each object that was copied
+
+    def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
+        here, there = self._below(source), self._below(target) if target else {}
+        lacks = [data for name, data in here.items() if there.get(name) != data]
+        sizes = [sum(map(len, each)) for each in (here.values(), lacks)]
+        return Comparison(len(here), sizes[0], len(lacks), sizes[1], counted=True)
+
+    def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
+        if copy.target in self.refused:
+            raise Refused("Permission denied", cause=self.refused[copy.target])
+        return self.faults.effect("copy", lambda: self._advance(copy))
+
+    def _advance(self, copy: Copy) -> CopyProgress:
+        here = {n: d for n, d in self._below(copy.source).items() if self._follows(copy, n)}
+        if not here and copy.saved is None:
+            raise Refused(f"there is nothing below {copy.source}/", cause="BAD_SPEC")
+        there, progress = self._below(copy.target), copy.progress
+        progress = replace(progress, total=len(here), total_bytes=sum(map(len, here.values())))
+        for name, data in here.items():
+            if there.get(name) == data:
+                if name > progress.after:
+                    known = {
+                        "same": progress.same + 1,
+                        "same_bytes": progress.same_bytes + len(data),
+                    }
+                    progress = replace(progress, after=name, **known)
+                continue
+            self.bucket.put(f"{copy.target}/{name}", data, timeout=1)
+            self.made.append((copy.target, name))
+            return replace(
+                progress,
+                after=max(name, progress.after),
+                objects=progress.objects + 1,
+                bytes=progress.bytes + len(data),
+            )
+        return replace(progress, whole=True)
+
+    def _follows(self, copy: Copy, name: str) -> bool:
+        if copy.saved is None:
+            return True
+        if copy.saved.step is None:
+            return not name.startswith("attempts/")
+        return name.startswith(f"checkpoints/{copy.saved.step}/")
+
+    def _below(self, prefix: str) -> dict[str, bytes]:
+        found = sorted(p for p in self.bucket.objects if p.startswith(prefix + "/"))
+        return {path[len(prefix) + 1 :]: self.bucket.objects[path][0] for path in found}
 
 
 class NoLoop:
@@ -307,6 +371,7 @@ def service(
         backend.blobs,
         backend.clock,
         admin=Admin(store, orphans(backend, store=store), backend.reputation, backend.clock),
+        copies=backend.copies,
         access=access,
         loop=loop or NoLoop(),
         changes=Changes(store),

@@ -13,6 +13,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from tpujob.api.cost_shapes import SpendingView
+from tpujob.api.data_shapes import CopyView, DataView
 
 
 class EventView(TypedDict):
@@ -137,6 +138,7 @@ class DiffView(TypedDict):
 
 
 NextAction = Literal[
+    "copy_data",
     "request_slice",
     "get_slice",
     "start_program",
@@ -211,6 +213,8 @@ class JobView(TypedDict):
     trouble_since: str | None
     waiting: str  #: `capacity` in one line; empty: it waits for none
     capacity: NotRequired[CapacityView | None]
+    copying: NotRequired[CopyView | None]  #: None: it waits for no copy
+    usd_copies: NotRequired[float]  #: of all copies that were made for it, by list price
     maintenance: NotRequired[MaintenanceView | None]  #: None: none is announced
     outcome: str | None
     cause: str | None
@@ -277,6 +281,7 @@ class PlanView(TypedDict):
     command: str
     environment: str  #: what it runs in, in words; empty: the host as it is
     mounts: list[str]  #: in words
+    data: NotRequired[list[DataView]]
     warnings: list[str]  #: what is allowed, and may surprise later
     spec: dict[str, Any]
 

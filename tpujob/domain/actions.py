@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tpujob.domain.copies import CopyProgress
 from tpujob.domain.events import Event
 from tpujob.domain.model import Cause, Job
 from tpujob.errors import Scope
 from tpujob.protocol import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class MakeCopy:
+    """Go on with the copy of this id for a while. Safe to repeat, and beside another that makes the same."""
+
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +54,19 @@ class HostPlan:
     document: Plan
 
 
-Action = CreateSlice | DeleteSlice | StartProgram | StopProgram | WipeJob
+Action = MakeCopy | CreateSlice | DeleteSlice | StartProgram | StopProgram | WipeJob
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """An action took effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy has come this far."""
+
+    progress: CopyProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +85,7 @@ class Denied:
     scope: Scope = ""
 
 
-Result = Done | NotYet | Denied
+Result = Done | Copied | NotYet | Denied
 
 
 @dataclass(frozen=True, slots=True)

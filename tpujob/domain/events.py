@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tpujob.domain.copies import CopyProgress, Saved
 from tpujob.domain.model import Cause, End, Endpoint, Pricing, Progress, State
 from tpujob.errors import Scope
 
 
 class EventKind(StrEnum):
     CREATED = "created"
+    COPY_STARTED = "copy_started"  #: of data, or of a checkpoint, into the region of an offer
+    COPY_ADVANCED = "copy_advanced"
+    COPY_FINISHED = "copy_finished"
+    COPY_REFUSED = "copy_refused"  #: its region is not asked for a slice any more
     SLICE_REQUESTED = "slice_requested"
     SLICE_WAITING = "slice_waiting"  #: the cloud keeps the request in its queue
     SLICE_READY = "slice_ready"
@@ -47,6 +52,35 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CopyStarted:
+    """The fields mean what they mean in a `Copy`."""
+
+    id: str
+    name: str
+    source: str
+    target: str
+    region: str
+    micros_per_gib: int
+    micros_per_object: int
+    saved: Saved | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyMoved:
+    """How far it has come, or that it is whole."""
+
+    id: str
+    progress: CopyProgress
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRefused:
+    id: str
+    cause: Cause
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class SliceRequested:
     name: str
     k: int
@@ -55,6 +89,7 @@ class SliceRequested:
     pricing: Pricing
     runtime_version: str
     usd_per_hour: float | None
+    bucket: str = ""  #: that its attempts keep their files in; empty: the job's
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +177,10 @@ class BudgetChanged:
 
 
 Payload = (
-    SliceRequested
+    CopyStarted
+    | CopyMoved
+    | CopyRefused
+    | SliceRequested
     | SliceReady
     | AboutSlice
     | AttemptRunning
@@ -160,6 +198,10 @@ Payload = (
 
 #: by kind; an event of any other kind carries nothing
 PAYLOADS: Mapping[EventKind, type[Payload]] = {
+    EventKind.COPY_STARTED: CopyStarted,
+    EventKind.COPY_ADVANCED: CopyMoved,
+    EventKind.COPY_FINISHED: CopyMoved,
+    EventKind.COPY_REFUSED: CopyRefused,
     EventKind.SLICE_REQUESTED: SliceRequested,
     EventKind.SLICE_READY: SliceReady,
     EventKind.ATTEMPT_RUNNING: AttemptRunning,

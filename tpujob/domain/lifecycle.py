@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tpujob.domain.copies import Copy
 from tpujob.domain.events import (
     PAYLOADS,
     AboutSlice,
@@ -19,6 +20,9 @@ from tpujob.domain.events import (
     BudgetChanged,
     BudgetWarned,
     CleanRequested,
+    CopyMoved,
+    CopyRefused,
+    CopyStarted,
     Event,
     EventKind,
     Finished,
@@ -30,6 +34,7 @@ from tpujob.domain.events import (
     SliceReady,
     SliceRequested,
 )
+from tpujob.domain.failures.nonfinite import resume_before
 from tpujob.domain.model import (
     Attempt,
     Cause,
@@ -50,6 +55,10 @@ _WITH_PROGRAM = (_S.PREPARING, _S.RUNNING)
 _LIVE = (_S.QUEUED, *_WITH_SLICE, _S.RELEASING)
 
 TABLE: Mapping[tuple[State, EventKind], State] = {
+    **{
+        (_S.QUEUED, kind): _S.QUEUED
+        for kind in (_E.COPY_STARTED, _E.COPY_ADVANCED, _E.COPY_FINISHED, _E.COPY_REFUSED)
+    },
     (_S.QUEUED, _E.SLICE_REQUESTED): _S.PROVISIONING,
     (_S.PROVISIONING, _E.SLICE_WAITING): _S.PROVISIONING,
     (_S.PROVISIONING, _E.SLICE_READY): _S.PREPARING,
@@ -145,6 +154,13 @@ REFUSALS = 20
 def _folded(job: Job, happened: Event) -> Job:
     at, reason = happened.at, happened.text
     match happened.payload:
+        case CopyStarted() as wanted:
+            return replace(job, copies=(*job.copies, Copy(started_at=at, **_fields(wanted))))
+        case CopyMoved(id, progress):
+            done_at = at if happened.kind is _E.COPY_FINISHED else None
+            return _change_copy(job, id, progress=progress, done_at=done_at)
+        case CopyRefused(id, cause, error):
+            return _change_copy(job, id, refused=cause.value, error=error)
         case SliceRequested() as asked:
             return _slice_requested(job, at, asked)
         case SliceReady(endpoints):
@@ -232,6 +248,7 @@ def _slice_requested(job: Job, at: float, asked: SliceRequested) -> Job:
         usd_per_hour=asked.usd_per_hour,
         requested_at=at,
         tpu_slices=job.tpu_slices,
+        bucket=asked.bucket,
     )
     old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
     kept = tuple(s for s in job.slices if s.k not in old)
@@ -276,27 +293,22 @@ def _new_attempt(job: Job, at: float) -> Job:
         number=len(job.attempts) + 1,
         slice=job.slice.name,
         started_at=at,
-        resume_before=_resume_before(job),
+        resume_before=resume_before(job),
     )
     older, newer = job.attempts[:-PROVEN], job.attempts[-PROVEN:]
     earlier = (*(replace(a, evidence=()) for a in older), *newer)
     return replace(job, attempts=(*earlier, fresh), hold_until=None)
 
 
-def _resume_before(job: Job) -> int:
-    """What was saved at or after a step that was not finite may hold wrong numbers: later attempts stay before it.
-    Once such an attempt has come past that step, its own checkpoints are good again."""
-    bound = 0
-    for attempt in job.attempts:
-        bound = attempt.resume_before
-        if bound and (attempt.progress.checkpoint or 0) >= bound:
-            bound = 0
-        if attempt.verdict and attempt.verdict.step is not None and attempt.cause in _SUSPECT:
-            bound = min(bound or attempt.verdict.step, attempt.verdict.step)
-    return max(0, bound)
+def _fields(payload: CopyStarted) -> dict[str, Any]:
+    return {name: getattr(payload, name) for name in payload.__dataclass_fields__}
 
 
-_SUSPECT = (Cause.BAD_HOST, Cause.NONFINITE)
+def _change_copy(job: Job, id: str, **changes: Any) -> Job:
+    """The newest of that name: a person's `resume` begins the same anew."""
+    newest = max(n for n, copy in enumerate(job.copies) if copy.id == id)
+    changed = (replace(c, **changes) if n == newest else c for n, c in enumerate(job.copies))
+    return replace(job, copies=tuple(changed))
 
 
 def _change_serving(job: Job, **changes: Any) -> Job:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from tpujob.domain.copies import Copy, Dataset
 from tpujob.domain.spec import JobSpec
 from tpujob.errors import Scope
 
@@ -124,6 +125,7 @@ class Slice:
     condemned_at: float | None = None
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: TPU slices that it consists of; more than one: Multislice
+    bucket: str = ""  #: that its attempts keep their files in; empty: the job's
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,8 @@ class Job:
     state_since: float
     version: int = 1
     wake: float = 0.0  #: no tick is due before this
-    bucket: str = ""  #: `gs://…`; the workdir is below it
+    bucket: str = ""  #: `gs://…`, of the first offer; what is shipped lies there
+    buckets: Mapping[str, str] = field(default_factory=dict[str, str])  #: by region it may run in
     bundles: tuple[str, ...] = ()  #: object paths below the bucket, unpacked in order
     code: Code | None = None  #: None: nothing is shipped, or it comes from no checkout
     slices: tuple[Slice, ...] = ()
@@ -280,11 +283,31 @@ class Job:
     #: micro-dollars that it may cost, as was last said after its submission; None: what its spec says
     spend_limit: int | None = None
     warned_limit: int | None = None  #: the limit of which it was told that 80 % are used
+    data: tuple[Dataset, ...] = ()  #: what it reads, and where in each region that it may run in
+    copies: tuple[Copy, ...] = ()  #: made or being made for it
     schema_version: int = SCHEMA_VERSION
+
+    def workdir_in(self, bucket: str) -> str:
+        return f"{bucket or self.bucket}/jobs/{self.id}"
+
+    def workdir_of(self, attempt: int) -> str:
+        """Of the attempt of that number; of one that never was: the newest's."""
+        if not 0 < attempt <= len(self.attempts):
+            return self.workdir
+        name = self.attempts[attempt - 1].slice
+        return self.workdir_in(next((s.bucket for s in self.slices if s.name == name), ""))
 
     @property
     def workdir(self) -> str:
-        return f"{self.bucket}/jobs/{self.id}"
+        """Of the newest attempt; before the first one, that in the bucket of the first offer."""
+        return self.workdir_of(len(self.attempts)) if self.attempts else self.workdir_in("")
+
+    @property
+    def workdirs(self) -> tuple[str, ...]:
+        """Every one that attempts, or copies for them, have written to."""
+        used = [self.bucket, *(s.bucket for s in self.slices)]
+        used += [self.buckets.get(c.region, "") for c in self.copies if c.saved]
+        return tuple(dict.fromkeys(map(self.workdir_in, used)))
 
     @property
     def tpu_slices(self) -> int:

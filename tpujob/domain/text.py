@@ -64,6 +64,20 @@ def many(n: int, thing: str) -> str:
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
+def amount_of_bytes(size: float) -> str:
+    """`512 B`, `39.1 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def amount_of_money(micros: int) -> str:
+    """Micro-dollars as `$12.00`; fractions of a cent where that is all there is."""
+    return f"${micros / 1e6:.4f}" if 0 < micros < 10_000 else f"${micros / 1e6:,.2f}"
+
+
 def list_hosts(numbers: Sequence[int]) -> str:
     """`host 3`, `hosts 0, 4`."""
     return ("host " if len(numbers) == 1 else "hosts ") + ", ".join(map(str, numbers))

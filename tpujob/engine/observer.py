@@ -178,7 +178,7 @@ class Observer:
             left = until - self.clock.now()
             if left <= 0:
                 break
-            path = paths.report_path(job.workdir, report.attempt, report.host)
+            path = paths.report_path(job.workdir_of(report.attempt), report.attempt, report.host)
             try:
                 body = self.blobs.get(path, end=limits.MAX_EVIDENCE_READ, timeout=left)
             except (Transient, Refused, NotFound) as error:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 
 from tpujob.domain.actions import (
     Action,
+    Copied,
     CreateSlice,
     DeleteSlice,
     Denied,
     Done,
+    MakeCopy,
     NotYet,
     Result,
     StartProgram,
@@ -28,11 +30,12 @@ from tpujob.domain.host import plan
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.observations import Seen
+from tpujob.domain.placement import datasets
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.observer import LOOK, Observer
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
-from tpujob.ports import Blobs, Clock, Hosts, Lease, Reputation, Slices, Store
+from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Slices, Store
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +47,8 @@ MARGIN = 5.0
 FRESH = 60.0
 #: decisions in one tick; the next tick goes on from there
 ROUNDS = 12
+#: seconds for one round of a copy; a call that it began may take as long again
+COPYING = 20.0
 #: seconds that a started program gets to report before it is started again, which is safe but not free
 PATIENCE = 10.0
 
@@ -61,6 +66,7 @@ class Reconciler:
         blobs: Blobs,
         clock: Clock,
         *,
+        copies: Copies,
         owner: str,
         reputation: Reputation,
         report_every: float = 15.0,
@@ -68,7 +74,7 @@ class Reconciler:
         prices: PriceList = LIST,
     ) -> None:
         self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
-        self.clock, self.reputation = clock, reputation
+        self.clock, self.reputation, self.copies = clock, reputation, copies
         self.owner = owner  #: unique among all backends, ever
         self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again
@@ -142,6 +148,8 @@ class Reconciler:
             self._note(job.id, Done() if after else result)
             if after:
                 self._commit(current, after, lease)
+            if isinstance(action, MakeCopy) and not _whole(result):
+                return False  # other jobs have their turn
             return happened is not None or after is not None
         except (Conflict, Fenced) as error:
             log.info("job %s: %s; looking again", job.id, error)
@@ -212,6 +220,8 @@ class Reconciler:
 
     def _act(self, job: Job, action: Action, lease: Lease) -> Result:
         try:
+            if isinstance(action, MakeCopy):
+                return self._copy(job, action, lease)
             self._do(job, action, lease)
         except Refused as error:
             return Denied(Cause(error.cause), str(error), error.scope)
@@ -254,14 +264,22 @@ class Reconciler:
             case _:
                 self._wipe(job, lease)
 
+    def _copy(self, job: Job, action: MakeCopy, lease: Lease) -> Result:
+        copy = datasets.found(job, action.id)
+        assert copy is not None, f"job {job.id} makes no copy {action.id}"
+        timeout = min(COPYING, self._left(lease))
+        return Copied(self.copies.advance(copy, timeout=timeout))
+
     def _wipe(self, job: Job, lease: Lease) -> None:
-        """Remove the job's objects, then its record. A time-out leaves the record, so that the next tick goes on."""
+        """Remove the job's objects, then its record. A time-out leaves the record, so that the next tick goes on. Data
+        sets stay: other jobs read them, too."""
         until = self.clock.now() + self._left(lease)
-        for blob in self.blobs.list(job.workdir + "/", timeout=LOOK):
-            if job.wipe_checkpoints or not blob.path.startswith(job.workdir + "/checkpoints/"):
-                if self.clock.now() > until:
-                    raise Transient("cleaning takes long; going on in a moment")
-                self.blobs.delete(blob.path, timeout=LOOK)
+        for workdir in job.workdirs:
+            for blob in self.blobs.list(workdir + "/", timeout=LOOK):
+                if job.wipe_checkpoints or not blob.path.startswith(workdir + "/checkpoints/"):
+                    if self.clock.now() > until:
+                        raise Transient("cleaning takes long; going on in a moment")
+                    self.blobs.delete(blob.path, timeout=LOOK)
         self.store.remove(job.id, lease=lease)
         self._forget(job.id)
         self.changed()
@@ -270,6 +288,10 @@ class Reconciler:
 def _ttl(job: Job, action: Action | None) -> float:
     """Long enough for the action: a program that is stopped gets the grace that its spec promises."""
     return LEASE + job.spec.stop_grace if isinstance(action, StopProgram) else LEASE
+
+
+def _whole(result: Result) -> bool:
+    return isinstance(result, Copied) and result.progress.whole
 
 
 def _serving(job: Job) -> Slice:

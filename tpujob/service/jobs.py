@@ -20,7 +20,7 @@ from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.text import dollars
 from tpujob.engine import Live, Loop
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
-from tpujob.ports import Blobs, Clock, Store
+from tpujob.ports import Blobs, Clock, Copies, Store
 from tpujob.service import budgets
 from tpujob.service import logs as log_reader
 from tpujob.service.admin import Admin
@@ -49,6 +49,7 @@ class Jobs:
         clock: Clock,
         *,
         admin: Admin,
+        copies: Copies,
         site: Site = EVERYWHERE,
         access: Callable[[Slice, int], HostAccess],
         loop: Loop,
@@ -68,7 +69,7 @@ class Jobs:
         self._access, self._loop, self._changes = access, loop, changes
         self._live, self._circuits, self._funds = live, circuits, funds
         self._prices = site.prices
-        self._submission = Submission(blobs, clock, site, offered, funds)
+        self._submission = Submission(blobs, copies, clock, site, offered, funds)
         self.plan, self.put_bundle = self._submission.plan, self._submission.put_bundle
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
         costs = Costs(store, clock, owner)

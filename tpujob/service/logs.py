@@ -172,7 +172,8 @@ class _LogReader:
 
     def _segments(self, cursor: Cursor) -> dict[int, list[tuple[int, Blob]]]:
         """The segments from the cursor on, by host, in order."""
-        number, workdir = cursor.attempt, self._job.workdir
+        number = cursor.attempt
+        workdir = self._job.workdir_of(number)
         hosts = [self._host] if self._host is not None else range(self._count(number))
         found: list[Blob] = []
         if len(hosts) <= FEW_HOSTS:

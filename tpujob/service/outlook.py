@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tpujob.api import BudgetView, CapacityView, CommandView, NextAction, NextView
+from tpujob.api import BudgetView, CapacityView, CommandView, CopyView, NextAction, NextView
 from tpujob.domain.failures import retry
 from tpujob.domain.model import Cause, Job, Progress, State, Wish
 from tpujob.domain.money import budget
+from tpujob.domain.placement import datasets
 from tpujob.domain.placement.circuits import Wait
 from tpujob.domain.text import rfc3339
 
@@ -22,6 +23,9 @@ def what_next(job: Job, done: Progress, wait: Wait | None, now: float) -> NextVi
     due = max(job.wake, wait.first_at if wait else 0.0)
     again = f"another slice and goes on{from_step}"
     match job.state:
+        case State.QUEUED if under_way := datasets.under_way(job):
+            text = f"when {under_way.name} is in {under_way.region}, it asks for a slice there"
+            return _next("copy_data", text)
         case State.QUEUED:
             wanted = again if job.attempt else "a slice"
             return _next("request_slice", f"it asks for {wanted}", at=due if due > now else None)
@@ -119,6 +123,28 @@ def budgets(job: Job) -> list[BudgetView]:
             left = None if limit is None else max(0, limit - used)
             found.append(BudgetView(name=name, used=used, left=left, limit=limit))
     return found
+
+
+def copying(job: Job, now: float) -> CopyView | None:
+    """The copy that a queued job waits for; None: it waits for none."""
+    copy = datasets.under_way(job)
+    if copy is None or job.state is not State.QUEUED:
+        return None
+    progress = copy.progress
+    total, took = progress.total_bytes, now - copy.started_at
+    known = total is not None and progress.bytes > 0 and took > 0
+    left = max(0, (total or 0) - progress.there) / (progress.bytes / took) if known else None
+    return CopyView(
+        name=copy.name,
+        region=copy.region,
+        source=copy.source,
+        target=copy.target,
+        bytes=progress.there,
+        total_bytes=total,
+        left_s=left,
+        usd=copy.micros / 1e6,
+        since=rfc3339(copy.started_at),
+    )
 
 
 def capacity(wait: Wait) -> CapacityView:

@@ -12,6 +12,7 @@ from tpujob.api import CodeGiven, PlanView
 from tpujob.bundle import workloads_bundle
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.host import environment, plan
 from tpujob.domain.model import Code, Job, State, Wish
 from tpujob.domain.observations import Funds
@@ -27,8 +28,9 @@ from tpujob.domain.placement import (
 )
 from tpujob.domain.spec import JobSpec, dump, parse
 from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound, Refused
-from tpujob.ports import Blobs, Clock
+from tpujob.ports import Blobs, Clock, Copies
 from tpujob.service import budgets
+from tpujob.service.datasets import DataPlaces
 
 #: seconds to write a bundle to the bucket
 BUCKET = 60.0
@@ -39,6 +41,10 @@ ANSWER = 15.0
 #: The types that a zone lists, as the cloud says; None: it cannot be asked now. Raises Refused for a zone that is
 #: closed to the project.
 Offered = Callable[[str], frozenset[str] | None]
+
+
+def _zones(choices: Sequence[Offer]) -> list[str]:
+    return list(dict.fromkeys(offer.zone for offer in choices))
 
 
 def nobody_knows(zone: str) -> frozenset[str] | None:  # noqa: ARG001
@@ -52,6 +58,7 @@ class Submission:
     def __init__(
         self,
         blobs: Blobs,
+        copies: Copies,
         clock: Clock,
         site: Site,
         offered: Offered,
@@ -59,13 +66,14 @@ class Submission:
     ) -> None:
         self._blobs, self._clock = blobs, clock
         self._site, self._offered, self._funds = site, offered, funds
+        self._data = DataPlaces(blobs, copies, site)
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        wanted, choices, bucket, doubts = self.placed(spec)
+        wanted, choices, buckets, doubts = self.placed(spec)
         if not self._site.made_on_demand:
-            self._bucket_is_there(bucket, wanted)
-        first, zones = choices[0], list(dict.fromkeys(o.zone for o in choices))
-        region = self._site.region_of_bucket(bucket) or ""
+            self._buckets_are_there(buckets, wanted)
+        first, zones = choices[0], _zones(choices)
+        data = self._data.find(wanted, zones)
         facts, slices = accelerators.find(first.type), wanted.tpu.slices
         return PlanView(
             name=wanted.name,
@@ -82,15 +90,12 @@ class Submission:
             usd_per_hour=first.usd_per_hour,
             hbm_gib=facts.chips * slices * facts.hbm_gib_per_chip,
             peak_bf16_tflops=facts.chips * slices * facts.peak_bf16_tflops_per_chip,
-            bucket=bucket,
+            bucket=buckets[first.zone],
             command=plan.command_line(wanted),
             environment=environment.environment_words(wanted),
             mounts=environment.mount_words(wanted),
-            warnings=[
-                *doubts,
-                *traffic(zones, region, self._site.prices),
-                *environment.warnings(wanted),
-            ],
+            data=self._data.views(data, zones),
+            warnings=[*doubts, *traffic(zones, self._site), *environment.warnings(wanted)],
             spec=dump(wanted),
         )
 
@@ -115,9 +120,11 @@ class Submission:
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
         return path
 
-    def placed(self, spec: Mapping[str, Any]) -> tuple[JobSpec, tuple[Offer, ...], str, list[str]]:
-        """The spec with the site's defaults, where it may run (best first), its bucket, and what is to be said of types
-        and zones that no table has. Raises BadSpec."""
+    def placed(
+        self, spec: Mapping[str, Any]
+    ) -> tuple[JobSpec, tuple[Offer, ...], dict[str, str], list[str]]:
+        """The spec with the site's defaults, where it may run (best first), its bucket in each zone, and what is to be
+        said of types and zones that no table has. Raises BadSpec."""
         wanted = settled(parse(spec), self._site)
         doubts = accelerators.doubts(wanted.tpu.types, wanted.tpu.zones)
         listed: dict[str, frozenset[str]] = {}
@@ -129,10 +136,13 @@ class Submission:
                 listed[zone] = found
         choices = offers(wanted, listed=listed, prices=self._site.prices)
         budgets.check_spec(wanted, choices, self._clock.now())
-        home = home_region(choices[0].zone, self._site)
-        bucket = self._site.bucket_in(home)
-        assert bucket, f"{home} has no bucket"
-        return wanted, choices, bucket, doubts
+        buckets: dict[str, str] = {}
+        for zone in _zones(choices):
+            home = home_region(zone, self._site)
+            bucket = self._site.bucket_in(home)
+            assert bucket, f"{home} has no bucket"
+            buckets[zone] = bucket
+        return wanted, choices, buckets, doubts
 
     def _types_in(self, zone: str) -> frozenset[str] | None:
         """As the cloud lists them. None: it cannot be asked now. Raises BadSpec for a zone that it does not open."""
@@ -143,21 +153,24 @@ class Submission:
             meant = f"did you mean {near[0]}?" if near and near[0] != zone else refused.hint
             raise BadSpec(f"tpu.zones: {zone}: {refused.message}", hint=meant) from refused
 
-    def _bucket_is_there(self, bucket: str, wanted: JobSpec) -> None:
-        """Afterwards the bucket is there, in a region that the spec allows. Raises BadSpec."""
-        region = self._site.region_of_bucket(bucket) or ""
-        if self._site.made_on_demand:
-            self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
-            return
-        try:
-            found = self._blobs.region(bucket, timeout=ANSWER)
-        except NotFound as error:
-            raise BadSpec(
-                f"there is no bucket {bucket}, which the context {self._site.name} names for {region}",
-                hint=f"tpujob bucket create --region {region}",
-            ) from error
-        allowed = wanted.tpu.cross_region
-        check_location(bucket, found, wanted.tpu.zones, allowed=allowed, prices=self._site.prices)
+    def _buckets_are_there(self, buckets: Mapping[str, str], wanted: JobSpec) -> None:
+        """Afterwards the bucket of each zone is there, and local to it unless the spec allows otherwise. Raises
+        BadSpec."""
+        for bucket in dict.fromkeys(buckets.values()):
+            region = self._site.region_of_bucket(bucket) or ""
+            if self._site.made_on_demand:
+                self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
+                continue
+            try:
+                found = self._blobs.place(bucket, timeout=ANSWER)
+            except NotFound as error:
+                raise BadSpec(
+                    f"there is no bucket {bucket}, which the context {self._site.name} names for {region}",
+                    hint=f"tpujob bucket create --region {region}",
+                ) from error
+            zones = [zone for zone, of_zone in buckets.items() if of_zone == bucket]
+            allowed = wanted.tpu.allow_cross_region
+            check_location(bucket, found.words, found.regions, zones, self._site, allowed=allowed)
 
     def first_record(
         self,
@@ -167,16 +180,21 @@ class Submission:
         code: CodeGiven | None = None,
     ) -> tuple[Job, Event]:
         """The job that a spec makes and its first event, not stored yet; its bucket and its bundles are there."""
-        wanted, choices, bucket, _ = self.placed(spec)
+        wanted, choices, buckets, _ = self.placed(spec)
+        bucket = buckets[choices[0].zone]
         if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
             raise BadRequest(
                 f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."
             )
-        self._bucket_is_there(bucket, wanted)
+        self._buckets_are_there(buckets, wanted)
+        data = self._data.find(wanted, _zones(choices))
+        self._data.check(data)
         shipped = [*self._own(wanted, bucket), *bundles]
         job, created = self._record(wanted, choices[0], user, bucket, shipped)
         budgets.check_new(job, choices, self._funds(job), self._clock.now())
-        return replace(job, code=self._code(code, bucket), grants=self._site.grants), created
+        given = self._code(code, bucket)
+        local = {region_of(zone): of_zone for zone, of_zone in buckets.items()}
+        return replace(job, code=given, grants=self._site.grants, buckets=local, data=data), created
 
     def _code(self, given: CodeGiven | None, bucket: str) -> Code | None:
         """Commit and branch are kept in the record. A diff is too long for that: it is an object beside the bundle,

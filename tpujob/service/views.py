@@ -70,6 +70,8 @@ def job_view(
         trouble_since=_maybe(trouble_since) if trouble else None,
         waiting=circuits.told(wait, now) if wait else unpaid,
         capacity=outlook.capacity(wait) if wait else None,
+        copying=outlook.copying(job, now),
+        usd_copies=sum(copy.micros for copy in job.copies) / 1e6,
         maintenance=_maintenance_view(maintenance, now),
         outcome=job.outcome,
         cause=job.cause,

@@ -18,6 +18,8 @@ from tpujob.config.settings import Settings
 from tpujob.errors import BackendGone
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
     from tpujob.adapters.firestore import FirestoreStore
     from tpujob.adapters.gcs import GcsBlobs
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tpujob.domain.money import Surroundings
     from tpujob.domain.placement import Site
     from tpujob.engine import Loop
+    from tpujob.ports import Copies
     from tpujob.service import Changes, Jobs
 
 
@@ -44,6 +47,7 @@ class World:
     store: SqliteStore | FirestoreStore
     slices: CloudTpuSlices
     blobs: GcsBlobs
+    copies: Copies
     hosts: SshHosts
     site: Site
     project: str
@@ -69,6 +73,7 @@ def backend(settings: Settings) -> Backend:
         found.hosts,
         found.blobs,
         clock,
+        copies=found.copies,
         owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         reputation=store.reputation,
         report_every=settings.report_every,
@@ -85,6 +90,7 @@ def backend(settings: Settings) -> Backend:
         clock,
         admin=Admin(store, orphans, store.reputation, clock, found.site.prices),
         site=found.site,
+        copies=found.copies,
         access=found.hosts.access,
         loop=loop,
         changes=changes,
@@ -130,6 +136,7 @@ def _emulated(settings: Settings, keys: KeyStore | None, wait: float | None) -> 
         open_store(settings),
         slices,
         GcsBlobs(settings.project, endpoint=emulator["storage"]),
+        _copies(emulator["storage"]),
         SshHosts(
             keys or settings.keys,
             port=farm["ssh_port"],
@@ -173,6 +180,7 @@ def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> Wo
         ),
         slices,
         GcsBlobs(here.project, endpoint=settings.storage_endpoint),
+        _copies(settings.storage_endpoint),
         SshHosts(
             keys or _keys(settings, here.project, owner),
             port=settings.ssh_port,
@@ -200,6 +208,22 @@ def _around(settings: Settings, here: Context) -> Surroundings:
         firestore=here.store == "firestore",
         secrets=settings.keys_in == "secret-manager",
     )
+
+
+def _copies(endpoint: str) -> Copies:
+    """No call is repeated, or waited for, longer than a lease allows; credentials are looked for at the first."""
+    from tpujob.adapters.gcs.objects import JsonObjects, google_token
+    from tpujob.data.copies import ObjectCopies
+
+    found: list[Callable[[bool], str]] = []
+
+    def token(new: bool) -> str:
+        if not found:
+            found.append(google_token())
+        return found[0](new)
+
+    use = {} if endpoint else {"token": token}
+    return ObjectCopies(JsonObjects(endpoint, patience=10.0, timeout=25.0, **use))
 
 
 def _keys(settings: Settings, project: str, owner: str) -> KeyStore:

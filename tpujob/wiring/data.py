@@ -97,7 +97,7 @@ def _make(settings: Settings, endpoint: str, bucket: str) -> None:
 
     blobs = GcsBlobs(settings.project, endpoint=endpoint)
     try:
-        blobs.region(f"gs://{bucket}", timeout=_PATIENCE)
+        blobs.place(f"gs://{bucket}", timeout=_PATIENCE)
     except NotFound:
         blobs.ensure_bucket(f"gs://{bucket}", _LOCAL_REGION, timeout=_PATIENCE)
     finally:

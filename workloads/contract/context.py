@@ -24,7 +24,7 @@ class ProgramContext:
     coordinator: str = ""
     workdir: str = "run"  #: outlives the slice: a folder or a `gs://` URL; checkpoints go under it
     cache: str = ""  #: a folder for compiled programs, kept across attempts; empty: none
-    data: str = ""  #: where `data:` was put; empty: none
+    data: str = ""  #: where the first entry of `data:` is, a folder or a `gs://` URL; empty: none
     out: str = "run"  #: this attempt's folder on this host; the three files go here
     fault: str = ""  #: a fault to inject, such as `nan:step=7,device=5`; empty: none
     resume_before: int = 0  #: only a checkpoint of an earlier step may be resumed from; 0: any

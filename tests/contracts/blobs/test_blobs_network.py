@@ -143,7 +143,7 @@ def test_a_missing_right_is_refused_at_once(server: StorageServer) -> None:
             lambda: blobs.list(BUCKET, timeout=T),
             lambda: blobs.delete(f"{BUCKET}/a", timeout=T),
             lambda: blobs.ensure_bucket("gs://foreign-bucket", REGION, timeout=T),
-            lambda: blobs.region("gs://foreign-bucket", timeout=T),
+            lambda: blobs.place("gs://foreign-bucket", timeout=T),
         ):
             with pytest.raises(Refused) as told:
                 act()

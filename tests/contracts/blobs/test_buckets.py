@@ -68,7 +68,7 @@ def test_a_bucket_is_made_and_making_it_again_changes_nothing(
     assert make(blobs) == MADE
     assert blobs.bucket(BUCKET, timeout=T) == MADE
     assert google.get_bucket("my-lab-eu").metageneration == before
-    assert blobs.region(f"{BUCKET}/ada", timeout=T) == REGION, "also of a folder in it"
+    assert blobs.place(f"{BUCKET}/ada", timeout=T).location == REGION, "also of a folder in it"
 
 
 def test_only_old_logs_are_deleted(blobs: GcsBlobs, google: storage.Client) -> None:

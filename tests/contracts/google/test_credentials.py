@@ -93,7 +93,7 @@ def test_without_credentials_the_storage_says_what_to_run() -> None:
     blobs = GcsBlobs("p")
     for act in (
         lambda: blobs.list("gs://a-bucket/", timeout=5),
-        lambda: blobs.region("gs://a-bucket", timeout=5),
+        lambda: blobs.place("gs://a-bucket", timeout=5),
         lambda: blobs.put("gs://a-bucket/a", b"", timeout=5),
     ):
         with pytest.raises(Refused) as refused:

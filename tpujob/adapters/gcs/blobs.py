@@ -16,7 +16,7 @@ from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs import bucket as gcs_bucket
 from tpujob.adapters.gcs.calls import Calls, Until
 from tpujob.errors import BadRequest, NotFound, Transient
-from tpujob.ports import Blob, BucketFacts
+from tpujob.ports import Blob, BucketFacts, BucketPlace
 
 _FIELDS = "items(name,size,generation,updated,metadata),nextPageToken"
 #: metadata key by which a conditional write recognises its own first try; not shown to callers
@@ -211,15 +211,15 @@ class GcsBlobs:
 
         return self._calls.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
 
-    def region(self, bucket: str, *, timeout: float) -> str:
+    def place(self, bucket: str, *, timeout: float) -> BucketPlace:
         name, _ = split_path(bucket, empty=True)
 
-        def once(left: float, _: int) -> str:
+        def once(left: float, _: int) -> BucketPlace:
             # an account that may only use objects cannot read the bucket itself, but this part of it
             found = self._calls.client()._connection.api_request(
                 method="GET", path=f"/b/{name}/storageLayout", timeout=left, retry=None
             )
-            return str(found["location"]).lower()
+            return gcs_bucket.place_of(found)
 
         return self._calls.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
 

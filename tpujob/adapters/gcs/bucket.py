@@ -9,9 +9,19 @@ from typing import Any
 
 from tpujob.domain.model import Cause
 from tpujob.errors import Refused
-from tpujob.ports import BucketFacts
+from tpujob.ports import BucketFacts, BucketPlace
 from tpujob.protocol import LABEL
 from tpujob.protocol.paths import LOG_SUFFIX
+
+#: predefined pairs of regions (documented, read 2026-11)
+_PAIRS: Mapping[str, frozenset[str]] = {
+    "asia1": frozenset({"asia-northeast1", "asia-northeast2"}),
+    "eur4": frozenset({"europe-north1", "europe-west4"}),
+    "eur5": frozenset({"europe-west1", "europe-west2"}),
+    "eur7": frozenset({"europe-west2", "europe-west3"}),
+    "eur8": frozenset({"europe-west3", "europe-west6"}),
+    "nam4": frozenset({"us-central1", "us-east1"}),
+}
 
 
 def dress(bucket: Any, *, log_days: int | None) -> bool:
@@ -49,6 +59,16 @@ def facts_of(resource: Mapping[str, Any]) -> BucketFacts:
         log_days=int(ours[0]["condition"]["age"]) if ours else None,
         ours=resource.get("labels", {}).get(LABEL) == "1",
     )
+
+
+def place_of(layout: Mapping[str, Any]) -> BucketPlace:
+    """Of the resource `storage#storageLayout`. A kind that is not known is local to no region: its reads are billed."""
+    location = str(layout["location"]).lower()
+    if str(layout.get("locationType", "region")) == "region":
+        return BucketPlace(location, frozenset({location}))
+    chosen = layout.get("customPlacementConfig", {}).get("dataLocations", ())
+    regions = frozenset(str(one).lower() for one in chosen) or _PAIRS.get(location, frozenset())
+    return BucketPlace(location, regions)
 
 
 def check_location(bucket: Any, region: str) -> None:

@@ -43,12 +43,13 @@ class JsonCalls:
         token: Callable[[bool], str] = lambda _: "",
         patience: float = PATIENCE,
         rate: WriteRate | None = None,
+        timeout: float = _TIMEOUT,
     ) -> None:
         """`token(new)`: what the storage shall see; `new`: the last one was refused. `rate`: asked before each write;
-        None: writes are not held back."""
+        None: writes are not held back. `patience`: seconds for which a call is repeated; `timeout`: for one answer."""
         self._url = endpoint or GOOGLE
         self._token = token
-        self._patience = patience
+        self._patience, self._timeout = patience, timeout
         self._rate = rate or Unlimited()
         self._idle: list[Wire] = []
         self._lock = threading.Lock()
@@ -100,7 +101,7 @@ class JsonCalls:
         with self._lock:
             self.operations.class_a += a
             self.operations.class_b += b
-            wire = self._idle.pop() if self._idle else Wire(self._url, _TIMEOUT)
+            wire = self._idle.pop() if self._idle else Wire(self._url, self._timeout)
         try:
             answer = wire.ask(method, target, signed, body, take=take)
         except WireError as error:

@@ -23,8 +23,9 @@ _FACTS = f"name,size,crc32c,generation,metadata/{_SOURCE}"
 class JsonObjects(JsonCalls):
     """Implements `data.objects.Objects`. Threads share it, and its connections: as many as there are calls at once."""
 
-    def pages(self, bucket: str, prefix: str) -> Iterator[list[ObjectFacts]]:
+    def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[list[ObjectFacts]]:
         asked = {"prefix": prefix, "fields": f"items({_FACTS}),nextPageToken"}
+        asked |= {"startOffset": start} if start else {}
         while True:
             target = f"/storage/v1/b/{quote(bucket, safe='')}/o?{urlencode(asked)}"
             page = self._repeat(

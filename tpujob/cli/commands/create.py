@@ -61,7 +61,7 @@ def create(
         note(f"warning: {clean(warning)}")
     key = key or secrets.token_hex(12)
     again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
-    again += " --allow-cross-region" if spec.tpu.cross_region else ""
+    again += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
     unsure = ("The job may have been submitted. This command makes no second one:", f"  {again}")
     with on_interrupt(*unsure):
         code_from = None if spec.code is None else file.parent / spec.code

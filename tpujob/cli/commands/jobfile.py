@@ -24,7 +24,7 @@ def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
     written = jobspec.load(files.read(file), str(file))
     _code_is_there(written, file)
     asked = jobspec.dump(written)
-    asked["tpu"]["cross_region"] |= cross_region
+    asked["tpu"]["allow_cross_region"] |= cross_region
     return jobspec.parse({**asked, "name": name or written.name})
 
 

@@ -40,9 +40,10 @@ def why_page(
 
 
 def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
-    queued = job["waiting"] and job["state"] == "queued"
+    queued = (job["waiting"] or job.get("copying")) and job["state"] == "queued"
     reasons = [
         ("Now", "" if queued else job["message"]),
+        ("Data", words.copying(job)),
         ("Waiting", job["waiting"]),
         ("Told", words.told(job)),
         ("Swap", words.condemned(job)),
@@ -56,6 +57,8 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
 
 def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
     cost = f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"
+    if copies := job.get("usd_copies"):
+        cost += f", and {dollars(copies)} for copies"
     retries = "" if job["state"] == "succeeded" else _retries(job)
     return [
         ("Retries", retries),

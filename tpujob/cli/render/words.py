@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.text import clock, dollars, rate, seconds, span
-from tpujob.domain.text import clean
+from tpujob.domain.text import amount_of_bytes, clean
 
 if TYPE_CHECKING:
     from tpujob.api import (
@@ -25,8 +25,22 @@ EXIT_OF_STATE = {"succeeded": 0, "failed": 1, "cancelled": 5}
 
 
 def now(job: JobView) -> str:
-    """Why the job is in its state; while it waits for capacity, the wait as it is now."""
-    return job["waiting"] if job["waiting"] and job["state"] == "queued" else job["message"]
+    """Why the job is in its state; while it waits for data or for capacity, the wait as it is now."""
+    if job["state"] != "queued":
+        return job["message"]
+    return copying(job) or job["waiting"] or job["message"]
+
+
+def copying(job: JobView) -> str:
+    """What of its data a job waits for before it asks for a slice; empty: nothing."""
+    waits = job.get("copying")
+    if not waits:
+        return ""
+    total, there = waits["total_bytes"], amount_of_bytes(waits["bytes"])
+    size = f"{there} of {amount_of_bytes(total)}" if total is not None else there
+    left = "" if waits["left_s"] is None else f", {span(waits['left_s'])} left"
+    cost = f", {dollars(waits['usd'])} so far" if waits["usd"] else ""
+    return f"waits for {waits['name']} to reach {waits['region']}: {size} are there{left}{cost}"
 
 
 def kind(of: JobView | PlanView | SliceView | EstimateView) -> str:

@@ -14,6 +14,7 @@ from tpujob.domain.actions import (
     DeleteSlice,
     Denied,
     Done,
+    MakeCopy,
     Result,
     StartProgram,
     StopProgram,
@@ -22,6 +23,7 @@ from tpujob.domain.actions import (
 from tpujob.domain.decide import (
     active,
     condemned,
+    copying,
     holding,
     provisioning,
     queued,
@@ -68,6 +70,8 @@ def _by_state(job: Job, seen: Seen, now: float) -> Decision:
 def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | None:
     """The event that the result of an action makes; None: nothing new is known."""
     match action, result:
+        case MakeCopy(id), _:
+            return copying.follow_up(job, id, result, now)
         case CreateSlice(), Denied(cause, error, scope):
             return provisioning.refuse(job, cause, error, scope, now)
         case StartProgram(), Denied(cause, error):

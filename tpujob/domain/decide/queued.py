@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tpujob.domain.actions import CreateSlice, Decision
-from tpujob.domain.decide import condemned, spending
+from tpujob.domain.decide import condemned, copying, spending
 from tpujob.domain.events import Event, EventKind, Finished, SliceRequested
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Job, Wish
 from tpujob.domain.money.budget import Short
 from tpujob.domain.observations import Seen
-from tpujob.domain.placement import circuits
+from tpujob.domain.placement import circuits, datasets
 from tpujob.domain.text import duration
 
 #: seconds until a job looks again whether a budget that it shares pays for a slice
@@ -30,7 +30,10 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
         refused = job.slices[-1].refused if job.slices else None
         failed = Finished(refused or Cause.STOCKOUT)
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
-    offers, unpaid = spending.paid_for(job, seen, circuits.allowed(job, seen.prices), now)
+    possible = circuits.allowed(job, seen.prices)
+    if not possible:
+        return _end(job, _nowhere(job, now))
+    offers, unpaid = spending.paid_for(job, seen, possible, now)
     if unpaid:
         return _unpaid(job, unpaid, now)
     if now < job.wake:
@@ -40,8 +43,15 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
         return Decision(wake_in=circuits.first_to_open(offers, seen.circuits)[1] - now)
     if condemned.too_many(job, seen):
         return Decision(wake_in=2)
+    if missing := copying.decide(job, chosen, seen.prices, now):
+        return missing
     k = job.slices[-1].k + 1 if job.slices else 1
-    asked = SliceRequested(name=_slice_name(job, k), k=k, **asdict(chosen))
+    asked = SliceRequested(
+        name=_slice_name(job, k),
+        k=k,
+        bucket=datasets.bucket_for(job, chosen.zone),
+        **asdict(chosen),
+    )
     count = "a" if job.tpu_slices == 1 else job.tpu_slices
     text = f"asked for {count} {chosen.pricing} {chosen.type} in {chosen.zone}"
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, asked), CreateSlice(), wake_in=1)
@@ -52,6 +62,13 @@ def _unpaid(job: Job, why: Short, now: float) -> Decision:
     if not why.own:
         return Decision(wake_in=PENNILESS)
     return _end(job, event(job, _E.FAILED, now, why.text, Finished(Cause.BUDGET)))
+
+
+def _nowhere(job: Job, now: float) -> Event:
+    """Of a job for which no offer is left, as what it needs cannot be copied anywhere."""
+    stuck = next(c for c in reversed(job.copies) if c.refused)
+    text = f"{stuck.name} cannot be copied to {stuck.region}: {stuck.error}"
+    return event(job, _E.FAILED, now, text, Finished(Cause(stuck.refused)))
 
 
 def _end(job: Job, end: Event) -> Decision:
@@ -67,9 +84,10 @@ def _slice_name(job: Job, k: int) -> str:
 
 
 def waited_out(job: Job, now: float) -> bool:
-    """Whether the job has waited for a slice for longer than its spec allows."""
+    """Whether the job has waited for a slice for longer than its spec allows. The time of a copy does not count."""
     wait = job.spec.recovery.wait
-    return wait is not None and now - circuits.waiting_since(job) > wait
+    copied = now if datasets.under_way(job) else max((c.done_at or 0.0 for c in job.copies), default=0.0)
+    return wait is not None and now - max(circuits.waiting_since(job), copied) > wait
 
 
 def waited_out_text(job: Job) -> str:

@@ -13,6 +13,7 @@ from tpujob.domain.failures.host_reputation import NAMED, ONE_OF_SEVERAL
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Verdict
 
 _REPLAYED = ("data", "model", "model or data")
+_SUSPECT = (Cause.BAD_HOST, Cause.NONFINITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,20 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
                 "the model or the data makes it"
             )
     return ""
+
+
+def resume_before(job: Job) -> int:
+    """The step before which the next attempt must resume; 0: any. What was saved at or after a step that was not finite
+    may hold wrong numbers: later attempts stay before it. Once such an attempt has come past that step, its own
+    checkpoints are good again."""
+    bound = 0
+    for attempt in job.attempts:
+        bound = attempt.resume_before
+        if bound and (attempt.progress.checkpoint or 0) >= bound:
+            bound = 0
+        if attempt.verdict and attempt.verdict.step is not None and attempt.cause in _SUSPECT:
+            bound = min(bound or attempt.verdict.step, attempt.verdict.step)
+    return max(0, bound)
 
 
 def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:

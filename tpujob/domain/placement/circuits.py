@@ -16,6 +16,7 @@ from tpujob.domain.failures import retry
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
+from tpujob.domain.placement import datasets
 from tpujob.domain.placement.offers import Offer, offers
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.text import duration
@@ -113,14 +114,19 @@ def refusals(job: Job) -> list[Slice]:
 
 def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
     """What the job may ask for, in its order of preference, without what the cloud has refused it for good: a zone
-    that is not open to the project, a type that the zone does not have. A person's `resume` opens all again."""
+    that is not open to the project, a type that the zone does not have, a region that its data cannot be copied to. A
+    person's `resume` opens all again."""
     never = {
         (s.zone, s.type)
         for s in job.slices
         if s.refused and s.refused not in FOR_NOW and s.requested_at >= job.fresh_at
     }
     every = offers(job.spec, accepted=True, prices=prices)
-    return tuple(o for o in every if (o.zone, o.type) not in never)
+    return tuple(
+        o
+        for o in every
+        if (o.zone, o.type) not in never and not datasets.refused(job, o.zone)
+    )
 
 
 def waiting_since(job: Job) -> float:

@@ -61,7 +61,6 @@ def offers(
     types, zones = spec.tpu.types, spec.tpu.zones
     if zones and not accepted:
         _check_given(types, zones, listed or {})
-        _check_region(zones, region, mixed=spec.tpu.cross_region)
     if not zones:
         region = _pick_region(types, region)
     return tuple(
@@ -101,22 +100,6 @@ def _check_given(types: Sequence[str], zones: Sequence[str], listed: Listed) -> 
             raise BadSpec(
                 f"tpu.type: none of tpu.zones ({', '.join(zones)}) has {type}. "
                 f"It is offered in {_listed(type)}"
-            )
-
-
-def _check_region(zones: Sequence[str], region: str | None, *, mixed: bool) -> None:
-    if mixed:
-        return
-    for zone in zones:
-        if region is not None and region_of(zone) != region.lower():
-            raise BadSpec(
-                f"tpu.zones: {zone} lies in {region_of(zone)}, but the job's bucket in {region}. "
-                f"Name zones of {region}, or a bucket in {region_of(zone)}"
-            )
-        if region_of(zone) != region_of(zones[0]):
-            raise BadSpec(
-                f"tpu.zones: {zones[0]} lies in {region_of(zones[0])}, but {zone} in {region_of(zone)}. "
-                "All zones of a job must lie in one region, where its checkpoints are"
             )
 
 

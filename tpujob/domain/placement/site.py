@@ -7,7 +7,7 @@ bucket is its own, and what it would cost to read that bucket from elsewhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -72,7 +72,7 @@ def settled(spec: JobSpec, site: Site) -> JobSpec:
         zones = _zones_of(spec, site)
     else:
         return spec
-    _check_bucket(zones, spec.tpu.cross_region, site)
+    _check_bucket(zones, spec.tpu.allow_cross_region, site)
     tpu = spec.tpu.model_copy(update={"zones": tuple(zones)})
     return spec.model_copy(update={"tpu": tpu})
 
@@ -92,26 +92,35 @@ def home_region(zone: str, site: Site) -> str:
 
 
 def check_location(
-    bucket: str, location: str, zones: Sequence[str], *, allowed: bool, prices: PriceList = LIST
+    bucket: str,
+    location: str,
+    local: Collection[str],
+    zones: Sequence[str],
+    site: Site,
+    *,
+    allowed: bool,
 ) -> None:
-    """Raises BadSpec when the bucket really lies elsewhere than one of the zones, unless that is allowed."""
+    """Raises BadSpec when the bucket is really not local to one of the zones, unless that is allowed. `local`: the
+    regions in which it is read without charge; none for a bucket of a whole continent."""
     for zone in zones:
-        if location != region_of(zone) and not allowed:
+        if region_of(zone) not in local and not allowed:
             raise BadSpec(
                 f"the bucket {bucket} lies in {location}, but {zone} in {region_of(zone)}: "
-                f"{_price(location, zone, prices)}",
-                hint=f"name zones of {location}, or a bucket in {region_of(zone)} in the context; "
-                "to pay for the traffic: --allow-cross-region",
+                f"{_price(location, zone, site.prices)}",
+                hint=f"name zones of {' or '.join(sorted(local)) or 'another region'}, or a bucket in "
+                f"{region_of(zone)} in the context; to pay for the traffic: allow_cross_region",
             )
 
 
-def traffic(zones: Sequence[str], location: str, prices: PriceList = LIST) -> list[str]:
-    """What is to be said of the zones that lie elsewhere than the job's bucket; nothing where all is in one region."""
-    away = [zone for zone in zones if region_of(zone) != location]
-    return [
-        f"the bucket lies in {location}; from {zone}, {_price(location, zone, prices)}"
-        for zone in away
-    ]
+def traffic(zones: Sequence[str], site: Site) -> list[str]:
+    """What is to be said of the zones in whose region the site has no bucket."""
+    found: list[str] = []
+    for zone in zones:
+        home = home_region(zone, site)
+        if home != region_of(zone):
+            price = _price(home, zone, site.prices)
+            found.append(f"the bucket lies in {home}; from {zone}, {price}")
+    return found
 
 
 def _zones_of(spec: JobSpec, site: Site) -> list[str]:
@@ -126,7 +135,7 @@ def _zones_of(spec: JobSpec, site: Site) -> list[str]:
             f"{' or '.join(types)}. {offers}",
             hint="add such a zone to the context, or name it in tpu.zones",
         )
-    if spec.tpu.cross_region:
+    if spec.tpu.allow_cross_region:
         return having
     regions = dict.fromkeys(region_of(zone) for zone in having)
     whole = [region for region in regions if _has_all(types, region, having)]

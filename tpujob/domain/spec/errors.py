@@ -22,7 +22,7 @@ MAX_SHOWN = 20
 
 #: Keys that are planned and have no effect yet: refused by name, so that nobody relies on them.
 NOT_YET: Mapping[KeyPath, Collection[str]] = {
-    (): {"data", "finish_by", "notify"},
+    (): {"finish_by", "notify"},
     ("run",): {"secrets"},
 }
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import (
+    AliasChoices,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -23,6 +24,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import yaml
 from tpujob.domain.spec.budget import JobBudget
+from tpujob.domain.spec.data import Data, Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount, MountCache, Mounts
 from tpujob.domain.spec.errors import EACH, Allowed, Problem, bad_spec, problems
 from tpujob.domain.spec.outputs import Outputs
@@ -53,14 +55,15 @@ class Tpu(kinds.Part):
     )
     zones: kinds.Zones = Field(
         (),
-        description="Zones of one region, best first. Left out: those of the context that have the type.",
+        description="Zones, best first. Left out: those of the context that have the type.",
     )
     pricing: kinds.Pricing = Field(
         "spot", description="spot is cheap and can be taken away; reserved needs a reservation."
     )
-    cross_region: bool = Field(
+    allow_cross_region: bool = Field(
         False,
-        description="Whether zones may lie outside of the bucket's region; traffic is billed.",
+        validation_alias=AliasChoices("allow_cross_region", "cross_region"),
+        description="Whether zones may lie where the context has no bucket; traffic is billed.",
     )
     runtime_version: kinds.RuntimeVersion = Field(
         None, description="The TPU VM's software. Left out: the usual one of the generation."
@@ -186,6 +189,11 @@ class JobSpec(kinds.Part):
         description="Folders that the program writes, relative to its own: the bucket keeps what each host has there, "
         "and every attempt starts with it.",
     )
+    data: Datasets = Field(
+        (),
+        description="What the program reads, from a bucket in its own region: the program finds it at "
+        "TPUJOB_DATA, each of several at TPUJOB_DATA_NAME. Copied there before a slice is asked for.",
+    )
     setup: kinds.Command = Field(
         None, description="A shell command that prepares a host, run before the program."
     )
@@ -218,6 +226,7 @@ _ALLOWED: Allowed = {
     ("watch",): tuple(Watch.model_fields),
     ("budget",): tuple(JobBudget.model_fields),
     ("env",): tuple(Env.model_fields),
+    ("data", EACH): tuple(field.alias or name for name, field in Data.model_fields.items()),
     ("mounts", EACH): tuple(Mount.model_fields),
     ("mounts", EACH, "cache"): tuple(MountCache.model_fields),
 }

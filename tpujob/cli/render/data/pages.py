@@ -11,7 +11,7 @@ from tpujob.data.objects import LeftOut, Operations, Outcome
 from tpujob.data.sync.run import Preview
 from tpujob.data.traffic import Traffic
 from tpujob.domain.prices import GIB, LIST
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import amount_of_bytes, clean, many
 
 _SHOWN = 20  #: problems that are named
 
@@ -75,15 +75,6 @@ def outcome_page(record: Mapping[str, Any]) -> str:
             f"  not verified      {count} without a checksum at the source: length and TLS"
         )
     return "\n".join([*lines, _operations(record), *_traffic_lines(record), *problem_lines(record)])
-
-
-def amount_of_bytes(size: float) -> str:
-    """`512 B`, `39.1 MiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 def _amount(record: Mapping[str, Any]) -> str:

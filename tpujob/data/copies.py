@@ -1,0 +1,231 @@
+"""Copies between two prefixes that the storage makes by itself, a while at a time: the port `Copies`.
+
+What differs is found by listing both sides in the order of their names. Which objects are at the target the storage
+itself remembers, so that nothing is lost with the progress of a round but a few rewrites of large objects.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tpujob.data.objects import ObjectFacts, Objects
+from tpujob.domain.copies import Copy, CopyProgress, Saved
+from tpujob.domain.model import Cause
+from tpujob.errors import Conflict, NotFound, Refused, Transient
+from tpujob.ports import Comparison
+
+_THREADS = 16
+#: objects that are copied between two looks at the clock
+_BATCH = 64
+#: pages of a list that are read to know beforehand how much there is
+_COUNTED = 50
+#: folders of a workdir that do not follow their job
+_STAYS = ("attempts/", "bundles/")
+_CHECKPOINTS = "checkpoints/"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """An object of the source, and what the target has under its name."""
+
+    name: str  #: below the prefix
+    facts: ObjectFacts
+    there: ObjectFacts | None
+
+    @property
+    def same(self) -> bool:
+        return self.there is not None and _agree(self.there, self.facts)
+
+
+def _agree(one: ObjectFacts, other: ObjectFacts) -> bool:
+    """Whether they have the same content. False where the storage says no checksum (customer's keys, documented)."""
+    return one.crc32c is not None and (one.size, one.crc32c) == (other.size, other.crc32c)
+
+
+class ObjectCopies:
+    """Implements `ports.Copies`. Threads may share it."""
+
+    def __init__(self, objects: Objects, clock: Callable[[], float] = time.monotonic) -> None:
+        self._objects, self._clock = objects, clock
+
+    def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
+        until = self._clock() + timeout
+        found = [0, 0, 0, 0]
+        for number, one in enumerate(self._pairs(source, target, "", "")):
+            if number // 1000 >= _COUNTED or self._clock() > until:
+                return Comparison(*found, counted=False)
+            found[0] += 1
+            found[1] += one.facts.size
+            if not one.same:
+                found[2] += 1
+                found[3] += one.facts.size
+        return Comparison(*found, counted=True)
+
+    def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
+        try:
+            return self._advance(copy, self._clock(), self._clock() + timeout)
+        except NotFound as error:  # of a bucket: objects that are gone are looked at again
+            raise Refused(error.message, cause=Cause.BAD_SPEC) from error
+
+    def _advance(self, copy: Copy, now: float, until: float) -> CopyProgress:
+        progress = copy.progress
+        if not progress.after and not progress.objects and not progress.same:
+            progress = self._begun(copy, progress, (now + until) / 2)
+        if progress.whole:
+            return progress
+        wanted = self._pairs(copy.source, copy.target, progress.below, progress.after)
+        if copy.saved and not progress.below:
+            wanted = (one for one in wanted if not one.name.startswith(_STAYS))
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="copy") as pool:
+            while batch := list(islice(wanted, _BATCH)):
+                moving = [pool.submit(self._move, copy, one, progress, until) for one in batch]
+                steps = [
+                    _Step(one, *_result(task)) for one, task in zip(batch, moving, strict=True)
+                ]
+                before, progress = progress, _after(progress, steps)
+                failed = next((step.error for step in steps if step.error), None)
+                if failed and progress == before:
+                    raise failed
+                if not all(step.done for step in steps) or self._clock() > until:
+                    return progress
+        return replace(progress, whole=True)
+
+    # Before the first object
+
+    def _begun(self, copy: Copy, progress: CopyProgress, until: float) -> CopyProgress:
+        """What is to be copied, and how much it is, as far as that can be counted in time. Raises Refused when a data
+        set is empty: what should be there was not put there, or is elsewhere."""
+        below = self._chosen(copy.source, copy.saved) if copy.saved else ""
+        if below is None:
+            return replace(progress, total=0, total_bytes=0, whole=True)
+        number = size = 0
+        for page_number, page in enumerate(self._pages(copy.source, below)):
+            if page_number >= _COUNTED or self._clock() > until:
+                return replace(progress, below=below)
+            number += len(page)
+            size += sum(facts.size for facts in page)
+        if number == 0 and copy.saved is None:
+            raise Refused(f"there is nothing below {copy.source}/", cause=Cause.BAD_SPEC)
+        return replace(progress, below=below, total=number, total_bytes=size)
+
+    def _chosen(self, workdir: str, saved: Saved) -> str | None:
+        """The folder of the newest checkpoint that may be resumed from; None: there is none. Empty: everything follows,
+        as the program tells no step, or keeps its checkpoints in folders without one."""
+        if saved.step is None:
+            return ""
+        numbers: dict[int, str] = {}
+        for page in self._pages(workdir, _CHECKPOINTS):
+            for facts in page:
+                folder, slash, _ = facts.name.partition(f"/{_CHECKPOINTS}")[2].partition("/")
+                number = re.search(r"(\d+)$", folder) if slash else None
+                if number:
+                    numbers[int(number[1])] = f"{_CHECKPOINTS}{folder}/"
+        usable = [n for n in numbers if n <= saved.step and (not saved.before or n < saved.before)]
+        if not numbers:
+            return ""
+        return numbers[max(usable)] if usable else None
+
+    # One object
+
+    def _move(
+        self, copy: Copy, one: _Wanted, progress: CopyProgress, until: float
+    ) -> str | ObjectFacts | None:
+        """The object at the target; a token where the time was up first; None: it is looked at again, as it changed."""
+        if one.same:
+            assert one.there
+            return one.there
+        source, _ = _split(copy.source)
+        bucket, prefix = _split(copy.target)
+        token = progress.tokens.get(one.name, "")
+        generation = one.there.generation if one.there else 0
+        while True:
+            if self._clock() > until:
+                return token
+            try:
+                step = self._objects.rewrite(
+                    source, one.facts, bucket, prefix + one.name, generation, token
+                )
+            except (Conflict, NotFound):
+                if not token:
+                    return None
+                token = ""  # the step that it is of has ended; or the object was changed, and the next try says so
+                continue
+            if isinstance(step, ObjectFacts):
+                return step if _agree(step, one.facts) else None
+            token = step
+
+    # Lists
+
+    def _pages(self, place: str, below: str, after: str = "") -> Iterator[list[ObjectFacts]]:
+        bucket, prefix = _split(place)
+        for page in self._objects.pages(bucket, prefix + below, prefix + after if after else ""):
+            yield [facts for facts in page if isinstance(facts, ObjectFacts)]
+
+    def _pairs(self, source: str, target: str, below: str, after: str) -> Iterator[_Wanted]:
+        """Every object of the source after that name, with its counterpart."""
+        from_, to = len(_split(source)[1]), len(_split(target)[1]) if target else 0
+        theirs = _flat(self._pages(target, below, after)) if target else iter(())
+        there = next(theirs, None)
+        for facts in _flat(self._pages(source, below, after)):
+            name = facts.name[from_:]
+            if name == after or not name:
+                continue
+            while there and there.name[to:].encode() < name.encode():
+                there = next(theirs, None)
+            yield _Wanted(name, facts, there if there and there.name[to:] == name else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What became of one object in one round."""
+
+    of: _Wanted
+    found: str | ObjectFacts | None  #: as `_move` returns it
+    error: Transient | None = None
+
+    @property
+    def done(self) -> bool:
+        return isinstance(self.found, ObjectFacts)
+
+
+def _result(
+    task: Future[str | ObjectFacts | None],
+) -> tuple[str | ObjectFacts | None, Transient | None]:
+    try:
+        return task.result(), None
+    except Transient as error:
+        return None, error
+
+
+def _after(progress: CopyProgress, steps: list[_Step]) -> CopyProgress:
+    """The progress after a batch. What is complete up to the first object that is not is never looked at again."""
+    counted = set(progress.beyond)
+    new = [s.of for s in steps if s.done and s.of.name not in counted]
+    moved, same = [o for o in new if not o.same], [o for o in new if o.same]
+    first = next((n for n, step in enumerate(steps) if not step.done), len(steps))
+    return replace(
+        progress,
+        after=steps[first - 1].of.name if first else progress.after,
+        beyond=tuple(s.of.name for s in steps[first:] if s.done),
+        tokens={s.of.name: s.found for s in steps if isinstance(s.found, str) and s.found},
+        objects=progress.objects + len(moved),
+        bytes=progress.bytes + sum(o.facts.size for o in moved),
+        same=progress.same + len(same),
+        same_bytes=progress.same_bytes + sum(o.facts.size for o in same),
+    )
+
+
+def _flat(pages: Iterable[list[ObjectFacts]]) -> Iterator[ObjectFacts]:
+    for page in pages:
+        yield from page
+
+
+def _split(place: str) -> tuple[str, str]:
+    """The bucket, and the prefix with a slash at its end; that of a whole bucket is empty."""
+    bucket, _, prefix = place.removeprefix("gs://").partition("/")
+    return bucket, f"{prefix}/" if prefix else ""

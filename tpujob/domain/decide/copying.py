@@ -1,0 +1,79 @@
+"""QUEUED, before a slice is asked for: what the job reads is brought into the region of the offer. Pure.
+
+No slice that is billed waits for a copy. Copies are made by the storage, a while in each tick; how far they have come
+is stored with each of them, so that a backend that is killed is followed by one that goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpujob.domain.actions import Copied, Decision, Denied, MakeCopy, Result
+from tpujob.domain.copies import Copy, CopyProgress
+from tpujob.domain.events import CopyMoved, CopyRefused, CopyStarted, Event, EventKind
+from tpujob.domain.lifecycle import event
+from tpujob.domain.model import Job
+from tpujob.domain.placement import Offer, datasets
+from tpujob.domain.prices import PriceList
+from tpujob.domain.text import amount_of_bytes, amount_of_money, many
+
+_E = EventKind
+
+
+def decide(job: Job, offer: Offer, prices: PriceList, now: float) -> Decision | None:
+    """What brings the first missing part nearer; None: all is there."""
+    for wish in datasets.wanted(job, offer.zone, prices):
+        copy = datasets.found(job, wish.id)
+        if copy is None:
+            begun = event(job, _E.COPY_STARTED, now, _begun(wish), wish)
+            return Decision(begun, MakeCopy(wish.id), wake_in=1)
+        if copy.done_at is None:
+            return Decision(action=MakeCopy(wish.id), wake_in=1)
+    return None
+
+
+def follow_up(job: Job, id: str, result: Result, now: float) -> Event | None:
+    """What became of one round; None: nothing new is known, and it is repeated."""
+    copy = datasets.found(job, id)
+    if copy is None:
+        return None
+    match result:
+        case Copied(progress) if progress.whole:
+            return event(
+                job, _E.COPY_FINISHED, now, _finished(copy, progress), CopyMoved(id, progress)
+            )
+        case Copied(progress) if progress != copy.progress:
+            return event(
+                job, _E.COPY_ADVANCED, now, advanced(copy, progress), CopyMoved(id, progress)
+            )
+        case Denied(cause, error):
+            text = f"{copy.name} cannot be copied to {copy.region}: {error}"
+            return event(job, _E.COPY_REFUSED, now, text, CopyRefused(id, cause, error))
+        case _:
+            return None
+
+
+def advanced(copy: Copy, progress: CopyProgress) -> str:
+    """How far a copy has come, in one line."""
+    done = amount_of_bytes(progress.there)
+    if progress.total_bytes is None:
+        return f"{done} of {copy.name} are in {copy.region}"
+    whole = amount_of_bytes(progress.total_bytes)
+    return f"{done} of {whole} of {copy.name} are in {copy.region}"
+
+
+def _begun(wish: CopyStarted) -> str:
+    price = (
+        f"{amount_of_money(wish.micros_per_gib)} a GiB"
+        if wish.micros_per_gib
+        else "no charge for traffic"
+    )
+    return f"{wish.name} is being copied to {wish.region} before a slice is asked for there, at {price}"
+
+
+def _finished(copy: Copy, progress: CopyProgress) -> str:
+    there = f"{copy.name} is in {copy.region}"
+    if not progress.objects:
+        return f"{there} already: {many(progress.same, 'object')}, {amount_of_bytes(progress.same_bytes)}"
+    cost = amount_of_money(replace(copy, progress=progress).micros)
+    return f"{there}: {many(progress.objects, 'object')} copied, {amount_of_bytes(progress.bytes)}, for {cost}"

@@ -1,0 +1,107 @@
+"""Where a job's data is read in each region, and what must be copied there before a slice is asked for. Pure.
+
+A region has one copy of a data set for all jobs of the bucket's owners: its name follows from the source alone. What is
+in the right region already is read where it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tpujob.domain.copies import Copy, Dataset, Saved
+from tpujob.domain.events import CopyStarted
+from tpujob.domain.failures.nonfinite import resume_before
+from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.prices import LIST, PriceList, micros
+
+if TYPE_CHECKING:
+    from tpujob.domain.model import Job
+    from tpujob.domain.placement.site import Site
+    from tpujob.domain.spec.data import Data
+
+#: the folder of a bucket that has the copies of all jobs
+FOLDER = "datasets"
+
+
+def kept_in(bucket: str, entry: Data) -> str:
+    """Where the copy of a source lies in a bucket; `bucket` may be a folder in one, which owns nothing of it."""
+    root = "/".join(bucket.split("/")[:3])
+    mark = hashlib.sha256(entry.source.encode()).hexdigest()[:10]
+    return f"{root}/{FOLDER}/{entry.to}-{mark}"
+
+
+def placed(
+    entry: Data, base: str, location: str, local: Collection[str], zones: Iterable[str], site: Site
+) -> Dataset:
+    """Where `entry` is read from each zone. `local`: the regions that the bucket of `base` is local to; a zone whose
+    region has no bucket of the site reads `base` itself, across regions."""
+    at: dict[str, str] = {}
+    for region in dict.fromkeys(map(region_of, zones)):
+        bucket = None if region in local else site.bucket_in(region)
+        at[region] = kept_in(bucket, entry) if bucket else base
+    return Dataset(entry.to, entry.source, base, location, tuple(sorted(local)), at)
+
+
+def wanted(job: Job, zone: str, prices: PriceList = LIST) -> Iterator[CopyStarted]:
+    """Every copy without which no slice is asked for in that zone, made or not: data first, then what the newest
+    attempt has saved elsewhere."""
+    region = region_of(zone)
+    for one in job.data:
+        target = one.at.get(region, one.base)
+        if target != one.base:
+            name = f"{one.name}@{region}"
+            rates = _rates(one.location, region, prices)
+            yield CopyStarted(name, one.name, one.base, target, region, *rates)
+    if job.attempts:
+        here, there = job.workdir_in(bucket_for(job, zone)), job.workdir
+        if here != there:
+            yield _checkpoint(job, there, here, region, prices)
+
+
+def _checkpoint(job: Job, source: str, target: str, region: str, prices: PriceList) -> CopyStarted:
+    saved = [a.progress.checkpoint for a in job.attempts if a.progress.checkpoint is not None]
+    last = job.attempts[-1]
+    old = next(s.zone for s in job.slices if s.name == last.slice)
+    per_gib, per_object = _rates(region_of(old), region, prices)
+    return CopyStarted(
+        id=f"checkpoint-{last.number}@{region}",
+        name="the last checkpoint",
+        source=source,
+        target=target,
+        region=region,
+        micros_per_gib=per_gib,
+        micros_per_object=per_object,
+        saved=Saved(saved[-1] if saved else None, resume_before(job)),
+    )
+
+
+def bucket_for(job: Job, zone: str) -> str:
+    """The bucket that attempts in that zone keep their files in."""
+    return job.buckets.get(region_of(zone), job.bucket)
+
+
+def found(job: Job, id: str) -> Copy | None:
+    """The copy of that name, unless a person has set the job going again since it began."""
+    same = [c for c in job.copies if c.id == id and c.started_at >= job.fresh_at]
+    return same[-1] if same else None
+
+
+def under_way(job: Job) -> Copy | None:
+    """The copy that the job waits for; None: it waits for none."""
+    newest = job.copies[-1] if job.copies else None
+    if newest is None or newest.done_at is not None or newest.refused:
+        return None
+    return newest if newest.started_at >= job.fresh_at else None
+
+
+def refused(job: Job, zone: str) -> Copy | None:
+    """A copy that is needed in that zone, and was refused."""
+    asked = (found(job, one.id) for one in wanted(job, zone))
+    return next((copy for copy in asked if copy and copy.refused), None)
+
+
+def _rates(location: str, region: str, prices: PriceList) -> tuple[int, int]:
+    """Micro-dollars for a GiB from there to that region, and for one object, whose copy is one class A operation."""
+    return micros(prices.traffic(location, region).usd), micros(prices.class_a.of(1))

@@ -1,0 +1,122 @@
+"""The part of a job file about the data that the program reads: `data`.
+
+Where each region has its copy is decided in `domain/placement/datasets.py`; here is what may be written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec.yaml import describe
+
+#: the schemes of sources that the storage, or the machine of whoever submits the job, can read
+SCHEMES = ("gs", "s3", "https", "file")
+
+_NAME = r"[A-Za-z0-9]([-A-Za-z0-9._]{0,62}[A-Za-z0-9])?"
+_NAMED = "1 to 64 letters, digits, - . and _, such as fineweb"
+
+
+def name_of(source: str) -> str:
+    """The last part of a source's path that can be a name; empty: none can."""
+    path = source.partition("://")[2] or source
+    parts = [re.sub(r"[^-A-Za-z0-9._]+", "-", part)[:64] for part in path.split("/")]
+    usable = [part for part in parts if re.fullmatch(_NAME, part)]
+    return usable[-1] if usable else ""
+
+
+def _source(value: Any) -> str:
+    given = cast("str", kinds.text(1024)(value)).rstrip("/")
+    scheme, separator, rest = given.partition("://")
+    if separator and scheme not in SCHEMES:
+        known = ", ".join(f"{one}://" for one in SCHEMES)
+        raise ValueError(f"must be a folder or begin with {known}, not {given[:60]!r}")
+    if (separator and not rest.partition("/")[0]) or not given:
+        raise ValueError(f"names no place: {str(value)[:60]!r}")
+    return given
+
+
+def _entries(value: Any) -> Any:
+    """One source, or a list of sources, each by itself or with its name."""
+    if isinstance(value, (str, Mapping)):
+        items: list[Any] = [value]
+    elif isinstance(value, (list, tuple)):
+        items = list(cast("list[Any]", value))
+    else:
+        raise ValueError(
+            f"must be a place such as gs://datasets/fineweb, or a list of them, not {describe(value)}"
+        )
+    if len(items) > kinds.MAX_ITEMS:
+        raise ValueError(f"must list at most {kinds.MAX_ITEMS}, not {len(items)}")
+    return tuple(_entry(item) for item in items)
+
+
+def _entry(item: Any) -> Any:
+    if isinstance(item, str):
+        return {"from": item, "to": name_of(item)}
+    if isinstance(item, Mapping):
+        given = cast("Mapping[Any, Any]", item)
+        if not given.get("to") and isinstance(given.get("from"), str):
+            return {**given, "to": name_of(given["from"])}
+        return given
+    return item
+
+
+def variable_of(name: str) -> str:
+    """The variable that tells the program where this one of several is."""
+    return "TPUJOB_DATA_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def _each_name_once(entries: tuple[Data, ...]) -> tuple[Data, ...]:
+    seen: set[str] = set()
+    for one in entries:
+        variable = variable_of(one.to)
+        if variable in seen:
+            raise ValueError(f"two sources would be {variable}; give one of them another `to`")
+        seen.add(variable)
+    return entries
+
+
+class Data(kinds.Part):
+    """Data that the program reads from a bucket in its own region."""
+
+    source: Annotated[str, BeforeValidator(_source)] = Field(alias="from")
+    to: Annotated[str, BeforeValidator(kinds.matching(_NAME, _NAMED))]
+
+
+_PLACE = {"type": "string", "description": "The same by itself."}
+_ONE = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["from"],
+    "properties": {
+        "from": {
+            "type": "string",
+            "description": "gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://..., or a folder relative to this file.",
+        },
+        "to": {
+            "type": "string",
+            "pattern": f"^{_NAME}$",
+            "description": "Its name; left out: the last part of the path.",
+        },
+    },
+}
+
+Datasets = Annotated[
+    tuple[Data, ...],
+    BeforeValidator(_entries),
+    AfterValidator(_each_name_once),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _PLACE,
+                _ONE,
+                {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": {"anyOf": [_PLACE, _ONE]}},
+            ]
+        }
+    ),
+]

@@ -1,0 +1,120 @@
+"""Where the data of a job is, in each region in which it may run: looked up before a job is made, and for
+`tpujob data where`.
+
+Reads only. Where it should be is decided in `domain/placement/datasets.py`; copies are made by the reconciler, or,
+from a place that the storage cannot read, by whoever submits the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from tpujob.api import DataPlaceView, DataView
+from tpujob.domain.copies import Dataset
+from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.placement import Site, datasets, home_region
+from tpujob.domain.spec import JobSpec
+from tpujob.domain.spec.data import Data
+from tpujob.errors import BadSpec, NotFound, Refused
+from tpujob.ports import Blobs, BucketPlace, Comparison, Copies
+
+#: seconds to ask where a bucket lies, and to count what lies below two prefixes
+ANSWER, COUNT = 15.0, 10.0
+_NOTHING = Comparison(0, 0, 0, 0, counted=True)
+GIB = 2**30
+
+
+class DataPlaces:
+    def __init__(self, blobs: Blobs, copies: Copies, site: Site) -> None:
+        self._blobs, self._copies, self._site = blobs, copies, site
+
+    def find(self, wanted: JobSpec, zones: Sequence[str]) -> tuple[Dataset, ...]:
+        """Where each entry of `data` is read from each zone. Raises BadSpec for a bucket that is not there or that may
+        not be read."""
+        return tuple(self._one(entry, zones) for entry in wanted.data)
+
+    def _one(self, entry: Data, zones: Sequence[str]) -> Dataset:
+        if entry.source.startswith("gs://"):
+            place = self._place(entry)
+            return datasets.placed(
+                entry, entry.source, place.location, place.regions, zones, self._site
+            )
+        home = home_region(zones[0], self._site)
+        bucket = self._site.bucket_in(home)
+        assert bucket, f"{home} has no bucket"
+        base = datasets.kept_in(bucket, entry)
+        return datasets.placed(entry, base, home, (home,), zones, self._site)
+
+    def _place(self, entry: Data) -> BucketPlace:
+        try:
+            return self._blobs.place(entry.source, timeout=ANSWER)
+        except NotFound as error:
+            bucket = entry.source.removeprefix("gs://").partition("/")[0]
+            raise BadSpec(f"data: {entry.source}: there is no bucket gs://{bucket}") from error
+        except Refused as error:
+            raise BadSpec(f"data: {entry.source}: {error.message}", hint=error.hint) from error
+
+    def check(self, found: Sequence[Dataset]) -> None:
+        """Raises BadSpec for one of which there is nothing where copies are made of."""
+        for one in found:
+            if self._count(one, "").objects:
+                continue
+            if one.base == one.source:
+                raise BadSpec(f"data: there is nothing below {one.source}/")
+            raise BadSpec(
+                f"data: {one.source} is not in {one.base} yet",
+                hint=f"tpujob data sync {one.source} {one.base}",
+            )
+
+    def _count(self, one: Dataset, target: str) -> Comparison:
+        try:
+            return self._copies.compare(one.base, target, timeout=COUNT)
+        except NotFound:  # of a bucket that is made on demand, or of one that is yet to be made
+            if not target:
+                return _NOTHING
+            whole = self._count(one, "")
+            return Comparison(
+                whole.objects, whole.bytes, whole.objects, whole.bytes, counted=whole.counted
+            )
+        except Refused as error:
+            raise BadSpec(f"data: {one.source}: {error.message}", hint=error.hint) from error
+
+    def views(self, found: Sequence[Dataset], zones: Sequence[str]) -> list[DataView]:
+        """With what is missing where, and what that costs by list price."""
+        return [self._view(one, zones) for one in found]
+
+    def _view(self, one: Dataset, zones: Sequence[str]) -> DataView:
+        whole = self._count(one, "")
+        return DataView(
+            name=one.name,
+            source=one.source,
+            base=one.base,
+            location=one.location,
+            to_bring=one.base != one.source,
+            objects=whole.objects,
+            bytes=whole.bytes,
+            counted=whole.counted,
+            places=[self._in(one, region, zones, whole) for region in one.at],
+        )
+
+    def _in(
+        self, one: Dataset, region: str, zones: Sequence[str], whole: Comparison
+    ) -> DataPlaceView:
+        target = one.at[region]
+        found = self._count(one, target) if target != one.base else whole
+        missing = (found.missing, found.missing_bytes) if target != one.base else (0, 0)
+        prices = self._site.prices
+        usd = Decimal(0) if region in one.local else prices.traffic(one.location, region).usd
+        month = prices.storage(region)
+        return DataPlaceView(
+            region=region,
+            zones=[zone for zone in zones if region_of(zone) == region],
+            path=target,
+            copied=target != one.base,
+            missing=missing[0],
+            missing_bytes=missing[1],
+            usd_copy=float(usd * missing[1] / GIB + prices.class_a.of(missing[0])),
+            usd_epoch=float(usd * whole.bytes / GIB),
+            usd_month=None if month is None else float(month.of(1) * whole.bytes / GIB),
+        )
