@@ -251,11 +251,6 @@ class BucketPlace:
     location: str  #: a region; a pair of regions such as `nam4`; or a continent such as `us`
     regions: frozenset[str]  #: from which it is read without charge; empty for a continent
 
-    @property
-    def words(self) -> str:
-        """For people."""
-        return self.location if self.regions else f"{self.location}, a multi-region"
-
 
 @dataclass(frozen=True, slots=True)
 class BucketFacts:

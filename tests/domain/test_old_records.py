@@ -23,7 +23,15 @@ LIVES: dict[str, Any] = {
     for life in json.loads(Path(__file__).with_name("records_v1.json").read_text())
 }
 #: kinds that version 1 did not have
-NEWER = {EventKind.SLICE_SUSPENDING, EventKind.BUDGET_WARNED, EventKind.BUDGET_CHANGED}
+NEWER = {
+    EventKind.SLICE_SUSPENDING,
+    EventKind.BUDGET_WARNED,
+    EventKind.BUDGET_CHANGED,
+    EventKind.COPY_STARTED,
+    EventKind.COPY_ADVANCED,
+    EventKind.COPY_FINISHED,
+    EventKind.COPY_REFUSED,
+}
 LOOKS = (Absent(), Unknown("503"), *(Present(state, ENDPOINTS) for state in SliceState))
 
 

@@ -36,6 +36,7 @@ def test_a_plan_has_the_figures_of_all_its_slices(stage: Stage) -> None:
         "command": "python3 train.py",
         "environment": "",
         "mounts": [],
+        "data": [],
         "warnings": [],
     }
     assert plan == {**figures, "bucket": plan["bucket"], "spec": plan["spec"]}

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tests.support.world import Bucket, Clock, Cloud, Faults, HostsOfCloud, orphans, service
+from tests.support.world import (
+    Bucket,
+    Clock,
+    Cloud,
+    CopiesOfBucket,
+    Faults,
+    HostsOfCloud,
+    orphans,
+    service,
+)
 from tpujob.domain import invariants
 from tpujob.domain.model import Job, Outcome, State
 from tpujob.domain.observations import SliceState
@@ -116,7 +125,9 @@ class Hour:
     def _backend(self, owner: str, store: Store) -> Backend:
         seen: Any = Witnessed(store, self.ledger, self.clock)
         world = (self.cloud, self.hosts, self.bucket, self.clock)
-        return Backend(Reconciler(seen, *world, owner=owner, reputation=store.reputation), store)
+        copies = CopiesOfBucket(self.bucket, Faults())
+        given = {"copies": copies, "owner": owner, "reputation": store.reputation}
+        return Backend(Reconciler(seen, *world, **given), store)
 
     def run(self, *, hours: float = 1.0, preempted: Sequence[float] = ()) -> None:
         """`preempted`: seconds from the start at which every job's slice is taken away. At the end all programs have

@@ -87,11 +87,12 @@ def test_a_zone_without_a_bucket_in_its_region_is_refused_with_the_price_of_the_
     assert home_region("europe-west4-a", only_us) == "us-central2"
 
 
-def test_a_job_stays_in_the_region_of_its_workdir_unless_it_may_leave_it() -> None:
+def test_a_job_may_run_in_every_region_that_has_a_bucket() -> None:
     mixed: dict[str, Any] = {"type": "v5e-8", "zones": ["europe-west4-b", "us-east5-a"]}
-    with pytest.raises(BadSpec, match="All zones of a job must lie in one region"):
-        offers(job(**mixed))
-    assert places(job(**mixed, cross_region=True)) == ["europe-west4-b", "us-east5-a"]
+    assert places(job(**mixed)) == ["europe-west4-b", "us-east5-a"]
+    assert "us-east5-a lies in us-east5, where the context lab has no bucket" in (
+        refusal(job(**mixed), replace(LAB, buckets={"europe-west4": EU})).message
+    )
 
 
 def test_the_bucket_that_is_cheapest_to_read_is_used_from_elsewhere() -> None:
@@ -106,14 +107,25 @@ def test_a_context_without_a_bucket_says_how_to_make_one() -> None:
     assert error.hint == "tpujob bucket create --region us-central2"
 
 
+ZONE = ["us-central2-b"]
+
+
 def test_where_a_bucket_really_lies_counts() -> None:
-    check_location(US, "us-central2", ["us-central2-b"], allowed=False)
-    check_location(US, "us", ["us-central2-b"], allowed=True)
+    check_location(US, "us-central2", ["us-central2"], ZONE, LAB, allowed=False)
+    check_location(US, "us", [], ZONE, LAB, allowed=True)
     with pytest.raises(
-        BadSpec, match=r"gs://us/ada lies in us, but us-central2-b in us-central2"
+        BadSpec, match=r"gs://us/ada lies in us, a multi-region, but us-central2-b"
     ) as error:
-        check_location(US, "us", ["us-central2-b"], allowed=False)
+        check_location(US, "us", [], ZONE, LAB, allowed=False)
     assert "$0.02" in error.value.message, "a bucket of a continent is not free for its regions"
+
+
+def test_a_pair_of_regions_is_local_to_these_two_alone() -> None:
+    pair = ["us-central1", "us-east1"]
+    check_location("gs://pair", "nam4", pair, ["us-central1-a", "us-east1-d"], LAB, allowed=False)
+    with pytest.raises(BadSpec, match="lies in nam4, but us-east5-a in us-east5") as error:
+        check_location("gs://pair", "nam4", pair, ["us-east5-a"], LAB, allowed=False)
+    assert "name zones of us-central1 or us-east1" in error.value.hint
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ mounts:
             "mounts: [{bucket: gs://a-b, to: ~/d}, {bucket: gs://a-b, to: ~/d/e}]",
             "mounts: ~/d/e and ~/d are in each other's way",
         ),
-        ("to: ~/d", "to: no such key; did you mean 'mounts[].to'?"),
+        ("only_dir: d", "only_dir: no such key; did you mean 'mounts[].only_dir'?"),
     ],
 )
 def test_an_error_is_reported_at_its_place(lines: str, answer: str) -> None:

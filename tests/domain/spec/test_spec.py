@@ -83,6 +83,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "env": None,
         "mounts": [],
         "outputs": [],
+        "data": [],
         "setup": None,
         "recovery": {
             "preemptions": 100,

@@ -86,7 +86,9 @@ def _slice_name(job: Job, k: int) -> str:
 def waited_out(job: Job, now: float) -> bool:
     """Whether the job has waited for a slice for longer than its spec allows. The time of a copy does not count."""
     wait = job.spec.recovery.wait
-    copied = now if datasets.under_way(job) else max((c.done_at or 0.0 for c in job.copies), default=0.0)
+    copied = (
+        now if datasets.under_way(job) else max((c.done_at or 0.0 for c in job.copies), default=0.0)
+    )
     return wait is not None and now - max(circuits.waiting_since(job), copied) > wait
 
 

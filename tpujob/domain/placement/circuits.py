@@ -123,9 +123,7 @@ def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
     }
     every = offers(job.spec, accepted=True, prices=prices)
     return tuple(
-        o
-        for o in every
-        if (o.zone, o.type) not in never and not datasets.refused(job, o.zone)
+        o for o in every if (o.zone, o.type) not in never and not datasets.refused(job, o.zone)
     )
 
 

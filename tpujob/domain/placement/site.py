@@ -102,10 +102,11 @@ def check_location(
 ) -> None:
     """Raises BadSpec when the bucket is really not local to one of the zones, unless that is allowed. `local`: the
     regions in which it is read without charge; none for a bucket of a whole continent."""
+    where = location if local else f"{location}, a multi-region"
     for zone in zones:
         if region_of(zone) not in local and not allowed:
             raise BadSpec(
-                f"the bucket {bucket} lies in {location}, but {zone} in {region_of(zone)}: "
+                f"the bucket {bucket} lies in {where}, but {zone} in {region_of(zone)}: "
                 f"{_price(location, zone, site.prices)}",
                 hint=f"name zones of {' or '.join(sorted(local)) or 'another region'}, or a bucket in "
                 f"{region_of(zone)} in the context; to pay for the traffic: allow_cross_region",

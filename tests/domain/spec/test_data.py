@@ -1,0 +1,67 @@
+"""`data` of a job file: what may be written, and what is answered otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tpujob.domain.spec.data import variable_of
+from tpujob.domain.spec.jobspec import dump, load, parse
+from tpujob.errors import BadSpec
+
+PLAIN = "name: a\ntpu: {type: v4-16}\nrun: {command: x}\n"
+
+
+def entries(line: str) -> list[dict[str, Any]]:
+    spec = load(f"{PLAIN}data: {line}\n", "job.yaml")
+    assert parse(dump(spec)) == spec, "the JSON form loses nothing"
+    return dump(spec)["data"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("gs://datasets/fineweb", [("gs://datasets/fineweb", "fineweb")]),
+        ("gs://datasets/fineweb/", [("gs://datasets/fineweb", "fineweb")]),
+        ("gs://datasets", [("gs://datasets", "datasets")]),
+        ("./data/c4", [("./data/c4", "c4")]),
+        ("[s3://a/x, https://h/y.tar]", [("s3://a/x", "x"), ("https://h/y.tar", "y.tar")]),
+        ("{from: gs://a/x y, to: z}", [("gs://a/x y", "z")]),
+        ("[{from: gs://a/x y}]", [("gs://a/x y", "x-y")]),
+        ("[]", []),
+    ],
+)
+def test_one_line_is_enough_for_one_source(line: str, expected: list[tuple[str, str]]) -> None:
+    assert [(one["from"], one["to"]) for one in entries(line)] == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("7", "job.yaml:4: data: must be a place such as gs://datasets/fineweb, or a list"),
+        ("ftp://x/y", "from: must be a folder or begin with gs://, s3://, https://, file://"),
+        ("gs://", "data[0]"),
+        ("''", "data[0].from: must not be empty"),
+        ("{from: gs://a/x, to: a/b}", "to: must be 1 to 64 letters, digits"),
+        ("{frm: gs://a/x}", "data[0].frm: no such key; did you mean from?"),
+        ("[gs://a/x, s3://b/x]", "two sources would be TPUJOB_DATA_X"),
+        ("[{from: gs://a/x, to: a-b}, {from: gs://a/y, to: a.b}]", "would be TPUJOB_DATA_A_B"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(line: str, said: str) -> None:
+    with pytest.raises(BadSpec) as error:
+        load(f"{PLAIN}data: {line}\n", "job.yaml")
+    assert said in error.value.message
+
+
+def test_a_name_becomes_a_variable() -> None:
+    assert variable_of("fineweb-10bt") == "TPUJOB_DATA_FINEWEB_10BT"
+
+
+def test_the_older_name_of_allow_cross_region_is_read_and_not_written() -> None:
+    old = load(PLAIN.replace("v4-16}", "v4-16, cross_region: true}"), "job.yaml")
+    new = load(PLAIN.replace("v4-16}", "v4-16, allow_cross_region: true}"), "job.yaml")
+    assert old == new
+    assert new.tpu.allow_cross_region
+    assert "cross_region" not in dump(new)["tpu"]
