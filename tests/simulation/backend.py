@@ -126,6 +126,7 @@ class Backend:
             play.hosts,
             play.bucket,
             clock,
+            copies=play.copies,
             owner=name,
             reputation=store.reputation,
         )
@@ -144,6 +145,7 @@ class Backend:
             play.bucket,
             clock,
             admin=Admin(store, orphans, store.reputation, clock),
+            copies=play.copies,
             access=_no_access,
             loop=loop,
             changes=NobodyWatches(),

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from tests.simulation.bounds import Bounds
 from tests.simulation.budgets import Budgets
 from tests.simulation.checkpoints import Checkpoints
+from tests.simulation.copies import Arrivals
 from tests.simulation.effects import HOUR
 from tests.simulation.hardware import Accusations, Offers
 from tests.simulation.machines import Machine
@@ -40,6 +41,8 @@ _USER = (
 
 
 class Monitor:
+    arrivals: Arrivals
+
     def __init__(self, sim: Sim, world: World, store: Store) -> None:
         self.sim, self.world, self.store = sim, world, store
         world.monitor = self
@@ -100,6 +103,7 @@ class Monitor:
             self.world.settle(machine)
         self.checkpoints.recorded(before, job, event, self.world.saved.get(job.id, ()))
         self.offers.committed(self._who(), before, job, event)
+        self.arrivals.committed(job, event)
         self._reasoned(before, job, event)
         self.budgets.committed(before, job, event)
         if job.state.final:

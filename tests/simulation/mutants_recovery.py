@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from tests.simulation.patches import Patch, folded, replaced
-from tpujob.domain.decide import active, condemned
+from tests.simulation.patches import Patch, everywhere, folded, replaced
+from tpujob.domain.actions import Copied
+from tpujob.domain.decide import active, condemned, copying
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import host_reputation, nonfinite, stall, told
 from tpujob.domain.model import Cause
@@ -149,6 +150,22 @@ def suspects_are_never_taken() -> Patch:
     return mock.patch.object(host_reputation, "REFUSALS", 10**6)
 
 
+def slices_do_not_wait_for_data() -> Patch:
+    return everywhere(copying.decide, lambda real: lambda *given: None)
+
+
+def one_round_makes_a_copy_whole() -> Patch:
+    def make(real: Any) -> Any:
+        def planted(job: Any, id: str, result: Any, now: float) -> Any:
+            if isinstance(result, Copied):
+                result = Copied(replace(result.progress, whole=True))
+            return real(job, id, result, now)
+
+        return planted
+
+    return everywhere(copying.follow_up, make)
+
+
 MUTANTS: Mapping[str, Callable[[], Patch]] = {
     made.__name__: made
     for made in (
@@ -158,6 +175,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         no_grace_for_the_first_step, no_watchdog, nobody_is_left_behind, launches_take_for_ever,
         circuits_are_ignored, half_open_lets_everybody_through, suspicion_counts_twice,
         all_beside_a_bad_machine_are_called_bad, maths_is_held_against_machines,
-        suspects_are_never_taken, exit_code_0_is_success,
+        suspects_are_never_taken, exit_code_0_is_success, slices_do_not_wait_for_data,
+        one_round_makes_a_copy_whole,
     )
 }  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tests.simulation.backend import Backend
 from tests.simulation.bucket import Bucket
 from tests.simulation.cloud import Cloud
+from tests.simulation.copies import Arrivals, Copies
 from tests.simulation.effects import HOUR, Counts, Effects, Outage
 from tests.simulation.hosts import Hosts
 from tests.simulation.machines import Machine
@@ -65,8 +66,10 @@ class Play:
         self.world.stirred = lambda job: [b.stir(job) for b in self.backends] and None
         self.slices, self.hosts = Cloud(self.world), Hosts(self.world)
         self.bucket = Bucket(self.world)
+        self.copies = Copies(self.bucket)
         self.real = in_memory()
         self.monitor = Monitor(self.sim, self.world, self.real)
+        self.monitor.arrivals = Arrivals(self.copies, self.monitor.broken)
         outage = Outage(self.sim, self.effects, "store_outage", longest=900)
         self.outages = [outage, self.world.cloud_outage, self.bucket.outage]
         self.monitor.bounds.outages = self.outages

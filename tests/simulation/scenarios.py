@@ -15,11 +15,13 @@ from tests.simulation.programs import BEAT
 from tests.simulation.sim import EPOCH, Process, Violation
 from tests.simulation.users import spec
 from tpujob.domain.model import State
+from tpujob.ports import BucketPlace
 from tpujob.service.jobs import Jobs
 
 JOB = "000001"
 #: virtual seconds that a story may take, kills included
 LONG = 6 * 3600.0
+CORPUS = "gs://corpus/fineweb"
 EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
 
 Script = Callable[[Play], None]
@@ -36,6 +38,7 @@ class Scenario:
     work: Work = field(default_factory=Work)
     stall: str = "5m"
     budget: float | None = None  #: US dollars
+    data: bool = False  #: it reads data that lies in another region
 
 
 def tell(
@@ -54,7 +57,9 @@ def tell(
         play.effects.strike_at = strike_at
         if cancel_at is not None:
             play.effects.at[cancel_at] = lambda: ask(play, lambda api: api.cancel(JOB))
-        submit(play, scenario.stall, scenario.budget)
+        if scenario.data:
+            _put_data(play)
+        submit(play, scenario)
         scenario.script(play)
 
     play = Play(seed, profile, script)
@@ -91,11 +96,35 @@ def ask(play: Play, verb: Callable[[Jobs], object]) -> None:
     play.sim.spawn(lambda: user.insist(verb), Process("user"))
 
 
-def submit(play: Play, stall: str, usd: float | None) -> None:
+def submit(play: Play, scenario: Scenario) -> None:
     wanted = spec(1, play.sim.random("spec"))
-    wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": stall}}
-    wanted |= {"budget": {"usd": usd}} if usd else {}
+    wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": scenario.stall}}
+    wanted |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
+    wanted |= {"data": CORPUS} if scenario.data else {}
     ask(play, lambda api: api.create(wanted, user="ada", idempotency_key="key"))
+
+
+def _put_data(play: Play) -> None:
+    play.bucket.places["corpus"] = BucketPlace("europe-west4", frozenset({"europe-west4"}))
+    for number in range(4):
+        play.bucket.put(f"{CORPUS}/{number}", b"data", timeout=1)
+
+
+def _source_changes(play: Play) -> None:
+    """While it is being copied."""
+    data = {"0": b"other", "9": b"new"}
+    put = play.bucket.put
+    play.sim.after(
+        2.5, lambda: [put(f"{CORPUS}/{n}", d, timeout=1) for n, d in data.items()] and None
+    )
+
+
+def _copy_refused(play: Play) -> None:
+    def refuse() -> None:
+        for job in play.monitor.jobs.values():
+            play.copies.refused |= {one.at["us-east5"]: "PERMISSION" for one in job.data}
+
+    play.sim.after(3, refuse)
 
 
 def when(
@@ -356,5 +385,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             work=Work(120),
             budget=3.0,
         ),
+        Scenario("data is brought first", nothing, data=True),
+        Scenario("data is changed on the way", _source_changes, data=True),
+        Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )
 }

@@ -96,6 +96,25 @@ BREAKS = {
     "L1": "circuits_are_ignored",
     "L2": "ready_is_trusted",
     "L3": "a_new_backend_looks_after_nobody",
+#: for every invariant, a bug and the story or the short seed in which it breaks it
+BREAKS: dict[str, tuple[str, str | int]] = {
+    "I1": ("sweep_takes_foreign_slices", "orphans"),
+    "I2": ("one_look_after_a_delete_is_enough", "cut off, and its deletion fails unseen"),
+    "I3": ("half_the_hosts_are_started", "happy"),
+    "I4": ("wrong_numbers_are_resumed", "a machine makes wrong numbers"),
+    "I5": ("looks_agree_whenever_they_were", "missed twice, minutes apart"),
+    "I6": ("create_before_intent", "happy"),
+    "I7": ("idempotency_key_is_ignored", 6),
+    "I8": ("retries_without_backoff", "stockout, then the next zone"),
+    "I9": ("no_delete_at_all", "happy"),
+    "I10": ("condemned_slices_pile_up", "every machine is bad"),
+    "I11": ("secrets_are_told", "happy"),
+    "I12": ("unknown_is_gone", "dead, and the cloud is away"),
+    "I13": ("suspending_is_not_waited_for", "preempted, and suspended late"),
+    "I14": ("slices_do_not_wait_for_data", "data is brought first"),
+    "L1": ("circuits_are_ignored", "stockout, then the next zone"),
+    "L2": ("ready_is_trusted", "dead, and called ready"),
+    "L3": ("a_new_backend_looks_after_nobody", 1),
 }
 
 

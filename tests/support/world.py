@@ -264,7 +264,8 @@ class CopiesOfBucket:
     def __init__(self, bucket: Bucket, faults: Faults) -> None:
         self.bucket, self.faults = bucket, faults
         self.refused: dict[str, str] = {}  #: by target: the cause
-        self.made: list[tuple[str, str]] = []  #: target and name of each object that was copied
+        #: target, name and content of each object that was copied
+        self.made: list[tuple[str, str, bytes]] = []
 
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
         here, there = self._below(source), self._below(target) if target else {}
@@ -293,7 +294,7 @@ class CopiesOfBucket:
                     progress = replace(progress, after=name, **known)
                 continue
             self.bucket.put(f"{copy.target}/{name}", data, timeout=1)
-            self.made.append((copy.target, name))
+            self.made.append((copy.target, name, data))
             return replace(
                 progress,
                 after=max(name, progress.after),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Protocol
 
-from tpujob.data.objects import ObjectFacts, Objects
+from tpujob.data.objects import ObjectFacts
 from tpujob.domain.copies import Copy, CopyProgress, Saved
 from tpujob.domain.model import Cause
 from tpujob.errors import Conflict, NotFound, Refused, Transient
@@ -22,11 +23,29 @@ from tpujob.ports import Comparison
 _THREADS = 16
 #: objects that are copied between two looks at the clock
 _BATCH = 64
+#: passes through a source that is written to meanwhile, before it is given up
+_PASSES = 10
 #: pages of a list that are read to know beforehand how much there is
 _COUNTED = 50
 #: folders of a workdir that do not follow their job
 _STAYS = ("attempts/", "bundles/")
-_CHECKPOINTS = "checkpoints/"
+_CHECKPOINTS, _OUTPUTS = "checkpoints/", "outputs/"
+
+
+class Rewriting(Protocol):
+    """What is needed of `data.objects.Objects`, with lists that begin at a name."""
+
+    def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[list[ObjectFacts]]: ...
+
+    def rewrite(
+        self,
+        bucket: str,
+        facts: ObjectFacts,
+        to_bucket: str,
+        name: str,
+        generation: int,
+        token: str,
+    ) -> str | ObjectFacts: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +69,13 @@ def _agree(one: ObjectFacts, other: ObjectFacts) -> bool:
 class ObjectCopies:
     """Implements `ports.Copies`. Threads may share it."""
 
-    def __init__(self, objects: Objects, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, objects: Rewriting, clock: Callable[[], float] = time.monotonic) -> None:
         self._objects, self._clock = objects, clock
 
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
         until = self._clock() + timeout
         found = [0, 0, 0, 0]
-        for number, one in enumerate(self._pairs(source, target, "", "")):
+        for number, one in enumerate(self._pairs(source, target, (), "")):
             if number // 1000 >= _COUNTED or self._clock() > until:
                 return Comparison(*found, counted=False)
             found[0] += 1
@@ -74,7 +93,7 @@ class ObjectCopies:
 
     def _advance(self, copy: Copy, now: float, until: float) -> CopyProgress:
         progress = copy.progress
-        if not progress.after and not progress.objects and not progress.same:
+        if progress == CopyProgress():
             progress = self._begun(copy, progress, (now + until) / 2)
         if progress.whole:
             return progress
@@ -93,16 +112,20 @@ class ObjectCopies:
                     raise failed
                 if not all(step.done for step in steps) or self._clock() > until:
                     return progress
-        return replace(progress, whole=True)
+        if not progress.moved:
+            return replace(progress, whole=True)
+        if progress.passes >= _PASSES:
+            text = f"{copy.source} was changed in each of {_PASSES} passes through it"
+            raise Refused(text, cause=Cause.BAD_SPEC)
+        again = {"after": "", "beyond": (), "tokens": {}, "moved": False}
+        return replace(progress, passes=progress.passes + 1, **again)
 
     # Before the first object
 
     def _begun(self, copy: Copy, progress: CopyProgress, until: float) -> CopyProgress:
         """What is to be copied, and how much it is, as far as that can be counted in time. Raises Refused when a data
         set is empty: what should be there was not put there, or is elsewhere."""
-        below = self._chosen(copy.source, copy.saved) if copy.saved else ""
-        if below is None:
-            return replace(progress, total=0, total_bytes=0, whole=True)
+        below = self._chosen(copy.source, copy.saved) if copy.saved else ()
         number = size = 0
         for page_number, page in enumerate(self._pages(copy.source, below)):
             if page_number >= _COUNTED or self._clock() > until:
@@ -113,13 +136,13 @@ class ObjectCopies:
             raise Refused(f"there is nothing below {copy.source}/", cause=Cause.BAD_SPEC)
         return replace(progress, below=below, total=number, total_bytes=size)
 
-    def _chosen(self, workdir: str, saved: Saved) -> str | None:
-        """The folder of the newest checkpoint that may be resumed from; None: there is none. Empty: everything follows,
-        as the program tells no step, or keeps its checkpoints in folders without one."""
+    def _chosen(self, workdir: str, saved: Saved) -> tuple[str, ...]:
+        """The folders of the newest checkpoint that may be resumed from and of the outputs, in the order of their
+        names. Empty: everything follows, as the program tells no step, or keeps checkpoints in folders without one."""
         if saved.step is None:
-            return ""
+            return ()
         numbers: dict[int, str] = {}
-        for page in self._pages(workdir, _CHECKPOINTS):
+        for page in self._pages(workdir, (_CHECKPOINTS,)):
             for facts in page:
                 folder, slash, _ = facts.name.partition(f"/{_CHECKPOINTS}")[2].partition("/")
                 number = re.search(r"(\d+)$", folder) if slash else None
@@ -127,8 +150,8 @@ class ObjectCopies:
                     numbers[int(number[1])] = f"{_CHECKPOINTS}{folder}/"
         usable = [n for n in numbers if n <= saved.step and (not saved.before or n < saved.before)]
         if not numbers:
-            return ""
-        return numbers[max(usable)] if usable else None
+            return ()
+        return (numbers[max(usable)], _OUTPUTS) if usable else (_OUTPUTS,)
 
     # One object
 
@@ -161,12 +184,16 @@ class ObjectCopies:
 
     # Lists
 
-    def _pages(self, place: str, below: str, after: str = "") -> Iterator[list[ObjectFacts]]:
+    def _pages(
+        self, place: str, below: Sequence[str], after: str = ""
+    ) -> Iterator[list[ObjectFacts]]:
         bucket, prefix = _split(place)
-        for page in self._objects.pages(bucket, prefix + below, prefix + after if after else ""):
-            yield [facts for facts in page if isinstance(facts, ObjectFacts)]
+        for part in below or ("",):
+            yield from self._objects.pages(bucket, prefix + part, prefix + after if after else "")
 
-    def _pairs(self, source: str, target: str, below: str, after: str) -> Iterator[_Wanted]:
+    def _pairs(
+        self, source: str, target: str, below: Sequence[str], after: str
+    ) -> Iterator[_Wanted]:
         """Every object of the source after that name, with its counterpart."""
         from_, to = len(_split(source)[1]), len(_split(target)[1]) if target else 0
         theirs = _flat(self._pages(target, below, after)) if target else iter(())
@@ -206,13 +233,15 @@ def _after(progress: CopyProgress, steps: list[_Step]) -> CopyProgress:
     """The progress after a batch. What is complete up to the first object that is not is never looked at again."""
     counted = set(progress.beyond)
     new = [s.of for s in steps if s.done and s.of.name not in counted]
-    moved, same = [o for o in new if not o.same], [o for o in new if o.same]
+    moved = [o for o in new if not o.same]
+    same = [o for o in new if o.same] if not progress.passes else []  # counted once
     first = next((n for n, step in enumerate(steps) if not step.done), len(steps))
     return replace(
         progress,
         after=steps[first - 1].of.name if first else progress.after,
         beyond=tuple(s.of.name for s in steps[first:] if s.done),
         tokens={s.of.name: s.found for s in steps if isinstance(s.found, str) and s.found},
+        moved=progress.moved or bool(moved),
         objects=progress.objects + len(moved),
         bytes=progress.bytes + sum(o.facts.size for o in moved),
         same=progress.same + len(same),

@@ -54,9 +54,7 @@ class Reader(Protocol):
     up).
     """
 
-    def pages(
-        self, bucket: str, prefix: str, start: str = ""
-    ) -> Iterator[Sequence[ObjectFacts | LeftOut]]:
+    def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[ObjectFacts | LeftOut]]:
         """Every object below the prefix, in the order of the names' UTF-8 bytes. In Cloud Storage one class A operation
         a page."""
         ...

@@ -24,8 +24,8 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What of a workdir follows its job: the newest checkpoint that may be resumed from, or, where the program tells no
-    step, everything but logs and reports."""
+    """What of a workdir follows its job: the newest checkpoint that may be resumed from and the outputs, or, where the
+    program tells no step, everything but logs and reports."""
 
     step: int | None  #: the newest that the program committed; None: it tells none
     before: int = 0  #: only a checkpoint of an earlier step may be resumed from; 0: any
@@ -35,7 +35,7 @@ class Saved:
 class CopyProgress:
     """How far a copy has come. Names are paths below the prefix."""
 
-    below: str = ""  #: the part of the prefix that is copied; empty: all of it
+    below: tuple[str, ...] = ()  #: folders that are copied, in the order of names; empty: all
     after: str = ""  #: all up to this name are at the target
     beyond: tuple[str, ...] = ()  #: copied already, and counted, though they come after that name
     tokens: Mapping[str, str] = field(default_factory=dict[str, str])  #: rewrites under way
@@ -45,7 +45,9 @@ class CopyProgress:
     same_bytes: int = 0
     total: int | None = None  #: objects at the source when it began; None: too many to count first
     total_bytes: int | None = None
-    whole: bool = False  #: every object that was listed at the source is at the target
+    passes: int = 0  #: through all names that are complete; each after the first looks for changes
+    moved: bool = False  #: something was copied in this pass
+    whole: bool = False  #: a pass found every object of the source at the target
 
     @property
     def there(self) -> int:

@@ -35,7 +35,18 @@ def of_step(before: Job, after: Job) -> list[Broken]:
     found: list[tuple[str, str]] = []
     if after.version != before.version + 1:
         found.append(("I6", f"version {after.version} was written over version {before.version}"))
-    for name in ("id", "name", "user", "spec", "created_at", "bucket", "bundles", "code"):
+    for name in (
+        "id",
+        "name",
+        "user",
+        "spec",
+        "created_at",
+        "bucket",
+        "buckets",
+        "bundles",
+        "code",
+        "data",
+    ):
         if getattr(after, name) != getattr(before, name):
             found.append(("I6", f"{name} was changed after creation"))
     if len(after.attempts) < len(before.attempts):

@@ -49,6 +49,8 @@ def duration(seconds: float) -> str:
 
 def dollars(micros: int) -> str:
     """Micro-dollars as `$1,250.00`; fractions of a cent where that is all there is."""
+    if 0 < micros < 100:
+        return "under $0.0001"
     usd = micros / 1_000_000
     return f"${usd:.4f}" if 0 < abs(usd) < 0.01 else f"${usd:,.2f}"
 
@@ -71,11 +73,6 @@ def amount_of_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-
-def amount_of_money(micros: int) -> str:
-    """Micro-dollars as `$12.00`; fractions of a cent where that is all there is."""
-    return f"${micros / 1e6:.4f}" if 0 < micros < 10_000 else f"${micros / 1e6:,.2f}"
 
 
 def list_hosts(numbers: Sequence[int]) -> str:

@@ -31,7 +31,7 @@ from tpujob.service.forecast import Forecaster, forecast_view
 MOST = 10**12
 
 #: A spec with its zones, its offers (the best first), its bucket, and doubts; raises BadSpec.
-Placed = Callable[[Mapping[str, Any]], tuple[JobSpec, Sequence[Offer], str, list[str]]]
+Placed = Callable[[Mapping[str, Any]], tuple[JobSpec, Sequence[Offer], Mapping[str, str], list[str]]]
 
 
 class Estimates:
@@ -44,8 +44,8 @@ class Estimates:
         self._placed, self._around = placed, around
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
-        wanted, choices, bucket, doubts = self._placed(spec)
-        told = checked(said or {})
+        wanted, choices, buckets, doubts = self._placed(spec)
+        bucket, told = buckets[choices[0].zone], checked(said or {})
         found, long = self.of(wanted, choices[0], bucket, told)
         view = self._view(wanted, choices[0], bucket, found, long, doubts)
         if long.work is not None:

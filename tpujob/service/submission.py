@@ -170,7 +170,9 @@ class Submission:
                 ) from error
             zones = [zone for zone, of_zone in buckets.items() if of_zone == bucket]
             allowed = wanted.tpu.allow_cross_region
-            check_location(bucket, found.location, found.regions, zones, self._site, allowed=allowed)
+            check_location(
+                bucket, found.location, found.regions, zones, self._site, allowed=allowed
+            )
 
     def first_record(
         self,

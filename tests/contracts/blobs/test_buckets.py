@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
@@ -12,9 +13,10 @@ from google.cloud import storage
 
 from tests.contracts.blobs.storage_network import T, gcs
 from tpujob.adapters.gcs import GcsBlobs
+from tpujob.adapters.gcs.bucket import place_of
 from tpujob.emulator.storage import StorageServer
 from tpujob.errors import NotFound, Refused
-from tpujob.ports import BucketFacts
+from tpujob.ports import BucketFacts, BucketPlace
 from tpujob.protocol.paths import log_path
 
 BUCKET, REGION = "gs://my-lab-eu", "europe-west4"
@@ -117,6 +119,30 @@ def test_a_bucket_that_others_set_up_is_changed_only_on_demand(
 
 
 def test_a_missing_bucket_is_not_found(blobs: GcsBlobs) -> None:
-    for look in (blobs.bucket, blobs.region):
+    for look in (blobs.bucket, blobs.place):
         with pytest.raises(NotFound, match="gs://my-lab-eu"):
             look(BUCKET, timeout=T)
+
+
+@pytest.mark.parametrize(
+    ("layout", "location", "local"),
+    [
+        ({"location": "US-EAST5", "locationType": "region"}, "us-east5", {"us-east5"}),
+        ({"location": "US", "locationType": "multi-region"}, "us", set()),
+        ({"location": "EUR4", "locationType": "dual-region"}, "eur4", {"europe-north1", "europe-west4"}),
+        (
+            {
+                "location": "US",
+                "locationType": "dual-region",
+                "customPlacementConfig": {"dataLocations": ["US-EAST1", "US-WEST1"]},
+            },
+            "us",
+            {"us-east1", "us-west1"},
+        ),
+        ({"location": "NEW9", "locationType": "dual-region"}, "new9", set()),
+    ],
+)  # fmt: skip
+def test_only_a_region_and_a_pair_of_regions_are_local(
+    layout: dict[str, Any], location: str, local: set[str]
+) -> None:
+    assert place_of(layout) == BucketPlace(location, frozenset(local))

@@ -15,7 +15,7 @@ from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Job
 from tpujob.domain.placement import Offer, datasets
 from tpujob.domain.prices import PriceList
-from tpujob.domain.text import amount_of_bytes, amount_of_money, many
+from tpujob.domain.text import amount_of_bytes, dollars, many
 
 _E = EventKind
 
@@ -64,9 +64,7 @@ def advanced(copy: Copy, progress: CopyProgress) -> str:
 
 def _begun(wish: CopyStarted) -> str:
     price = (
-        f"{amount_of_money(wish.micros_per_gib)} a GiB"
-        if wish.micros_per_gib
-        else "no charge for traffic"
+        f"{dollars(wish.micros_per_gib)} a GiB" if wish.micros_per_gib else "no charge for traffic"
     )
     return f"{wish.name} is being copied to {wish.region} before a slice is asked for there, at {price}"
 
@@ -75,5 +73,5 @@ def _finished(copy: Copy, progress: CopyProgress) -> str:
     there = f"{copy.name} is in {copy.region}"
     if not progress.objects:
         return f"{there} already: {many(progress.same, 'object')}, {amount_of_bytes(progress.same_bytes)}"
-    cost = amount_of_money(replace(copy, progress=progress).micros)
+    cost = dollars(replace(copy, progress=progress).micros)
     return f"{there}: {many(progress.objects, 'object')} copied, {amount_of_bytes(progress.bytes)}, for {cost}"
