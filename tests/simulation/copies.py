@@ -36,7 +36,7 @@ class Copies(CopiesOfBucket):
 
 
 class Arrivals:
-    """I14: what a job reads is in the region of a slice before that is asked for, and nothing of it moves twice."""
+    """I15: what a job reads is in the region of a slice before that is asked for, and nothing of it moves twice."""
 
     def __init__(self, copies: Copies, broken: Callable[[str, str, str], NoReturn]) -> None:
         self._copies, self._broken = copies, broken
@@ -52,6 +52,6 @@ class Arrivals:
                 text = (
                     f"a slice in {region} was asked for before {missing[0]} of {one.name} was there"
                 )
-                self._broken("I14", job.id, text)
+                self._broken("I15", job.id, text)
         if len(self._copies.made) > len(set(self._copies.made)):
-            self._broken("I14", job.id, f"copied twice: {self._copies.made}")
+            self._broken("I15", job.id, f"copied twice: {self._copies.made}")

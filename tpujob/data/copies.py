@@ -117,8 +117,8 @@ class ObjectCopies:
         if progress.passes >= _PASSES:
             text = f"{copy.source} was changed in each of {_PASSES} passes through it"
             raise Refused(text, cause=Cause.BAD_SPEC)
-        again = {"after": "", "beyond": (), "tokens": {}, "moved": False}
-        return replace(progress, passes=progress.passes + 1, **again)
+        passes = progress.passes + 1
+        return replace(progress, passes=passes, after="", beyond=(), tokens={}, moved=False)
 
     # Before the first object
 

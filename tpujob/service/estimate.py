@@ -31,7 +31,9 @@ from tpujob.service.forecast import Forecaster, forecast_view
 MOST = 10**12
 
 #: A spec with its zones, its offers (the best first), its bucket, and doubts; raises BadSpec.
-Placed = Callable[[Mapping[str, Any]], tuple[JobSpec, Sequence[Offer], Mapping[str, str], list[str]]]
+Placed = Callable[
+    [Mapping[str, Any]], tuple[JobSpec, Sequence[Offer], Mapping[str, str], list[str]]
+]
 
 
 class Estimates:
