@@ -25,10 +25,12 @@ class _Jobs:
         return [*self.jobs]
 
 
-def _placed(given: Mapping[str, Any]) -> tuple[JobSpec, Sequence[Offer], str, list[str]]:
+def _placed(
+    given: Mapping[str, Any],
+) -> tuple[JobSpec, Sequence[Offer], Mapping[str, str], list[str]]:
     wanted = settled(parse(given), EVERYWHERE)
     found = offers(wanted)
-    return wanted, found, f"gs://tpujob-{region_of(found[0].zone)}", []
+    return wanted, found, {o.zone: f"gs://tpujob-{region_of(o.zone)}" for o in found}, []
 
 
 def _estimates(jobs: Sequence[Job]) -> Estimates:

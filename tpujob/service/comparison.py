@@ -45,13 +45,13 @@ class Comparisons:
         said: EstimateSaid | None = None,
         asked: CompareAsked | None = None,
     ) -> CompareView:
-        wanted, choices, bucket, doubts = self._placed(spec)
+        wanted, choices, buckets, doubts = self._placed(spec)
         told, asked = checked(said or {}), asked or {}
         unit, amount = _amount(wanted, asked)
         jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
         places = _places(wanted, asked)
         speeds = measured(jobs, wanted, unit) | _stated(asked, unit, wanted.tpu.slices)
-        found, _ = self._estimates.of(wanted, choices[0], bucket, told)
+        found, _ = self._estimates.of(wanted, choices[0], buckets[choices[0].zone], told)
         forecaster = Forecaster(jobs, now, prices)
         ways = list[Way]()
         known: dict[Place, Conditions] = {}
