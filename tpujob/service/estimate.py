@@ -17,6 +17,7 @@ from tpujob.domain.money import (
     Surroundings,
     Use,
     estimate,
+    in_use,
     length,
     sums,
 )
@@ -60,11 +61,12 @@ class Estimates:
         self, wanted: JobSpec, offer: Offer, bucket: str, said: EstimateSaid
     ) -> tuple[Estimate, Length]:
         """For that offer, and how its length was found."""
+        jobs = self._store.list()
         number = {key: Decimal(str(value)) for key, value in said.items() if key != "quiet"}
         long = length(
             wanted,
             offer.type,
-            self._store.list(),
+            jobs,
             Said(number.get("hours"), said.get("steps"), number.get("step_seconds")),
         )
         use = Use(
@@ -75,6 +77,7 @@ class Estimates:
             slices=wanted.tpu.slices,
             hours=long.hours,
             grants=self._site.grants,
+            granted_in_use=in_use(jobs, offer.type, offer.zone, offer.pricing),
             prints=not said.get("quiet", False),
             stored_gib=number.get("stored_gib"),
             stored_days=number.get("stored_days"),

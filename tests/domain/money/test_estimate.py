@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.records import job_in
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.model import Grant
-from tpujob.domain.money import Estimate, Kind, Line, Surroundings, Use, estimate, sums
+from tpujob.domain.model import Grant, Slice, State
+from tpujob.domain.money import (
+    Estimate,
+    Kind,
+    Line,
+    Surroundings,
+    Use,
+    covered,
+    estimate,
+    in_use,
+    sums,
+    usd_of_job,
+)
+from tpujob.domain.money.ledger import HOUR, billed_time
 from tpujob.domain.prices import LIST, PriceList, Pricing
 
 V4 = Use("v4-8", "us-central2-b", "on-demand", "us-central2", hours=Decimal(1))
@@ -168,3 +182,60 @@ def test_parts_add_up_and_nobody_pays_more_than_the_list(
         if one.price and one.amount is not None and one.list_micros is not None:
             exact = one.price.usd * one.amount / one.price.per * 1_000_000
             assert abs(one.list_micros - exact) <= Decimal("0.5")
+
+
+# Estimate and ledger -------------------------------------------------------------------------------------------------
+
+
+def test_two_hundred_slices_cost_what_was_estimated_for_their_time() -> None:
+    """Spot, on-demand and reserved, granted or not, one slice or several, from seconds to days."""
+    random, estimated, billed = Random(11), 0, 0
+    known = [t for t in accelerators.ALL if t.startswith(("v4", "v5p", "v6e", "v5litepod"))]
+    for number in range(200):
+        type, slices = random.choice(known), random.choice([1, 1, 1, 2, 4])
+        zone = random.choice(accelerators.zones(type))
+        pricing: Pricing = random.choice(["spot", "on-demand", "reserved"])
+        usd = LIST.usd_per_hour(type, zone, pricing, slices)
+        if usd is None:
+            continue
+        seconds = random.choice([30.5, 3600.0, random.uniform(1, 500_000)])
+        held = Slice(f"s{number}", 1, type, zone, pricing, "r", usd, 900.0, ready_at=1000.0,
+                     gone_at=1000.0 + seconds, tpu_slices=slices)  # fmt: skip
+        grants = (
+            Grant(accelerators.find(type).generation, zone, pricing, random.choice([0, 10_000])),
+        )
+        job = replace(job_in(State.SUCCEEDED), id=f"{number:06}", slices=(held,), grants=grants)
+        hours = Decimal(billed_time(held, 0.0)) / HOUR
+        use = Use(type, zone, pricing, accelerators.region_of(zone), slices, hours, grants)
+        line, bill = estimate(use).lines[0], usd_of_job(job, 0.0)
+        assert bill is not None
+        assert line.list_micros == pytest.approx(bill * 1e6, rel=0.005, abs=1)
+        assert (line.pay_micros == 0) == bool(covered([job])), (
+            "a grant pays for both or for neither"
+        )
+        estimated, billed = estimated + (line.list_micros or 0), billed + round(bill * 1e6)
+    assert billed > 10**9
+    assert estimated == pytest.approx(billed, rel=0.001)
+
+
+def test_what_a_grant_already_pays_for_is_not_free_again() -> None:
+    held = Slice("a", 1, "v4-16", "us-central2-b", "spot", "r", 7.372, 900.0, ready_at=1000.0)
+    job = replace(job_in(State.SUCCEEDED), slices=(held,), grants=(GRANT,))
+    assert in_use([job], "v4-8", "us-central2-b", "spot") == 8
+    assert in_use([job], "v4-8", "us-central2-b", "on-demand") == 0
+    assert (
+        in_use(
+            [replace(job, slices=(replace(held, gone_at=2000.0),))], "v4-8", "us-central2-b", "spot"
+        )
+        == 0
+    )
+    one = replace(SPOT, type="v4-8", granted_in_use=8)
+    less, more = (replace(one, grants=(replace(GRANT, chips=chips),)) for chips in (8, 12))
+    assert line(estimate(less), "v4-8").pay_micros == 11_058_000
+    assert "of 8 granted chips, 8 pay for other slices now" in line(estimate(less), "v4-8").note
+    assert line(estimate(more), "v4-8").pay_micros == 0
+
+
+def test_reserved_capacity_says_that_its_price_is_the_one_on_demand() -> None:
+    note = line(estimate(replace(V4, pricing="reserved")), "v4-8").note
+    assert note == "priced as on-demand: what a reservation costs is in its contract"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from tpujob.cli.output import Screen, note, say, say_json, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
 from tpujob.domain.text import clean
+from tpujob.errors import NotFound
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, EstimateView, JobsApi, JobView, PlanView
@@ -56,7 +58,7 @@ def create(
     api = connect()
     plan = jobfile.named(file, lambda: api.plan(given))
     if dry_run:
-        return _dry_run(plan, jobfile.named(file, lambda: api.estimate(given)), as_json=as_json)
+        return _dry_run(api, given, plan, as_json=as_json)
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
     key = key or secrets.token_hex(12)
@@ -75,17 +77,22 @@ def create(
     return 0
 
 
-def _dry_run(plan: PlanView, estimate: EstimateView, *, as_json: bool) -> int:
-    """The plan, and what the job would cost. In JSON the estimate is a key of the plan."""
+def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: bool) -> int:
+    """The plan, and what the job would cost, if the backend is not too old to say. In JSON the estimate is a key of
+    the plan."""
+    found: EstimateView | None = None
+    with contextlib.suppress(NotFound):
+        found = api.estimate(spec)
     if as_json:
-        say_json({**plan, "estimate": estimate})
+        say_json({**plan, "estimate": found})
         return 0
-    from tpujob.cli.render.cost.estimate import estimate_page
-
     on = screen()
     say(plan_page(plan, on.columns, color=on.color))
-    say("")
-    say(estimate_page(estimate, on.columns, color=on.color, emulated=current_settings().local))
+    if found is not None:
+        from tpujob.cli.render.cost.estimate import estimate_page
+
+        emulated = current_settings().local
+        say("\n" + estimate_page(found, on.columns, color=on.color, emulated=emulated))
     return 0
 
 

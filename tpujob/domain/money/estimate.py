@@ -67,6 +67,7 @@ class Use:
     #: for which slices are ready, preemptions and all; None: the estimate is of one hour
     hours: Decimal | None = None
     grants: tuple[Grant, ...] = ()
+    granted_in_use: int = 0  #: chips of these grants that pay for other slices now
     prints: bool = True  #: whether the program writes output all the time
     stored_gib: Decimal | None = None  #: in the bucket: checkpoints, logs, data of its own
     stored_days: Decimal | None = None
@@ -189,26 +190,34 @@ def _free(kind: Kind, what: str, note: str) -> Line:
 
 
 def _slices(job: _Job) -> Iterator[Line]:
-    use = job.use
+    use, taken = job.use, job.use.granted_in_use
     price = job.prices.tpu(use.type, use.zone, use.pricing)
-    what = f"{accelerators.several(use.type, use.slices)}, {use.zone}, {use.pricing}"
     found = _line(
         Kind.SLICES,
-        what,
+        f"{accelerators.several(use.type, use.slices)}, {use.zone}, {use.pricing}",
         f"{many(job.chips, 'chip')} x {job.time}",
         job.chips * job.hours,
         price,
-        "" if price else f"no price is known for {use.pricing} {use.type} in {use.zone}",
+        _about_price(use, price),
     )
     granted = _granted(use, job.facts.generation)
-    if granted < job.chips:
-        few = (
-            f"a grant has {many(granted, 'chip')}, too few: a slice is covered whole or not at all"
-        )
-        yield replace(found, note=few) if granted and found.known else found
-        return
-    free = f"a grant of {many(granted, 'chip')} pays for it, where nothing else uses them"
-    yield replace(found, pay_micros=0, note=free)
+    whole = f"of {many(granted, 'granted chip')}, {taken} pay for other slices now" if taken else ""
+    if granted - taken >= job.chips:
+        free = f"a grant of {many(granted, 'chip')} pays for it, where nothing else uses them"
+        yield replace(found, pay_micros=0, note=whole or free)
+    elif granted and found.known:
+        few = whole or f"a grant has {many(granted, 'chip')}, too few"
+        yield replace(found, note=f"{few}: a slice is covered whole or not at all")
+    else:
+        yield found
+
+
+def _about_price(use: Use, price: Price | None) -> str:
+    if price is None:
+        return f"no price is known for {use.pricing} {use.type} in {use.zone}"
+    if use.pricing == "reserved" and price.pricing == "on-demand":
+        return "priced as on-demand: what a reservation costs is in its contract"
+    return ""
 
 
 def _granted(use: Use, generation: str) -> int:

@@ -35,6 +35,21 @@ def covered(jobs: Iterable[Job]) -> frozenset[Key]:
     return frozenset(key for these in asking.values() for key in _fitting(these))
 
 
+def in_use(jobs: Iterable[Job], type: str, zone: str, pricing: str) -> int:
+    """Chips of slices of that generation, zone and pricing that are there and that a grant pays for."""
+    known = list(jobs)
+    paid, generation = covered(known), accelerators.find(type).generation
+    return sum(
+        chips(one)
+        for job in known
+        for one in job.slices
+        if (job.id, one.name) in paid
+        and one.gone_at is None
+        and (accelerators.find(one.type).generation, one.zone, one.pricing)
+        == (generation, zone, pricing)
+    )
+
+
 def _granted(job: Job, one: Slice) -> int:
     """Chips that its job's grants have for such a slice."""
     generation = accelerators.find(one.type).generation
