@@ -36,7 +36,8 @@ gcloud: $(READY)  ## everything that drives the real gcloud, against the emulato
 		tests/emulator/test_storage_gsutil.py tests/flows/test_emulator_env.py tests/test_google_cloud_page.py
 
 kills: $(READY)  ## data sync and data pack, killed at many points; KILLS=30 points of each sync
-	@TPUJOB_KILLS=$(or $(KILLS),30) $(BIN)/python -m pytest tests/data/test_kills.py tests/data/test_pack_kills.py
+	@TPUJOB_KILLS=$(or $(KILLS),30) TPUJOB_RACES=1000 $(BIN)/python -m pytest tests/data/test_kills.py \
+		tests/data/test_kills_sources.py tests/data/test_races.py tests/data/test_pack_kills.py
 
 scale: $(READY)  ## data sync of a million objects that changes nothing: operations, CPU and memory, with limits
 	@$(BIN)/python -m tests.bench.scale_sync

@@ -9,70 +9,17 @@ import os
 import random
 import resource
 import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.data.proxy import Proxy, between
-from tests.data.rig import Rig, files_in
+from tests.data.killed import MIB, UNDER_WAY, Killed, points
+from tests.data.proxy import between
+from tests.data.rig import files_in
 from tests.emulator import storage_rig
 
-MIB = 1 << 20
 KILLS = int(os.environ.get("TPUJOB_KILLS", "3"))
-#: bytes that may be under way in the connections of one process when it is killed
-UNDER_WAY = 8 * MIB
-
-
-class Killed:
-    """A rig whose syncs are processes of their own, behind a proxy."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.rig = Rig(url, folder)
-        self.state = folder / "state"
-        self.uploads = folder / "storage" / "uploads"
-
-    def run(
-        self,
-        proxy: Proxy,
-        *places: object,
-        kill_at: int = 0,
-        by: int = signal.SIGKILL,
-        fsize: int = 0,
-    ) -> tuple[int, str]:
-        """The command's exit code and what it says; with `kill_at` it is killed at so many forwarded bytes."""
-        env = os.environ | {"STORAGE_EMULATOR_HOST": proxy.url, "TPUJOB_STATE": str(self.state)}
-        env.pop("TPUJOB_CONTEXT", None)
-        command = [sys.executable, "-m", "tpujob", "data", "sync", *map(str, places)]
-        if fsize:
-            limit = (
-                f"import resource as r, os, sys; r.setrlimit(r.RLIMIT_FSIZE, ({fsize}, {fsize}));"
-            )
-            command = [
-                sys.executable,
-                "-c",
-                f"{limit} os.execv(sys.argv[1], sys.argv[1:])",
-                *command,
-            ]
-        process = subprocess.Popen(
-            command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        begun = proxy.up + proxy.down
-
-        sent = threading.Lock()
-
-        def watch() -> None:
-            enough = kill_at and proxy.up + proxy.down - begun >= kill_at
-            if enough and sent.acquire(blocking=False):
-                process.send_signal(by)
-
-        proxy.watch = watch
-        _, said = process.communicate(timeout=300)
-        proxy.watch = lambda: None
-        return process.returncode, said
 
 
 @pytest.fixture
@@ -81,11 +28,6 @@ def killed(tmp_path: Path) -> Iterator[Killed]:
         made = Killed(tmp_path, server.url)
         yield made
         made.rig.close()
-
-
-def points(seed: str, least: int, most: int) -> list[int]:
-    chance = random.Random(seed)
-    return [chance.randrange(least, most) for _ in range(KILLS)]
 
 
 @pytest.mark.slow
@@ -98,7 +40,7 @@ def test_a_large_file_goes_on_where_it_was_after_each_kill(killed: Killed) -> No
     for places in ((killed.rig.source, killed.rig.place), (killed.rig.place, back)):
         with between(killed.rig.url) as proxy:
             kills = 0
-            for at in points(str(places[1] == back), 20 * MIB, 60 * MIB):
+            for at in points(str(places[1] == back), 20 * MIB, 60 * MIB, KILLS):
                 code, said = killed.run(proxy, *places, kill_at=at)
                 assert code in (0, -9), said
                 kills += code != 0
@@ -123,7 +65,7 @@ def test_many_small_files_and_a_large_one_arrive_after_kills(killed: Killed) -> 
     for places in ((killed.rig.source, killed.rig.place), (killed.rig.place, back)):
         with between(killed.rig.url) as proxy:
             kills = 0
-            for at in points(str(places[1] == back), 20_000, 6 * MIB):
+            for at in points(str(places[1] == back), 20_000, 6 * MIB, KILLS):
                 code, said = killed.run(proxy, *places, kill_at=at)
                 assert code in (0, -9), said
                 kills += code != 0

@@ -89,7 +89,7 @@ class Relay:
         try:
             self.objects.put(self.bucket, name, data, crc32c, generation, facts.identity)
         except Conflict:
-            self._check_ours(name, facts.size, crc32c)
+            self._check_ours(name, facts, crc32c)
         self.sent(len(data))
 
     def _read(self, facts: ObjectFacts) -> bytes:
@@ -136,7 +136,7 @@ class Relay:
                 pass
             except Conflict:
                 stream.drop()
-                self._check_ours(name, facts.size, stream.crc32c)
+                self._check_ours(name, facts, stream.crc32c)
                 return
             except NotFound:
                 stream.drop()
@@ -144,10 +144,13 @@ class Relay:
             stream.drop()
         raise Transient(f"the bytes of {facts.name} do not have its checksum")
 
-    def _check_ours(self, name: str, size: int, crc32c: int) -> None:
-        """After a Conflict: it may be our own try whose answer was lost. Raises Conflict."""
+    def _check_ours(self, name: str, facts: ObjectFacts, crc32c: int) -> None:
+        """After a Conflict: it may be our own try whose answer was lost, or another machine's copy of the same. Raises
+        Conflict."""
         found = self.objects.look(self.bucket, name)
-        if not (found and (found.size, found.crc32c) == (size, crc32c)):
+        if not found or found.size != facts.size:
+            raise Conflict("something else was written there meanwhile")
+        if found.crc32c != crc32c and not (facts.identity and found.source == facts.identity):
             raise Conflict("something else was written there meanwhile")
 
 
