@@ -123,7 +123,8 @@ def test_grain_reads_a_packed_set_as_the_page_shows(
 def test_a_million_images_cost_what_the_page_says(
     reader: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = survey_record(Survey(files=10**6, bytes=110 * 10**9, shards=205), epochs=90)
+    survey = Survey(files=10**6, bytes=110 * 10**9, labels=("cat", "dog"), shards=205)
+    record = survey_record(survey, epochs=90)
     assert (record["class_a_as_files"], record["class_b_as_files"]) == (1_000_000, 90_000_000)
     assert record["usd_as_files"] == 5 + 36
     assert record["class_a_as_shards"] + record["class_b_as_shards"] == 18_658
@@ -131,7 +132,8 @@ def test_a_million_images_cost_what_the_page_says(
     assert "91,000,000 operations for $41.00, against 18,658 for" in " ".join(PAGE.split())
     assert run(["data", "pack", "photos", "packed", "--dry-run", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["files"], said["shards"], said["class_b_as_shards"]) == (600, 1, 90)
+    assert (said["files"], said["shards"], said["labels"]) == (600, 1, ["cat", "dog"])
+    assert (said["class_a_as_shards"], said["class_b_as_shards"]) == (4, 90)
     assert not (reader / "packed").exists()
 
 

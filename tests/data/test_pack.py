@@ -9,7 +9,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -141,7 +141,7 @@ def test_a_flipped_byte_of_a_shard_is_found_or_is_padding(tmp_path: Path) -> Non
     whole = bytearray(path.read_bytes())
     data_ends = whole.rindex(contents[-1][-8:]) + 8
     found = 0
-    places = [*range(200), *(chance.randrange(data_ends) for _ in range(300))]
+    places = [*range(200), *(chance.randrange(data_ends) for _ in range(150))]
     for place in places:
         whole[place] ^= 0x10
         path.write_bytes(whole)
@@ -152,7 +152,7 @@ def test_a_flipped_byte_of_a_shard_is_found_or_is_padding(tmp_path: Path) -> Non
             found += 1
         else:
             assert place < 64 or whole[place] == 0, f"byte {place} is no padding"
-    assert found > 400
+    assert found > 250
 
 
 def test_a_shard_that_was_cut_short_is_found(tmp_path: Path) -> None:
@@ -286,10 +286,14 @@ def test_bad_places_are_refused_and_nothing_is_written(source: Path, tmp_path: P
         pack(tmp_path / "empty", tmp_path / "packed")
     with pytest.raises(BadRequest, match="packed into itself"):
         pack(source, source / "packed")
+    assert not (source / "packed").exists()
+    assert not (tmp_path / "packed").exists()
     mine = tree(tmp_path / "mine", {"notes.txt": b"mine"})
     with pytest.raises(BadRequest, match=r"holds other files, such as notes\.txt"):
         pack(source, mine)
     assert files_in(mine) == {"notes.txt": b"mine"}
+    with pytest.raises(BadRequest, match="cannot write to"):
+        pack(source, mine / "notes.txt")
 
 
 def test_another_set_stays_unless_it_is_to_be_replaced(packed: Path, tmp_path: Path) -> None:
@@ -331,6 +335,68 @@ def test_two_packs_into_one_place_do_not_mix(source: Path, tmp_path: Path) -> No
 
     Pack(Folder(str(source)), shard_bytes=MIB).run(FolderTarget(str(tmp_path / "packed")), Second())
     assert met
+
+
+def test_what_a_disk_damages_is_found_before_it_has_a_name(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = records.write
+
+    def rotten(path: str, contents: Iterable[bytes]) -> None:
+        write(path, contents)
+        with open(path, "r+b") as file:
+            file.seek(100_000)
+            byte = file.read(1)[0] ^ 1
+            file.seek(100_000)
+            file.write(bytes([byte]))
+
+    monkeypatch.setattr(records, "write", rotten)
+    with pytest.raises(TpujobError, match="shard 0 was not written as it should be"):
+        pack(source, tmp_path / "packed")
+    assert not list((tmp_path / "packed").glob("*.*rd")), "nothing is visible"
+    monkeypatch.setattr(records, "write", write)
+    pack(source, tmp_path / "packed")
+
+
+def test_a_pack_that_goes_on_trusts_no_shard_that_was_changed_meanwhile(
+    source: Path, tmp_path: Path
+) -> None:
+    class Interrupted(Silent):
+        shards = 0
+
+        def planned(self, size: int) -> None:
+            self.shards += 1
+            if self.shards == 5:
+                raise KeyboardInterrupt
+
+    packed = tmp_path / "packed"
+    job = Pack(Folder(str(source)), shard_bytes=MIB // 4)
+    with pytest.raises(KeyboardInterrupt):
+        job.run(FolderTarget(str(packed)), Interrupted())
+    first, second, *_ = sorted(packed.glob("*.arrayrecord"))
+    data = bytearray(first.read_bytes())
+    data[1000] ^= 1
+    first.write_bytes(data)
+    of_second = sorted(files_in(source))[40]
+    tree(source, {of_second: b"another content"})
+    pack(source, packed, size=MIB // 4)
+    assert not second.exists(), "its files are others now, and so is its name"
+    unpack(packed, tmp_path / "back")
+    assert files_in(tmp_path / "back") == files_in(source)
+
+
+def test_ctrl_c_leaves_nothing_half_made(source: Path, tmp_path: Path) -> None:
+    class Person(Silent):
+        def planned(self, size: int) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Pack(Folder(str(source)), shard_bytes=MIB).run(
+            FolderTarget(str(tmp_path / "packed")), Person()
+        )
+    assert not list((tmp_path / "packed").glob("*.json"))
+    pack(source, tmp_path / "packed")
+    assert not (tmp_path / "packed" / ".tpujob-parts").exists()
 
 
 def test_a_full_disk_is_one_clear_error_and_the_same_command_goes_on(

@@ -55,6 +55,7 @@ def test_a_set_goes_to_a_bucket_and_comes_back(rig: Rig, gateway: Gateway) -> No
     assert gateway.written[-1] == "data/manifest.json"
     assert len(gateway.written) == 5, "two shards, the labels, the index, the manifest"
     assert not (rig.folder / "stage").exists()
+    assert rig.objects.operations.class_a == len(gateway.written), "as the page says: one for each"
     rig.objects.operations.class_a = 0
     pack(rig, gateway)
     assert rig.objects.operations.class_a == 0, "an equal set is not sent again"

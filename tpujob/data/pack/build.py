@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from tpujob.data.checksum import extend
 from tpujob.data.objects import LocalFile
 from tpujob.data.pack import records
-from tpujob.data.pack.manifest import MOST_LABELS, IndexEntry, SetFile, label_of
+from tpujob.data.pack.manifest import IndexEntry, SetFile, labels_of
 from tpujob.data.pack.places import SetTarget, described
 from tpujob.data.pack.workers import Workers
 from tpujob.data.sync.run import Progress
@@ -67,7 +67,7 @@ class ShardBuilder:
             found = described(path, "")
             name = f"{number:05d}-{found.sha256[:16]}.arrayrecord"
             stored = SetFile(name, found.bytes, found.crc32c, found.sha256)
-            labels = _labels(files)
+            labels = labels_of(file.key for file in files)
             size = member.stat().st_size
             built = Built(stored, len(files), sum(sizes), member, size, labels)
             self._keep(number, plan, built)
@@ -157,8 +157,3 @@ def _digest(files: list[LocalFile]) -> str:
     for file in files:
         digest.update(repr((file.key, file.identity)).encode())
     return digest.hexdigest()
-
-
-def _labels(files: list[LocalFile]) -> tuple[str, ...] | None:
-    found = {label_of(file.key) for file in files}
-    return None if "" in found or len(found) > MOST_LABELS else tuple(sorted(found))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -166,6 +166,35 @@ def label_of(key: str) -> str:
     """The first folder of a key; empty: it is in none."""
     folder, slash, _ = key.partition("/")
     return folder if slash else ""
+
+
+def labels_of(keys: Iterable[str]) -> tuple[str, ...] | None:
+    """Sorted; None: a key has none, or they are too many."""
+    found: set[str] = set()
+    for key in keys:
+        found.add(label_of(key))
+        if "" in found or len(found) > MOST_LABELS:
+            return None
+    return tuple(sorted(found))
+
+
+class Labels:
+    """Those of several shards together."""
+
+    def __init__(self) -> None:
+        self._found: set[str] | None = set()
+
+    def add(self, some: tuple[str, ...] | None) -> None:
+        """As `labels_of` has them."""
+        if self._found is not None and some is not None:
+            self._found.update(some)
+        if some is None or len(self._found or ()) > MOST_LABELS:
+            self._found = None
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """Empty: there are none."""
+        return tuple(sorted(self._found or ()))
 
 
 def _manifest(said: Mapping[str, Any]) -> Manifest:

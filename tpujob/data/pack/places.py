@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +34,10 @@ class SetTarget(Protocol):
 
     name: str
     stage: Path  #: a folder on a disk, in which files are made before they get their names
+
+    def prepare(self) -> None:
+        """Afterwards the stage exists. Raises BadRequest when nothing can be written there, or should be."""
+        ...
 
     def manifest(self) -> bytes | None:
         """None: there is no packed set."""
@@ -65,21 +69,24 @@ class SetSource(Protocol):
 
 
 class FolderTarget:
+    """Holds a packed set and nothing else."""
+
     def __init__(self, folder: str) -> None:
-        """Raises BadRequest when the folder holds anything but a packed set, or cannot be written to."""
         self.name = folder
         self._folder = Path(os.path.realpath(folder))
         self.stage = self._folder / PARTS_FOLDER / "pack"
+
+    def prepare(self) -> None:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            others = [n for n in os.listdir(self._folder) if not is_own(n) and n != PARTS_FOLDER]
-            self.stage.mkdir(parents=True, exist_ok=True)
+            there = os.listdir(self._folder) if self._folder.exists() else []
+            others = [name for name in there if not is_own(name) and name != PARTS_FOLDER]
+            if not others:
+                self.stage.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadRequest(f"cannot write to {folder}: {error.strerror}") from error
+            raise BadRequest(f"cannot write to {self.name}: {error.strerror}") from error
         if others:
-            shutil.rmtree(self.stage)
             raise BadRequest(
-                f"{folder} holds other files, such as {min(others)}",
+                f"{self.name} holds other files, such as {min(others)}",
                 hint="name a new or empty folder, or one that `tpujob data pack` made",
             )
 
@@ -104,7 +111,7 @@ class FolderTarget:
         for name in os.listdir(self._folder):
             if is_own(name) and name not in keep:
                 (self._folder / name).unlink()
-        shutil.rmtree(self._folder / PARTS_FOLDER, ignore_errors=True)
+        remove_stage(self.stage)
 
 
 class BucketTarget:
@@ -113,11 +120,13 @@ class BucketTarget:
     def __init__(self, place: Prefix, objects: Objects, ledger: Ledger, stage: Path) -> None:
         self.name = f"gs://{place.bucket}/{place.prefix}"
         self.stage = stage
-        stage.mkdir(parents=True, exist_ok=True)
         self._objects, self._place = objects, place
         self._uploader = Uploader(
             objects, ledger, place.bucket, place.prefix, lambda _: None, lambda _: None
         )
+
+    def prepare(self) -> None:
+        self.stage.mkdir(parents=True, exist_ok=True)
 
     def manifest(self) -> bytes | None:
         return _object(self._objects, self._place, NAME)
@@ -219,6 +228,13 @@ def described(path: Path, name: str) -> SetFile:
             crc32c = extend(crc32c, data)
             sha256.update(data)
     return SetFile(name, size, crc32c, sha256.hexdigest())
+
+
+def remove_stage(stage: Path) -> None:
+    """With its folder of unfinished files, unless others wait in there."""
+    shutil.rmtree(stage, ignore_errors=True)
+    with suppress(OSError):
+        stage.parent.rmdir()
 
 
 def _settle(path: Path) -> None:

@@ -18,7 +18,7 @@ from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack.build import Built, ShardBuilder
 from tpujob.data.pack.cut import LARGEST, cut, shuffled
 from tpujob.data.pack.index import lines
-from tpujob.data.pack.manifest import MOST_LABELS, Manifest, SetFile, Shard, label_of
+from tpujob.data.pack.manifest import Labels, Manifest, SetFile, Shard, label_of, labels_of
 from tpujob.data.pack.places import SetTarget, described
 from tpujob.data.pack.workers import Workers, alone, explained
 from tpujob.data.places import Folder
@@ -35,6 +35,7 @@ class Survey:
 
     files: int = 0
     bytes: int = 0
+    labels: tuple[str, ...] = ()
     shards: int = 0  #: of a shuffled set about so many, as it is cut elsewhere
     left_out: int = 0
     problems: list[LeftOut] = field(default_factory=list[LeftOut])
@@ -67,10 +68,13 @@ class Pack:
     def survey(self) -> Survey:
         """Look through the folder; no file is read. Raises BadRequest when there is nothing to pack."""
         self._found = found = Survey()
+        labels = Labels()
         for run in cut(self._files(), self._size):
             found.shards += 1
             found.files += len(run)
             found.bytes += sum(file.size for file in run)
+            labels.add(labels_of(file.key for file in run))
+        found.labels = labels.found
         if not found.files:
             raise BadRequest(f"there is no file in {self._name} that can be packed")
         return found
@@ -81,9 +85,10 @@ class Pack:
 
         Raises BadRequest, Conflict for a file that changes meanwhile, TpujobError, and what the target raises.
         """
+        self._refuse_below(target)
+        found = self.survey()
+        target.prepare()
         with explained(), alone(target.stage, target.name):
-            self._refuse_below(target)
-            found = self.survey()
             old = target.manifest()
             if old is not None and not replace:
                 _refuse_another(old, found, self._order, target)
@@ -158,7 +163,7 @@ class _Assembly:
         self._path = target.stage / "index.part"
         self._path.write_bytes(b"")
         self._shards: list[Shard] = []
-        self._labels: set[str] | None = set()
+        self._labels = Labels()
         self._end = 0
 
     def add(self, built: Built) -> None:
@@ -168,10 +173,7 @@ class _Assembly:
             Shard(built.file, built.records, built.content, self._end, built.member_bytes)
         )
         self._end += built.member_bytes
-        if self._labels is not None and built.labels is not None:
-            self._labels.update(built.labels)
-        if built.labels is None or len(self._labels or ()) > MOST_LABELS:
-            self._labels = None
+        self._labels.add(built.labels)
 
     @property
     def empty(self) -> bool:
@@ -179,7 +181,7 @@ class _Assembly:
 
     def manifest(self, order: str) -> Manifest:
         """Afterwards the index and the labels have their names."""
-        labels = tuple(sorted(self._labels or ()))
+        labels = self._labels.found
         index = described(self._path, "")
         index = SetFile(
             f"index-{index.sha256[:16]}.jsonl.gz", index.bytes, index.crc32c, index.sha256

@@ -5,10 +5,8 @@ shard and each record is compared with its checksum, before a file gets its name
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from array import array
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from tpujob.data.pack import records
 from tpujob.data.pack.index import lines
 from tpujob.data.pack.landing import Landing
 from tpujob.data.pack.manifest import IndexEntry, Shard
-from tpujob.data.pack.places import SetSource
+from tpujob.data.pack.places import SetSource, remove_stage
 from tpujob.data.pack.workers import Workers, alone, explained
 from tpujob.data.sync.download import NoPlace
 from tpujob.data.sync.run import Progress
@@ -67,9 +65,7 @@ class Unpack:
             with self._source.fetched(manifest.index) as index:
                 for _ in self._workers.each(self._shard, ((index, s) for s in manifest.shards)):
                     pass
-            shutil.rmtree(self._parts, ignore_errors=True)
-            with suppress(OSError):  # something else is unfinished there
-                self._parts.parent.rmdir()
+            remove_stage(self._parts)
         return self._outcome
 
     def _shard(self, task: tuple[Path, Shard]) -> None:

@@ -13,16 +13,16 @@ from tpujob.domain.prices import LIST
 from tpujob.domain.text import clean, many
 
 _LABELS = 8  #: that are named
-#: objects of a packed set beside its shards: index, labels, manifest
-_BESIDE = 3
 
 
 def survey_record(found: Survey, epochs: int) -> dict[str, Any]:
+    objects = found.shards + 2 + bool(found.labels)  # beside them: index, manifest, labels
     return {
         "files": found.files,
         "bytes": found.bytes,
         "shards": found.shards,
-        **_operations(found.files, found.shards, found.shards + _BESIDE, epochs),
+        "labels": list(found.labels),
+        **_operations(found.files, found.shards, objects, epochs),
         "left_out": found.left_out,
         "conflicts": 0,
         "problems": problems(found.problems),
@@ -59,14 +59,17 @@ def unpack_record(found: UnpackOutcome) -> dict[str, Any]:
 
 def survey_page(record: Mapping[str, Any]) -> str:
     head = f"To pack: {_files(record)}, into {_shards(record)}."
-    return "\n".join([head, *_price_lines(record), *problem_lines(record, "Not packed")])
+    return _page(head, record)
 
 
 def pack_page(record: Mapping[str, Any]) -> str:
     stored = amount_of_bytes(record["shard_bytes"])
-    lines = [
-        f"Packed {_files(record)}, into {_shards(record)}, {stored}; each record was read back"
-    ]
+    head = f"Packed {_files(record)}, into {_shards(record)}, {stored}; each record was read back"
+    return _page(head, record)
+
+
+def _page(head: str, record: Mapping[str, Any]) -> str:
+    lines = [head]
     if record["labels"]:
         named = map(clean, record["labels"][:_LABELS])
         more = ", ..." if len(record["labels"]) > _LABELS else ""
