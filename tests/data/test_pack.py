@@ -9,8 +9,9 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,6 +168,10 @@ def test_a_shard_that_was_cut_short_is_found(tmp_path: Path) -> None:
     path.write_bytes(whole)
     with pytest.raises(records.Damaged, match="100 records instead of 99"):
         records.verify(str(path), [1000] * 99, [0] * 99)
+    sums = [records.extend(0, b"x" * 1000)] * 100
+    records.verify(str(path), [1000] * 100, sums)
+    with pytest.raises(records.Damaged, match="record 99 does not have its checksum"):
+        records.verify(str(path), [1000] * 100, [*sums[:-1], 0])
 
 
 @pytest.mark.parametrize("which", ["arrayrecord", "jsonl.gz"])
@@ -191,13 +196,12 @@ def test_a_damaged_set_gives_back_nothing_wrong(
 HOSTILE = ("../out", "/etc/out", "a/../../out", "a//b", "", ".", "x/", "nul\0", "y" * 300)
 
 
-def hostile(packed: Path, keys: tuple[str, ...]) -> None:
-    """The set with other names, and everything else right."""
+def rewritten(packed: Path, change: Callable[[list[list[Any]]], None]) -> None:
+    """The set with other lines in its index, and everything else right."""
     said = json.loads((packed / "manifest.json").read_bytes())
     index = packed / said["index"]["name"]
     lines = [json.loads(line) for line in gzip.decompress(index.read_bytes()).splitlines()]
-    for line, key in zip(lines, keys, strict=False):
-        line[0] = key
+    change(lines)
     (shard,) = said["shards"]
     data = gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
     index.write_bytes(data)
@@ -210,7 +214,12 @@ def hostile(packed: Path, keys: tuple[str, ...]) -> None:
 def test_hostile_names_are_refused_by_name_and_the_rest_is_written(tmp_path: Path) -> None:
     files = {f"{i:03d}": b"%d" % i for i in range(20)}
     pack(tree(tmp_path / "source", files), tmp_path / "packed")
-    hostile(tmp_path / "packed", (*HOSTILE, "link/in"))
+
+    def other_names(lines: list[list[Any]]) -> None:
+        for line, key in zip(lines, (*HOSTILE, "link/in"), strict=False):
+            line[0] = key
+
+    rewritten(tmp_path / "packed", other_names)
     back = tmp_path / "a" / "back"
     back.mkdir(parents=True)
     (back / "link").symlink_to(tmp_path / "elsewhere")
@@ -221,6 +230,15 @@ def test_hostile_names_are_refused_by_name_and_the_rest_is_written(tmp_path: Pat
     assert done.files == 20 - len(HOSTILE) - 1
     assert not files_in(tmp_path / "elsewhere")
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"back"}
+
+
+def test_a_file_that_is_not_what_the_index_says_is_not_written(tmp_path: Path) -> None:
+    files = {f"{i:03d}": b"%d" % i for i in range(20)}
+    pack(tree(tmp_path / "source", files), tmp_path / "packed")
+    rewritten(tmp_path / "packed", lambda lines: lines[7].__setitem__(2, 12345))
+    with pytest.raises(Conflict, match="record 7 does not have its checksum"):
+        unpack(tmp_path / "packed", tmp_path / "back")
+    assert not (tmp_path / "back" / "007").exists()
 
 
 def test_unpacking_overwrites_nothing(packed: Path, source: Path, tmp_path: Path) -> None:
