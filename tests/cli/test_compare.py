@@ -27,10 +27,19 @@ CALM = {"wait": 600.0, "preempt_every": 1e9}
 def test_an_estimate_of_a_spot_job_shows_its_range(tpujob: Tpujob, job_file: Path) -> None:
     said = tpujob("cost", "estimate", str(job_file), "--hours", "3", "--preempt-every", "30m").out
     rows = {line.split("  ")[0]: line for line in said.splitlines()}
-    assert rows["With preemptions"].split()[-2:] == ["above", "To"]
+    assert rows["Nine of ten jobs"].split()[-2:] == ["above", "To"]
+    assert "With preemptions: $2" in said
     assert rows["list value"].count("$") == 4
     assert rows["you pay"].split()[-1] == "$0.00", "the emulator bills nothing"
     assert "preemptions is as stated" in said.replace("\n", " ")
+
+
+def test_explain_tells_what_the_range_is_computed_with() -> None:
+    said = {"hours": 3, "wait": 600.0, "preempt_every": 7200.0}
+    page = estimate_page(estimate_view(SPEC, said), 100, explained=True)
+    assert "first slice  half are there after 7 min" in page  # the half-life: 600 s x ln 2
+    assert "after a loss half are there after 7 min" in page
+    assert "half are lost after 83 min" in page
 
 
 def test_a_range_is_told_in_short() -> None:

@@ -19,6 +19,17 @@ class RangeView(TypedDict):
     high: float
 
 
+class HalvesView(TypedDict):
+    """Seconds that half of them take at most."""
+
+    first_wait: float  #: until a job's first slice is ready
+    first_life: float  #: until that is lost
+    later_wait: float  #: the same after a loss
+    later_life: float
+    setup: float  #: from ready to the first step
+    release: float  #: from a program's end until its slice is gone
+
+
 class ForecastView(TypedDict):
     """What a job will probably take, with the slices that it will probably lose."""
 
@@ -35,6 +46,7 @@ class ForecastView(TypedDict):
     fails: float  #: the share of courses that use up the preemptions or the wait that the job is allowed
     slices: int  #: of earlier jobs, on which it rests, at this place
     losses: int  #: of them
+    half_seconds: HalvesView  #: what it is computed with
     stated: list[str]  #: `wait`, `preemptions`: what was said by name
 
 

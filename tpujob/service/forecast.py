@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from statistics import median
 from typing import Any
 
-from tpujob.api import ForecastView, RangeView
+from tpujob.api import ForecastView, HalvesView, RangeView
 from tpujob.domain.model import Job
 from tpujob.domain.money import Use
 from tpujob.domain.money.forecast import (
@@ -90,7 +91,20 @@ def forecast_view(
         fails=round(found.fails, 4),
         slices=expected.slices,
         losses=expected.losses,
+        half_seconds=_halves(expected),
         stated=[*expected.stated],
+    )
+
+
+def _halves(expected: Conditions) -> HalvesView:
+    first, later = expected.first, expected.later
+    return HalvesView(
+        first_wait=round(first.wait.half, 1),
+        first_life=round(first.life.half, 1),
+        later_wait=round(later.wait.half, 1),
+        later_life=round(later.life.half, 1),
+        setup=round(median(expected.setup), 1),
+        release=round(median(expected.release), 1),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
-from tpujob.cli.render.cost.forecast import METHOD, forecast_lines
+from tpujob.cli.render.cost.forecast import explained as forecast_explained
+from tpujob.cli.render.cost.forecast import forecast_lines
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
 from tpujob.domain.text import clean, duration, many
@@ -56,7 +57,7 @@ def estimate_page(
     forecast = found.get("forecast")
     if forecast is not None:
         out += [*forecast_lines(forecast, columns, color=color, emulated=emulated), ""]
-        out += [*wrap(METHOD, columns), ""] if explained else []
+        out += [*forecast_explained(forecast, columns), ""] if explained else []
     if found["unknown"]:
         out.append(paint("Not known, and in no sum:", "bold", color))
         out += [line for one in found["unknown"] for line in _item(one, columns)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import dollars, wrap
+from tpujob.cli.render.text import dollars, paint, wrap
 from tpujob.domain.text import duration, many
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MICROS = 1_000_000
 _COLUMNS = (
-    Column("With preemptions"),
+    Column("Nine of ten jobs"),
     Column("From", right=True),
     Column("Half below", right=True),
     Column("1 in 10 above", right=True),
@@ -25,8 +25,8 @@ GUESSED = (
     "spot machines of another kind. --wait and --preempt-every say better."
 )
 METHOD = (
-    "Each of some hundred courses draws how scarce slices are this time, then waits, lives of slices and set-ups, as "
-    "earlier jobs met them; nine of ten jobs are to end within the range."
+    "Where that comes from: some hundred courses of the job. Each draws how scarce slices are this time, then waits, "
+    "lives of slices and set-ups, as earlier jobs met them. The hours of each course are priced by the lines above."
 )
 
 
@@ -45,7 +45,11 @@ def forecast_lines(
         f"On average {_time(found['waiting_hours'])} of waiting, {_time(found['setup_hours'])} of set-up, and "
         f"{_time(found['redone_hours'])} of work that is lost, beside {_time(found['work_hours'])} of work that counts."
     )
-    out = [table(_COLUMNS, rows, columns, color=color), *wrap(means, columns)]
+    short = (
+        in_short(found) or f"{_time(found['billed_hours']['p50'])} of slices, and no known price"
+    )
+    out = [paint(f"With preemptions: {short}", "bold", color)]
+    out += [table(_COLUMNS, rows, columns, color=color), *wrap(means, columns)]
     if found["fails"] >= 0.01:
         limits = "the preemptions or the wait that recovery: allows"
         out += wrap(f"{found['fails']:.0%} of the courses fail: they use up {limits}.", columns)
@@ -65,12 +69,27 @@ def basis(found: ForecastView) -> str:
     )
 
 
+def explained(found: ForecastView, columns: int) -> list[str]:
+    """What it is computed with."""
+    halves = found["half_seconds"]
+    rows = [
+        ("first slice", "half are there after", halves["first_wait"]),
+        ("", "half are lost after", halves["first_life"]),
+        ("after a loss", "half are there after", halves["later_wait"]),
+        ("", "half are lost after", halves["later_life"]),
+        ("set-up", "half take less than", halves["setup"]),
+        ("release", "half take less than", halves["release"]),
+    ]
+    lines = [f"  {what:12} {says} {duration(seconds)}" for what, says, seconds in rows]
+    return [*wrap(METHOD, columns), *lines]
+
+
 def in_short(found: ForecastView) -> str:
-    """`$41.20 to $66.10, most likely about $48.02`; empty: no price is known."""
-    pay = found["pay_micros"]
-    if pay is None:
+    """`$41.20 to $66.10, most likely about $48.02`, by list price; empty: no price is known."""
+    cost = found["list_micros"]
+    if cost is None:
         return ""
-    low, middle, high = (dollars(pay[key] / MICROS) for key in ("low", "p50", "high"))
+    low, middle, high = (dollars(cost[key] / MICROS) for key in ("low", "p50", "high"))
     return f"{low} to {high}, most likely about {middle}"
 
 

@@ -6,6 +6,7 @@ one mean says little. What is still going on, or was cut short by something else
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,11 @@ class Rates:
     def expected(self, seconds: float) -> float:
         """How often one that lasts so long was to end meanwhile."""
         return sum(r * t for r, t in zip(self.per_hour, _spent(seconds), strict=True)) / HOUR
+
+    @property
+    def half(self) -> float:
+        """Seconds after which half have ended."""
+        return self.drawing()(math.log(2))
 
     def drawing(self) -> Callable[[float], float]:
         """Seconds of a duration, as a function of a number that is exponential with mean 1."""
