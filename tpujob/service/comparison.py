@@ -123,7 +123,9 @@ def _places(wanted: JobSpec, asked: CompareAsked) -> list[Place]:
     found: list[Place] = []
     for type in dict.fromkeys(types):
         accelerators.find(type)
-        wished = [z for z in named or wanted.tpu.zones if accelerators.may_have(type, z)]
+        near = named or wanted.tpu.zones
+        wished = [z for z in near if accelerators.in_table(type, z)]
+        wished = wished or [z for z in near if accelerators.may_have(type, z)]
         zones = wished or (() if named else accelerators.zones(type))
         found += [Place(type, z, wanted.tpu.pricing, wanted.tpu.slices) for z in zones]
     if not found:
