@@ -38,6 +38,7 @@ from tpujob.api import (
     NextView,
     PlanView,
     SliceView,
+    SpendingView,
     SuspectView,
     SweptView,
 )
@@ -256,6 +257,7 @@ class ScriptedJobs:
         self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unlisted={})
         self.broken: list[BrokenView] = []
         self.costs: CostView = cost_view()
+        self.spending: list[SpendingView] = []
         self.ledger_view = LedgerView(at=0, owner="local", jobs=[])
         self.warnings: list[str] = []  #: of every plan
 
@@ -372,6 +374,10 @@ class ScriptedJobs:
     ) -> CompareView:
         self._call("compare", spec=spec, said=said, asked=asked)
         return compare_view(spec, said, asked)
+
+    def budgets(self) -> list[SpendingView]:
+        self._call("budgets")
+        return self.spending
 
     def cancel(self, job: str, *, release: bool = False) -> JobView:
         return self._steer("cancel", job, "release" if release else "cancel", release=release)

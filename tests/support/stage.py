@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from tests.support.world import (
 )
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job, State
+from tpujob.domain.money.shared import SharedBudget
 from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.protocol import paths
@@ -37,7 +38,10 @@ SPEC = {
 class Stage:
     """A backend, its world, and the verbs that the stories are told in."""
 
-    def __init__(self, folder: Path, *, hosts: int = 2) -> None:
+    def __init__(
+        self, folder: Path, *, hosts: int = 2, budgets: Sequence[SharedBudget] = ()
+    ) -> None:
+        self.budgets = budgets
         self.clock, self.faults = Clock(), Faults()
         self.cloud = Cloud(self.clock, self.faults, hosts=hosts)
         self.bucket = Bucket(self.clock, self.faults)
@@ -52,7 +56,13 @@ class Stage:
         self._backends += 1
         owner = f"backend-{self._backends}"
         world = (self.store, self.cloud, self.hosts, self.bucket, self.clock)
-        return Reconciler(*world, copies=self.copies, owner=owner, reputation=self.store.reputation)
+        return Reconciler(
+            *world,
+            copies=self.copies,
+            owner=owner,
+            reputation=self.store.reputation,
+            budgets=self.budgets,
+        )
 
     def sweep(self, *zones: str) -> Swept:
         """As the loop does, in these zones or in all."""

@@ -378,5 +378,7 @@ def service(
         changes=Changes(store),
         live=backend.live,
         circuits=backend.circuits,
+        funds=backend.spending.of,
+        accounts=backend.spending.accounts,
         offered=offered,
     )

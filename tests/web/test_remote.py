@@ -67,6 +67,7 @@ def test_every_call_arrives_and_its_answer_comes_back(
     assert checked.clean("42", checkpoints=True)["wish"] == "clean"
     assert api.named("clean") == [{"job": "42", "checkpoints": True}]
     assert api.named("cancel") == [{"job": "42", "release": True}]
+    assert checked.budgets() == api.spending
     assert remote.version() == "0.0.test"
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         LedgerView,
         LogPage,
         PlanView,
+        SpendingView,
         SuspectView,
         SweptView,
     )
@@ -131,6 +132,9 @@ class RemoteJobs:
     ) -> CompareView:
         body = {"spec": spec, "said": said or {}, "asked": asked or {}}
         return self._call("POST", "/compare", body=body, timeout=LONG)
+
+    def budgets(self) -> Sequence[SpendingView]:
+        return self._get("/budgets", within=LONG)
 
     def logs(
         self,

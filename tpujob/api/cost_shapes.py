@@ -14,7 +14,7 @@ CostGroup = Literal["job", "user", "day", "type", "zone"]
 class SpendingView(TypedDict):
     """One budget of money as it stands. What a grant pays for is not in it."""
 
-    whose: str  #: `job`, `user ada` or `project`
+    whose: str  #: `job`, or `job 000042` among others; `user ada`; `project`
     limit_micros: int  #: micro-dollars, as are the others
     used_micros: int
     reserve_micros: int  #: what it still costs to save and to give back what is there or asked for

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tpujob.api.admin_shapes import BrokenView, SuspectView, SweptView
-from tpujob.api.cost_shapes import CostView, EstimateSaid, EstimateView, LedgerView
+from tpujob.api.cost_shapes import CostView, EstimateSaid, EstimateView, LedgerView, SpendingView
 from tpujob.api.forecast_shapes import CompareAsked, CompareView
 from tpujob.api.shapes import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage, PlanView
 
@@ -80,6 +80,10 @@ class JobsApi(Protocol):
     ) -> CompareView:
         """How long so much of the job's work takes on several types and in several zones, and what it costs; nothing is
         stored. How fast it goes is as `asked`, else as earlier jobs measured. Raises BadSpec, BadRequest."""
+        ...
+
+    def budgets(self) -> Sequence[SpendingView]:
+        """Budgets of money: those that are shared, then those of jobs that go on."""
         ...
 
     def cancel(self, job: str, *, release: bool = False) -> JobView: ...

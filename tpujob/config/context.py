@@ -13,7 +13,7 @@ import secrets
 import string
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -24,9 +24,12 @@ from tpujob.domain import model
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.placement import Site
 from tpujob.domain.prices import LIST, PriceList
-from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
+from tpujob.domain.spec import Allowed, Usd, bad_spec, problems, yaml
 from tpujob.domain.spec import fields as kinds
 from tpujob.errors import BadRequest, BadSpec, NotFound
+
+if TYPE_CHECKING:
+    from tpujob.domain.money.shared import SharedBudget
 
 #: characters of the word by which a backend knows its own; a slice's name has 63 in all
 MAX_OWNER = 36
@@ -63,6 +66,26 @@ class Grant(kinds.Part):
     zone: _Zone
     pricing: kinds.Pricing
     chips: Annotated[int, BeforeValidator(kinds.count(100_000))]
+
+
+class PeriodBudget(kinds.Part):
+    """What may be spent each month, or altogether."""
+
+    usd: Usd
+    per: Annotated[
+        Literal["month"] | None,
+        BeforeValidator(lambda v: None if v is None else kinds.one_of(("month",), "period")(v)),
+    ] = None
+
+
+class Budgets(kinds.Part):
+    """What all jobs of the context may cost, or those of one user."""
+
+    project: PeriodBudget | None = None
+    users: Annotated[
+        dict[Annotated[str, BeforeValidator(kinds.text(64))], PeriodBudget],
+        BeforeValidator(kinds.mapping("users to budgets")),
+    ] = Field(default_factory=dict)
 
 
 class Context(kinds.Part):
@@ -113,6 +136,7 @@ class Context(kinds.Part):
     grants: Annotated[tuple[Grant, ...], Field(strict=False)] = ()
     #: a file of the user's own prices, by its path or by its name beside this file
     prices: Annotated[str, _given(kinds.text(1024))] = ""
+    budgets: Budgets = Budgets()
     calls_per_minute: Annotated[int, BeforeValidator(kinds.count(60_000))] = CALLS_PER_MINUTE
     notes: Annotated[str, _given(kinds.text(kinds.MAX_TEXT))] = ""
 
@@ -154,7 +178,20 @@ class Context(kinds.Part):
 _ALLOWED: Allowed = {
     (): tuple(Context.model_fields),
     **{("grants", i): tuple(Grant.model_fields) for i in range(kinds.MAX_ITEMS)},
+    ("budgets",): tuple(Budgets.model_fields),
+    ("budgets", "project"): tuple(PeriodBudget.model_fields),
 }
+
+
+def _allowed(fields: Mapping[str, Any]) -> Allowed:
+    """With the users that these fields name."""
+    each = tuple(PeriodBudget.model_fields)
+    users = _mapping(_mapping(fields.get("budgets")).get("users"))
+    return {**_ALLOWED, **{("budgets", "users", str(name)): each for name in users}}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 # Owner and site ----------------------------------------------------------------------------------------------------
@@ -186,6 +223,16 @@ def site(context: Context, owner: str, prices: PriceList = LIST) -> Site:
     return Site(
         context.name, context.zones, buckets, made_on_demand=False, grants=grants, prices=prices
     )
+
+
+def budgets(context: Context) -> tuple[SharedBudget, ...]:
+    """The project's first."""
+    from tpujob.domain.money.budget import micros
+    from tpujob.domain.money.shared import SharedBudget
+
+    given = context.budgets
+    named = [*((("", given.project),) if given.project else ()), *given.users.items()]
+    return tuple(SharedBudget(micros(b.usd), user, b.per == "month") for user, b in named)
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -288,7 +335,7 @@ def parse(text: str, source: str) -> Context:
     try:
         return Context.model_validate(document.data)
     except ValidationError as error:
-        raise bad_spec(problems(error, _ALLOWED, of="a context"), document) from None
+        raise bad_spec(problems(error, _allowed(document.data), of="a context"), document) from None
 
 
 def make(fields: Mapping[str, Any]) -> Context:
@@ -296,7 +343,7 @@ def make(fields: Mapping[str, Any]) -> Context:
     try:
         return Context.model_validate(dict(fields))
     except ValidationError as error:
-        raise bad_spec(problems(error, _ALLOWED, of="a context")) from None
+        raise bad_spec(problems(error, _allowed(fields), of="a context")) from None
 
 
 def text(context: Context) -> str:

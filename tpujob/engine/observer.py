@@ -14,7 +14,9 @@ from tpujob.domain.failures import triage
 from tpujob.domain.host import reports as host_reports
 from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.observations import (
+    NO_FUNDS,
     Circuit,
+    Funds,
     Maintenance,
     Present,
     Report,
@@ -92,9 +94,10 @@ class Observer:
         circuits: Callable[[], Mapping[str, Circuit]],
         report_every: float,
         prices: PriceList = LIST,
+        funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
     ) -> None:
         self.slices, self.hosts, self.blobs, self.clock = slices, hosts, blobs, clock
-        self.circuits, self.prices = circuits, prices
+        self.circuits, self.prices, self.funds = circuits, prices, funds
         self.report_every = report_every
         self.live: dict[str, Live] = {}
 
@@ -126,6 +129,7 @@ class Observer:
             leaving=frozenset(live.leaving),
             circuits=self.circuits() if job.state in _ASKING else {},
             prices=self.prices,
+            funds=NO_FUNDS if job.state.final else self.funds(job),
         )
 
     def _probe(

@@ -7,7 +7,7 @@ most one job for at most one lease. When ticks happen is in `engine/loop.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tpujob.domain.actions import (
     Action,
@@ -29,11 +29,13 @@ from tpujob.domain.failures.retry import POLICIES
 from tpujob.domain.host import plan
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Job, Slice
+from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Seen
 from tpujob.domain.placement import datasets
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.observer import LOOK, Observer
+from tpujob.engine.spending import Spending
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
 from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Slices, Store
 
@@ -72,15 +74,23 @@ class Reconciler:
         report_every: float = 15.0,
         changed: Callable[[], None] = lambda: None,
         prices: PriceList = LIST,
+        budgets: Sequence[SharedBudget] = (),
     ) -> None:
         self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
         self.clock, self.reputation, self.copies = clock, reputation, copies
         self.owner = owner  #: unique among all backends, ever
         self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again
-        self.breaker = CircuitBreaker(store)
+        self.breaker, self.spending = CircuitBreaker(store), Spending(store, clock, budgets)
         self.observer = Observer(
-            slices, hosts, blobs, clock, self.breaker.circuits, report_every, prices
+            slices,
+            hosts,
+            blobs,
+            clock,
+            self.breaker.circuits,
+            report_every,
+            prices,
+            self.spending.of,
         )
         self.live, self.circuits = self.observer.live, self.breaker.circuits
         self._started: dict[str, tuple[int, float]] = {}
@@ -166,6 +176,7 @@ class Reconciler:
     def _commit(self, job: Job, happened: Event, lease: Lease) -> Job:
         after = apply(job, happened)
         # first: a commit whose reply is lost may have been written
+        self.spending.note(job, after, happened)
         self.breaker.note(job, after, happened)
         stored = self.store.commit(
             after,

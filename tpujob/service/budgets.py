@@ -83,10 +83,11 @@ def views(job: Job, funds: Funds, now: float) -> list[SpendingView]:
     return [view(known) for known in budget.accounts(job, funds, now)]
 
 
-def view(known: Account) -> SpendingView:
+def view(known: Account, job_id: str = "") -> SpendingView:
+    """`job_id`: whose own budget it is, where several are shown."""
     reached = budget.reached_at(known)
     return SpendingView(
-        whose=known.whose,
+        whose=f"job {job_id}" if job_id else known.whose,
         limit_micros=known.limit,
         used_micros=known.used,
         reserve_micros=known.reserve,

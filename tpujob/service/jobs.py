@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tpujob.api import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage
+from tpujob.api import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage, SpendingView
 from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Job, Slice, State, Wish
 from tpujob.domain.money import Surroundings
 from tpujob.domain.money import budget as money
-from tpujob.domain.observations import NO_FUNDS, Circuit, Funds
+from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.text import dollars
@@ -57,17 +57,19 @@ class Jobs:
         live: Mapping[str, Live],
         circuits: Callable[[], Mapping[str, Circuit]] = dict,
         funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
+        accounts: Callable[[], Sequence[Account]] = tuple,
         offered: Offered = nobody_knows,
         owner: str = "local",
         around: Surroundings = Surroundings(),  # noqa: B008
     ) -> None:
         """`live`: what the reconciler knows of each job beyond its record. `circuits`: the offers that were refused
-        lately, for all jobs. `funds`: what budgets depend on beside a job's record. `offered`: what a zone lists; left
-        out: nobody can be asked. `owner`: what slices are labelled with. `around`: what the context adds to the bill of
-        its jobs."""
+        lately, for all jobs. `funds`: what budgets depend on beside a job's record. `accounts`: of
+        the budgets that are shared. `offered`: what a zone lists; left out: nobody can be asked. `owner`: what slices
+        are labelled with. `around`: what the context adds to the bill of its jobs."""
         self._store, self._blobs, self._clock = store, blobs, clock
         self._access, self._loop, self._changes = access, loop, changes
-        self._live, self._circuits, self._funds = live, circuits, funds
+        self._live, self._circuits = live, circuits
+        self._funds, self._accounts = funds, accounts
         self._prices = site.prices
         self._submission = Submission(blobs, copies, clock, site, offered, funds)
         self.plan, self.put_bundle = self._submission.plan, self._submission.put_bundle
@@ -146,6 +148,14 @@ class Jobs:
             if job_id:
                 self._loop.attend(job_id, timeout + 5)
             after = self._changes.wait(job_id, after, timeout)
+
+    def budgets(self) -> Sequence[SpendingView]:
+        now, live = self._clock.now(), self._store.list(live=True)
+        own = ((job.id, money.account(job, now, self._funds(job).granted)) for job in live)
+        return [
+            *(budgets.view(money.at(known, now)) for known in self._accounts()),
+            *(budgets.view(known, job_id) for job_id, known in own if known),
+        ]
 
     # Steer -----------------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from tpujob.api import (
     LedgerView,
     LogPage,
     PlanView,
+    SpendingView,
     SuspectView,
     SweptView,
 )
@@ -128,6 +129,11 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         """Every slice that was ever ready: when it was billed, at which rate in micro-dollars."""
         return JSONResponse(api.ledger())
 
+    @app.get("/v1/budgets", tags=["jobs"], response_model=list[SpendingView])
+    def budgets() -> JSONResponse:
+        """What is left of the budgets of the project, of users and of jobs that go on."""
+        return JSONResponse(api.budgets())
+
     @app.post("/v1/plan", tags=["jobs"], response_model=PlanView)
     def plan(new: schemas.NewPlan) -> JSONResponse:
         """What a job would get and cost; nothing is stored."""
@@ -151,7 +157,7 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
         """Store an archive by its hash; safe to repeat."""
         return JSONResponse({"path": api.put_bundle(sha256, data, bucket=bucket)})
 
-    _ = (list_jobs, create_job, cost, ledger, plan, estimate, compare, put_bundle)
+    _ = (list_jobs, create_job, budgets, cost, ledger, plan, estimate, compare, put_bundle)
 
 
 def _one_job(app: FastAPI, api: JobsApi) -> None:

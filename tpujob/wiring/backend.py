@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tpujob.adapters.ssh import KeyStore, SshHosts
     from tpujob.config.context import Context
     from tpujob.domain.money import Surroundings
+    from tpujob.domain.money.shared import SharedBudget
     from tpujob.domain.placement import Site
     from tpujob.engine import Loop
     from tpujob.ports import Copies
@@ -53,6 +54,7 @@ class World:
     project: str
     suffix: str  #: of the names of its slices: the backend's own word, with a hyphen before it
     around: Surroundings  #: what it adds to the bill of its jobs
+    budgets: tuple[SharedBudget, ...] = ()
 
 
 def backend(settings: Settings) -> Backend:
@@ -79,6 +81,7 @@ def backend(settings: Settings) -> Backend:
         report_every=settings.report_every,
         changed=changes.poke,
         prices=found.site.prices,
+        budgets=found.budgets,
     )
     orphans = Orphans(
         store, found.slices, found.hosts, clock, zones=lambda: zones(store, found.site.zones)
@@ -99,6 +102,8 @@ def backend(settings: Settings) -> Backend:
         offered=found.slices.catalog.types,
         owner=found.slices.owner,
         around=found.around,
+        funds=reconciler.spending.of,
+        accounts=reconciler.spending.accounts,
     )
     return Backend(api, loop, changes)
 
@@ -194,6 +199,7 @@ def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> Wo
         here.project,
         suffix=f"-{owner}",
         around=_around(settings, here),
+        budgets=context.budgets(here),
     )
 
 

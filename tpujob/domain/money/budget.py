@@ -107,7 +107,7 @@ def short(known: Iterable[Account]) -> Short | None:
     return next((Short(sums(one), own=one.whose == "job") for one in known if used_up(one)), None)
 
 
-def pays_for(known: Account, offer: Offer, grace: float) -> bool:
+def pays_for(known: Account, offer: Offer | Slice, grace: float) -> bool:
     """Whether such a slice may be asked for. One without a price may not: nobody could tell when to stop it."""
     if offer.usd_per_hour is None or known.unpriced:
         return False

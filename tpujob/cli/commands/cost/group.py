@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tpujob.cli.commands.cost import HELP, estimate, prices, reconcile, report
+from tpujob.cli.commands.cost import HELP, budgets, estimate, prices, reconcile, report
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
 
@@ -18,3 +18,4 @@ app.command()(report.report)
 app.command()(estimate.estimate)
 app.command()(reconcile.reconcile)
 app.command()(prices.prices)
+app.command()(budgets.budgets)

@@ -1,0 +1,97 @@
+"""What jobs spend together, by user, project and month: the same as when all is counted anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.records import job_in
+from tpujob.domain.model import Job, Slice, State
+from tpujob.domain.money import usd_of_job
+from tpujob.domain.money.ledger import US
+from tpujob.domain.money.shared import Month, SharedBudget, Sums, month, share
+
+DAY = 86400.0
+NOV, DEC = (datetime(2026, m, 1, tzinfo=UTC).timestamp() for m in (11, 12))
+SLICE = job_in(State.RUNNING).slices[0]  # $1 an hour
+MONTHLY, EVER = SharedBudget(500 * US, monthly=True), SharedBudget(500 * US)
+ADA = SharedBudget(100 * US, "ada")
+
+
+def job_of(user: str, *slices: Slice) -> Job:
+    return replace(job_in(State.RUNNING), user=user, slices=slices)
+
+
+def billed(start: float, end: float | None, usd: float = 1.0, name: str = "a") -> Slice:
+    return replace(SLICE, name=name, ready_at=start, gone_at=end, usd_per_hour=usd)
+
+
+def sums(now: Month, *jobs: Job) -> Sums:
+    found = Sums(now)
+    for number, job in enumerate(jobs):
+        found.put(str(number), share(job, now))
+    return found
+
+
+def used(found: Sums, now: float, *budgets: SharedBudget) -> list[int]:
+    return [account.used // 1_000_000 for account in found.accounts(budgets, now)]
+
+
+def test_a_month_is_one_of_the_calendar_in_utc() -> None:
+    assert month(NOV) == month(DEC - 1) == Month(NOV, DEC)
+    assert month(DEC) == (DEC, datetime(2027, 1, 1, tzinfo=UTC).timestamp())
+
+
+def test_each_month_gets_what_falls_into_it() -> None:
+    over = billed(DEC - DAY, DEC + DAY)
+    for now, lately in ((month(NOV), 24), (month(DEC), 24)):
+        gone = replace(over, gone_at=min(over.gone_at or 0.0, now.end))
+        assert used(sums(now, job_of("ada", gone)), DEC + DAY, MONTHLY)[0] == lately
+    still = replace(over, gone_at=None)
+    assert used(sums(month(DEC), job_of("ada", still)), DEC + 2 * DAY, MONTHLY, EVER) == [48, 72]
+    before = billed(NOV, NOV + DAY)
+    assert used(sums(month(DEC), job_of("ada", before)), DEC, MONTHLY, EVER) == [0, 24]
+
+
+def test_a_user_is_counted_in_the_project_too() -> None:
+    jobs = (job_of("ada", billed(NOV, NOV + DAY)), job_of("bob", billed(NOV, None)))
+    found = sums(month(NOV), *jobs)
+    assert used(found, NOV + 2 * DAY, EVER, ADA) == [72, 24]
+    project, ada = found.accounts((MONTHLY, ADA), NOV + 2 * DAY)
+    assert (project.whose, project.burn, project.until) == ("project", 1_000_000, DEC)
+    assert (ada.whose, ada.burn, ada.reserve, ada.until) == ("user ada", 0, 0, None)
+    assert project.reserve == (210 * US + 1800) // 3600
+
+
+def test_a_record_that_is_read_again_takes_the_place_of_the_old_one() -> None:
+    found = sums(month(NOV), job_of("ada", billed(NOV, None)))
+    for _ in range(2):
+        found.put("0", share(job_of("ada", billed(NOV, NOV + DAY)), month(NOV)))
+        assert used(found, NOV + 9 * DAY, EVER, ADA) == [24, 24]
+    found.put("0", None)
+    assert used(found, NOV + 9 * DAY, EVER) == [24], "what a job cost stays when it is removed"
+
+
+def test_what_a_grant_pays_for_is_not_counted() -> None:
+    found = Sums(month(NOV))
+    found.put("0", share(job_of("ada", billed(NOV, None)), month(NOV), {"a"}))
+    assert used(found, NOV + DAY, EVER) == [0]
+
+
+TIMES = st.floats(0, 60 * DAY).map(lambda t: NOV - 10 * DAY + t)
+SLICES = st.builds(
+    lambda start, length, open, usd: billed(start, None if open else start + length, usd),
+    TIMES, st.floats(0, 40 * DAY), st.booleans(), st.sampled_from([0.24493, 1.0, 307.2]),
+)  # fmt: skip
+
+
+@given(st.lists(SLICES, max_size=5), TIMES)
+def test_altogether_it_is_what_the_report_says(slices: list[Slice], now: float) -> None:
+    named = [replace(one, name=str(n)) for n, one in enumerate(slices)]
+    past = [one for one in named if one.gone_at is None or one.gone_at <= now]
+    job = job_of("ada", *past)
+    (account,) = sums(month(now), job).accounts((EVER,), now)
+    assert account.used == round((usd_of_job(job, now) or 0) * US)

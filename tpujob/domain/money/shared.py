@@ -1,0 +1,163 @@
+"""What jobs spend together: the accounts of a user and of a project, kept up job by job. Pure.
+
+A month is a calendar month, UTC. Of a slice that is billed across its first moment, each month gets what falls into it.
+Slices without a known price are not in any sum: no slice is asked for without one where there is a shared budget.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from tpujob.domain.model import Job, Slice
+from tpujob.domain.money import budget, ledger
+from tpujob.domain.money.ledger import accrued, moment
+from tpujob.domain.observations import Account
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBudget:
+    """What all jobs of one user, or of the project, may cost."""
+
+    limit: int  #: micro-dollars
+    user: str = ""  #: empty: the project
+    monthly: bool = False  #: each calendar month, UTC; else altogether
+
+    @property
+    def whose(self) -> str:
+        return f"user {self.user}" if self.user else "project"
+
+
+class Month(NamedTuple):
+    """From its first moment to that of the next one, in seconds."""
+
+    start: float
+    end: float
+
+
+def month(now: float) -> Month:
+    first = datetime.fromtimestamp(now, UTC).replace(
+        day=1, hour=0, minute=0, second=0, microsecond=0
+    )
+    later = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
+    return Month(first.timestamp(), later.timestamp())
+
+
+class Open(NamedTuple):
+    """A slice that is there or asked for."""
+
+    ready: int | None  #: microseconds since the epoch; None: not billed yet
+    rate: int  #: micro-dollars an hour
+    reserve: int  #: micro-dollars
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one job has in the sums."""
+
+    user: str
+    ever: int  #: micro-dollars of its slices that are gone
+    lately: int  #: of these, in the month
+    open: tuple[Open, ...] = ()
+
+
+def share(job: Job, now: Month, granted: Collection[str] = ()) -> Share:
+    """`granted`: its slices that a grant pays for."""
+    paid = [one for one in job.slices if one.name not in granted and one.usd_per_hour is not None]
+    gone = [one for one in paid if one.gone_at is not None]
+    grace = job.spec.stop_grace
+    return Share(
+        user=job.user,
+        ever=sum(_cost(one, 0.0) for one in gone),
+        lately=sum(_cost(one, now.start) for one in gone),
+        open=tuple(
+            Open(
+                None if one.ready_at is None else moment(one.ready_at),
+                ledger.rate(one) or 0,
+                budget.reserve(one, grace),
+            )
+            for one in paid
+            if one.gone_at is None
+        ),
+    )
+
+
+def _cost(one: Slice, since: float) -> int:
+    """Micro-dollars of a slice that is gone, from then on."""
+    assert one.gone_at is not None
+    if one.ready_at is None or one.gone_at <= since:
+        return 0
+    rate, ready = ledger.rate(one) or 0, moment(one.ready_at)
+    before = accrued(rate, max(0, moment(since) - ready))
+    return accrued(rate, max(0, moment(one.gone_at) - ready)) - before
+
+
+@dataclass(slots=True)
+class _Sum:
+    used: int = 0
+    reserve: int = 0
+    burn: int = 0
+
+
+@dataclass(slots=True)
+class Sums:
+    """The shares of all jobs, and what they come to."""
+
+    month: Month
+    shares: dict[str, Share] = field(default_factory=dict[str, Share])  #: by job
+    _open: dict[str, Share] = field(default_factory=dict[str, Share])
+    _ever: defaultdict[str, int] = field(default_factory=lambda: defaultdict[str, int](int))
+    _lately: defaultdict[str, int] = field(default_factory=lambda: defaultdict[str, int](int))
+
+    def put(self, job_id: str, new: Share | None) -> None:
+        """In the place of what the job had; None: the job is gone, and what it cost stays."""
+        if new is None:
+            self._open.pop(job_id, None)
+            return
+        old = self.shares.get(job_id, Share(new.user, 0, 0))
+        for user in (new.user, ""):
+            self._ever[user] += new.ever - old.ever
+            self._lately[user] += new.lately - old.lately
+        self.shares[job_id] = new
+        self._open.pop(job_id, None)
+        if new.open:
+            self._open[job_id] = new
+
+    def accounts(self, budgets: Sequence[SharedBudget], now: float) -> list[Account]:
+        """One for each of the budgets, in their order."""
+        sums = {monthly: self._billed(now, monthly=monthly) for monthly in (False, True)}
+        found: list[Account] = []
+        for one in budgets:
+            billed = sums[one.monthly].get(one.user, _Sum())
+            gone = self._lately if one.monthly else self._ever
+            found.append(
+                Account(
+                    whose=one.whose,
+                    limit=one.limit,
+                    used=gone.get(one.user, 0) + billed.used,
+                    reserve=billed.reserve,
+                    burn=billed.burn,
+                    at=now,
+                    until=self.month.end if one.monthly else None,
+                )
+            )
+        return found
+
+    def _billed(self, now: float, *, monthly: bool) -> Mapping[str, _Sum]:
+        """Of slices that are not gone, by user; those of all under the empty name."""
+        at, since = moment(now), moment(self.month.start if monthly else 0.0)
+        found: defaultdict[str, _Sum] = defaultdict(_Sum)
+        for each in self._open.values():
+            for one in each.open:
+                used = 0
+                if one.ready is not None:
+                    before = accrued(one.rate, max(0, since - one.ready))
+                    used = accrued(one.rate, max(0, at - one.ready)) - before
+                for total in (found[each.user], found[""]):
+                    total.used += used
+                    total.reserve += one.reserve
+                    total.burn += one.rate if one.ready is not None else 0
+        return found

@@ -1,0 +1,136 @@
+"""What all jobs spend together, in the memory of one backend: for budgets that are shared, and for grants.
+
+The sums are in `domain/money/shared.py`. They are read from all records once, and after that from those that changed;
+what nobody shares is not read at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.model import Job
+from tpujob.domain.money import budget, covered, shared
+from tpujob.domain.money.grants import Key
+from tpujob.domain.money.shared import SharedBudget, Sums
+from tpujob.domain.observations import NO_FUNDS, Account, Funds
+from tpujob.errors import Conflict, NotFound, TpujobError
+from tpujob.ports import Clock, Store
+
+log = logging.getLogger(__name__)
+
+#: seconds for which the sums may be old, but for what this backend has written itself
+REFRESH = 5.0
+
+
+class Spending:
+    def __init__(self, store: Store, clock: Clock, budgets: Sequence[SharedBudget] = ()) -> None:
+        self._store, self._clock, self.budgets = store, clock, tuple(budgets)
+        self._sums: Sums | None = None  #: None: not yet read
+        self._accounts: list[Account] = []
+        self._covered: frozenset[Key] = frozenset()
+        self._holders: dict[str, Job] = {}  #: jobs with grants, without what grants do not need
+        self._change, self._read_at = 0, 0.0
+        self._again: set[str] = set()  #: what was about to be written, and may not have been
+        self._lock = threading.RLock()
+
+    def of(self, job: Job) -> Funds:
+        """What the job's budgets depend on beside its record. Raises an error of the store when nothing was read
+        yet; later on, sums that could not be read again are as old as they are."""
+        if not self.budgets and (not job.grants or budget.limit(job) is None):
+            return NO_FUNDS
+        with self._lock:
+            self._refresh()
+            mine = [
+                account
+                for one, account in zip(self.budgets, self._accounts, strict=True)
+                if one.user in ("", job.user)
+            ]
+            names = (one.name for one in job.slices)
+            granted = frozenset(name for name in names if (job.id, name) in self._covered)
+            return Funds(granted, tuple(mine))
+
+    def accounts(self) -> list[Account]:
+        """One for each shared budget."""
+        if not self.budgets:
+            return []
+        with self._lock:
+            self._refresh()
+            return list(self._accounts)
+
+    def note(self, before: Job, after: Job, happened: Event) -> None:
+        """Count what is about to be written. Raises Conflict for a slice that the sums do not pay for any more: of
+        several jobs that saw the same sums, those get one that come first."""
+        if not self.budgets or self._sums is None or before.slices == after.slices:
+            return
+        with self._lock:
+            now = self._clock.now()
+            wanted = after.slice if happened.kind is EventKind.SLICE_REQUESTED else None
+            for one, known in zip(
+                self.budgets, self._sums.accounts(self.budgets, now), strict=True
+            ):
+                mine = one.user in ("", after.user)
+                if wanted and mine and not budget.pays_for(known, wanted, after.spec.stop_grace):
+                    raise Conflict(f"other jobs have taken what was left of {budget.name(known)}")
+            self._again.add(after.id)
+            self._put(after)
+            self._accounts = self._sums.accounts(self.budgets, now)
+
+    def _refresh(self) -> None:
+        now = self._clock.now()
+        if self._sums is None or now >= self._sums.month.end:
+            self._read_all(now)
+        elif now - self._read_at >= REFRESH or now < self._read_at:
+            try:
+                self._read_changed()
+            except TpujobError as error:
+                log.warning(
+                    "the sums of the budgets are %.0f s old: %s", now - self._read_at, error
+                )
+                return
+        else:
+            return
+        self._read_at = now
+        assert self._sums is not None
+        self._accounts = self._sums.accounts(self.budgets, now)
+
+    def _read_all(self, now: float) -> None:
+        self._change = self._store.changes(0)[
+            0
+        ]  # before the records: what changes meanwhile is read again
+        jobs = self._store.list()
+        self._holders = {job.id: _bare(job) for job in jobs if job.grants}
+        self._covered = covered(self._holders.values())
+        self._sums = Sums(shared.month(now))
+        for job in jobs:
+            self._put(job)
+
+    def _read_changed(self) -> None:
+        change, moved = self._store.changes(self._change)
+        changed: list[Job] = []
+        assert self._sums is not None
+        for job_id in {*moved, *self._again}:
+            try:
+                changed.append(self._store.get(job_id))
+            except NotFound:
+                self._sums.put(job_id, None)
+        self._change, self._again = change, set()
+        if any(job.grants for job in changed):
+            self._holders |= {job.id: _bare(job) for job in changed if job.grants}
+            was, self._covered = self._covered, covered(self._holders.values())
+            moved_too = {job_id for job_id, _ in was ^ self._covered} - {job.id for job in changed}
+            changed += [self._holders[job_id] for job_id in moved_too]
+        for job in changed:
+            self._put(job)
+
+    def _put(self, job: Job) -> None:
+        assert self._sums is not None
+        granted = {one.name for one in job.slices if (job.id, one.name) in self._covered}
+        self._sums.put(job.id, shared.share(job, self._sums.month, granted))
+
+
+def _bare(job: Job) -> Job:
+    return replace(job, attempts=(), bundles=(), rests=())
