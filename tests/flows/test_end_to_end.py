@@ -269,3 +269,34 @@ def test_hosts_behind_a_firewall_are_told_from_bad_hardware(stack: LocalStack) -
     assert len(view["slices"]) == 1, "other hardware was not asked for"
     assert "`tpujob doctor` prints the missing rule" in " ".join(stack.run("why", job_id).split())
     assert stack.json("hosts") == [], "no machine is suspected"
+
+
+def test_data_of_another_region_and_of_a_folder_is_read_in_the_region_of_the_slice(
+    stack: LocalStack,
+) -> None:
+    folder = stack.folder / "corpus"
+    folder.mkdir()
+    for part in range(3):
+        (folder / f"part-{part}").write_bytes(bytes([part]) * 4096)
+    stack.run("data", "sync", "./corpus", "gs://corpora/c4")  # in us-central2
+    tpu = {"type": "v5e-4", "zones": ["us-west4-a"]}
+    told = "echo $TPUJOB_DATA_C4 and $TPUJOB_DATA_OWN"
+    data = ["gs://corpora/c4", {"from": "./corpus", "to": "own"}]
+    job_id = stack.create("reader", told, tpu=tpu, data=data)
+    assert "succeeded" in stack.run("wait", job_id)
+    log = stack.run("logs", job_id)
+    assert "gs://tpujob-us-west4/datasets/c4-" in log
+    assert "and gs://tpujob-us-west4/datasets/own-" in log
+    kinds = [event["kind"] for event in stack.json("events", job_id)]
+    assert kinds.index("copy_finished") < kinds.index("slice_requested")
+    for one in stack.json("data", "where", job_id, "--epochs", "9")["data"]:
+        (place,) = one["places"]
+        assert (one["bytes"], place["missing"], place["zones"]) == (12288, 0, ["us-west4-a"])
+        stack.run("data", "sync", place["path"], f"./back-{one['name']}")
+        back = stack.folder / f"back-{one['name']}"
+        assert {f.name: f.read_bytes() for f in back.iterdir()} == {
+            f.name: f.read_bytes() for f in folder.iterdir()
+        }
+    page = stack.run("data", "where", "gs://corpora/c4", "--type", "v5e-4", "--zone", "us-east5-a")
+    assert "us-east5-a" in page
+    assert "which TPUs will read it?" in stack.run("data", "where", "gs://corpora/c4", code=2)

@@ -94,11 +94,13 @@ def _endpoint(settings: Settings) -> str:
 
 def _make(settings: Settings, endpoint: str, bucket: str) -> None:
     from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.domain.placement import EVERYWHERE
 
     blobs = GcsBlobs(settings.project, endpoint=endpoint)
     try:
         blobs.place(f"gs://{bucket}", timeout=_PATIENCE)
     except NotFound:
-        blobs.ensure_bucket(f"gs://{bucket}", _LOCAL_REGION, timeout=_PATIENCE)
+        region = EVERYWHERE.region_of_bucket(f"gs://{bucket}") or _LOCAL_REGION
+        blobs.ensure_bucket(f"gs://{bucket}", region, timeout=_PATIENCE)
     finally:
         blobs.close()

@@ -61,6 +61,10 @@ def create(
         return _dry_run(api, given, plan, as_json=as_json)
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
+    if any(one["to_bring"] for one in plan.get("data", ())):
+        from tpujob.cli.commands.data.bring import bring
+
+        bring(plan.get("data", ()))
     key = key or secrets.token_hex(12)
     again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
     again += " --allow-cross-region" if spec.tpu.allow_cross_region else ""

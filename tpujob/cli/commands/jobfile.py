@@ -25,6 +25,11 @@ def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
     _code_is_there(written, file)
     asked = jobspec.dump(written)
     asked["tpu"]["allow_cross_region"] |= cross_region
+    for one in asked["data"]:
+        if "://" not in one["from"]:
+            from tpujob.cli.commands.data.bring import named as source_of
+
+            one["from"] = source_of(one["from"], file)
     return jobspec.parse({**asked, "name": name or written.name})
 
 

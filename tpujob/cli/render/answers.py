@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
+from tpujob.cli.render.data.where import data_words
 from tpujob.cli.render.lines import STATE_STYLE, labelled
 from tpujob.cli.render.text import paint, rate
 from tpujob.domain.text import clean, many
@@ -32,6 +33,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
         *_program(plan["command"]),
         ("Runs in", plan["environment"]),
         *(("Mount", mount) for mount in plan["mounts"]),
+        *(("Data", line) for one in plan.get("data", ()) for line in data_words(one)),
         *(("Warning", warning) for warning in plan["warnings"]),
     ]
     title = f"{clean(plan['name'])} would get (nothing was submitted):"

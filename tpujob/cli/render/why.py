@@ -57,7 +57,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
 
 def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
     cost = f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"
-    if copies := job.get("usd_copies"):
+    if (copies := job.get("usd_copies", 0.0)) >= 0.0001:
         cost += f", and {dollars(copies)} for copies"
     retries = "" if job["state"] == "succeeded" else _retries(job)
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tpujob.cli.commands.data import HELP, gc, pack, sync
+from tpujob.cli.commands.data import HELP, gc, pack, sync, where
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
 
@@ -15,6 +15,7 @@ def _group() -> None:
 
 
 app.command()(sync.sync)
+app.command()(where.where)
 app.command()(gc.gc)
 app.command()(pack.pack)
 app.command()(pack.unpack)

@@ -1,0 +1,86 @@
+"""Brings the data of a job that the storage itself cannot read (a folder, s3://, https://) to where copies of it are
+made from, before the job is submitted."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpujob.cli.output import note
+from tpujob.errors import BadRequest, BadSpec, Conflict
+
+if TYPE_CHECKING:
+    from tpujob.api import DataView
+
+#: of a folder, with the machine that it is on
+_FILE = "file://"
+
+
+def named(source: str, file: Path) -> str:
+    """The source as a job keeps it: a folder relative to the job file gets its machine and its whole path. Raises
+    BadSpec when it is not there."""
+    if "://" in source:
+        return source
+    found = (file.parent / source).resolve()
+    if not found.exists():
+        raise BadSpec(
+            f"{file}: data: {found} is not there", hint="Write the path relative to the job file."
+        )
+    return f"{_FILE}{socket.gethostname()}{found}"
+
+
+def bring(data: Sequence[DataView]) -> None:
+    """Afterwards everything that the storage cannot read is where the plan wants it, verified. Safe to repeat: goes on
+    where it was ended. Raises what a sync raises; Conflict when something could not be copied."""
+    for one in data:
+        if one["to_bring"]:
+            note(f"data: copying {one['source']} to {one['base']}")
+            _sync(_here(one["source"]), one["base"])
+
+
+def _here(source: str) -> str:
+    """What a sync can read. Raises BadRequest for a folder of another machine."""
+    if not source.startswith(_FILE):
+        return source
+    host, slash, path = source.removeprefix(_FILE).partition("/")
+    if host != socket.gethostname():
+        raise BadRequest(
+            f"{source} is a folder on {host}, not on this machine",
+            hint=f"submit the job there, or copy the data first: tpujob data sync {slash}{path} gs://BUCKET/PREFIX",
+        )
+    return slash + path
+
+
+def _sync(source: str, target: str) -> None:
+    from tpujob.cli.commands.data.sync import settings
+    from tpujob.cli.errors import on_interrupt
+    from tpujob.cli.render.data import pages
+    from tpujob.cli.render.data.progress import Bar
+    from tpujob.data import places
+    from tpujob.data.sources.urls import listed
+    from tpujob.data.sync.run import Sync, check
+    from tpujob.wiring.data import copying, reading
+
+    from_, to = places.parse(source), places.parse(target)
+    from_ = listed(from_) if isinstance(from_, places.Folder) else from_
+    check(from_, to)
+    assert isinstance(to, places.Prefix)
+    with (
+        reading(from_) as reader,
+        copying(settings(), to.bucket) as (objects, ledger),
+        Bar(shown=True) as progress,
+        on_interrupt("Nothing was submitted. What is whole stays; the same command goes on."),
+    ):
+        begun = time.monotonic()
+        outcome = Sync(from_, to, objects, ledger, progress, reader).run()
+        record = pages.outcome_record(outcome, objects.operations, time.monotonic() - begun)
+    for line in pages.outcome_page(record).splitlines():
+        note(f"data: {line.strip()}")
+    if outcome.left_out or outcome.conflicts:
+        raise Conflict(
+            f"not all of {source} could be copied, so nothing was submitted",
+            hint=f"tpujob data sync {source} {target}",
+        )
