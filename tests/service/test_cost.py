@@ -59,6 +59,21 @@ def test_a_slice_that_a_grant_covers_is_listed_and_not_paid(stage: Stage, done: 
     assert total["pay_micros"] == 0
 
 
+def test_the_ledger_has_every_slice_that_was_billed(stage: Stage, done: str) -> None:
+    found = stage.api.ledger()
+    (job,) = found["jobs"]
+    (one,) = job["slices"]
+    kept = stage.job(done).slices[0]
+    assert (job["job"], found["owner"], one["slice"]) == (done, "local", kept.name)
+    assert (one["generation"], one["chips"], one["granted"]) == ("v4", 8, False)
+    assert kept.ready_at
+    assert kept.gone_at
+    assert one["gone"] == round(kept.gone_at * 1e6)
+    assert one["micros_per_hour"]
+    spent = one["micros_per_hour"] * (kept.gone_at - kept.ready_at) / 3600
+    assert spent == pytest.approx(stage.api.cost()["total"]["list_micros"], abs=1)
+
+
 def test_an_unknown_grouping_is_refused(stage: Stage) -> None:
     with pytest.raises(BadRequest, match="not shown by 'moon'"):
         stage.api.cost(by="moon")

@@ -54,7 +54,7 @@ class CostRowView(TypedDict):
 
 
 class LedgerSliceView(TypedDict):
-    """A slice that was ever ready. Times are microseconds since the epoch."""
+    """A slice that was billed. Times are microseconds since the epoch."""
 
     slice: str  #: its name in the cloud
     generation: str  #: such as `v5e`

@@ -64,7 +64,7 @@ class JobsApi(Protocol):
         ...
 
     def ledger(self) -> LedgerView:
-        """Every slice of every job that was ever ready: when it was billed, at which rate."""
+        """Every slice of every job that was ever billed: when, and at which rate."""
         ...
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:

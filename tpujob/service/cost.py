@@ -61,7 +61,11 @@ def _ledger_job(job: Job, covered: Collection[tuple[str, str]]) -> LedgerJobView
     return LedgerJobView(
         job=job.id,
         name=job.name,
-        slices=[_ledger_slice(job, one, covered) for one in job.slices if one.ready_at is not None],
+        slices=[
+            _ledger_slice(job, one, covered)
+            for one in job.slices
+            if one.ready_at is not None and not money.free(job, one)
+        ],
     )
 
 

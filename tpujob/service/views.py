@@ -21,7 +21,7 @@ from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Attempt, Code, Job, Progress, Slice, State, Suspect
-from tpujob.domain.money import usd_of_job, usd_of_slice
+from tpujob.domain.money import free, usd_of_job, usd_of_slice
 from tpujob.domain.observations import NO_FUNDS, Funds, Maintenance, Report
 from tpujob.domain.placement import circuits
 from tpujob.domain.prices import LIST, PriceList
@@ -108,7 +108,7 @@ def job_view(
         spending=budgets.views(job, funds, now),
         spent=dict(job.spent),
         budgets=outlook.budgets(job) if full else [],
-        slices=[slice_view(s, now=now) for s in job.slices] if full else [],
+        slices=[slice_view(job, s, now=now) for s in job.slices] if full else [],
         attempts=[attempt_view(a, live=progress if a is attempt else None) for a in job.attempts]
         if full
         else [],
@@ -133,7 +133,7 @@ def code_view(code: Code | None) -> CodeView | None:
     return None if code is None else CodeView(**asdict(code))
 
 
-def slice_view(slice: Slice, *, now: float) -> SliceView:
+def slice_view(job: Job, slice: Slice, *, now: float) -> SliceView:
     return SliceView(
         name=slice.name,
         type=slice.type,
@@ -142,7 +142,7 @@ def slice_view(slice: Slice, *, now: float) -> SliceView:
         pricing=slice.pricing,
         role=slice.role,
         usd_per_hour=slice.usd_per_hour,
-        usd=usd_of_slice(slice, now),
+        usd=0.0 if free(job, slice) else usd_of_slice(slice, now),
         requested_at=rfc3339(slice.requested_at),
         ready_at=_maybe(slice.ready_at),
         gone_at=_maybe(slice.gone_at),

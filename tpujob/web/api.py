@@ -126,7 +126,7 @@ def _jobs(app: FastAPI, api: JobsApi) -> None:
 
     @app.get("/v1/ledger", tags=["jobs"], response_model=LedgerView)
     def ledger() -> JSONResponse:
-        """Every slice that was ever ready: when it was billed, at which rate in micro-dollars."""
+        """Every slice that was ever billed: when, and at which rate in micro-dollars."""
         return JSONResponse(api.ledger())
 
     @app.get("/v1/budgets", tags=["jobs"], response_model=list[SpendingView])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.support.records import a_job, job_in
 from tpujob.domain.codec import job_from_text, to_json
-from tpujob.domain.model import Grant, Job, Rest, Slice, State
-from tpujob.domain.money import Bill, bill, covered, usd_of_job, usd_of_slice
+from tpujob.domain.model import Attempt, Cause, Grant, Job, Rest, Slice, State
+from tpujob.domain.money import Bill, bill, covered, free, usd_of_job, usd_of_slice
 from tpujob.domain.money.ledger import HOUR as HOUR_US
 from tpujob.domain.money.ledger import accrued
 from tpujob.domain.money.report import report
@@ -49,6 +49,32 @@ def test_a_job_costs_what_all_its_slices_cost() -> None:
     assert usd_of_job(job_with(first, second, waiting), 2.5 * HOUR) == 12.0
     unknown = replace(waiting, ready_at=0.0)
     assert usd_of_job(job_with(first, unknown), HOUR) is None, "an unknown part, an unknown sum"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pricing", "cause", "is_free"),
+    [
+        (59.0, "spot", Cause.PREEMPTED, True),
+        (60.0, "spot", Cause.PREEMPTED, False),
+        (59.0, "on-demand", Cause.PREEMPTED, False),
+        (59.0, "spot", Cause.CRASH, False),
+    ],
+)
+def test_a_spot_slice_that_is_preempted_in_its_first_minute_is_free(
+    seconds: float, pricing: Any, cause: Cause, is_free: bool
+) -> None:
+    one = replace(SLICE, ready_at=2000.0, gone_at=2300.0, pricing=pricing)
+    ended = Attempt(1, one.name, 2010.0, ended_at=2000.0 + seconds, cause=cause)
+    job = job_with(one, attempts=(ended,))
+    assert free(job, one) is is_free
+    assert (usd_of_job(job, 9000.0) == 0.0) is is_free
+    assert (report([job], 9000.0, "job").total.list == 0) is is_free
+
+
+def test_a_slice_that_vanished_in_its_first_minute_is_free_without_an_attempt() -> None:
+    one = replace(SLICE, ready_at=2000.0, missing_since=2030.0)
+    assert free(job_with(one), one)
+    assert not free(job_with(one), replace(one, missing_since=2100.0))
 
 
 def test_a_slice_that_is_missing_costs_between_two_amounts() -> None:

@@ -8,7 +8,7 @@ Pure, and in whole micro-dollars and whole microseconds, so that parts add up to
 from tpujob.domain.money.estimate import Estimate, Kind, Line, Surroundings, Use, estimate, sums
 from tpujob.domain.money.goodput import Part, Span, spans
 from tpujob.domain.money.grants import chips, covered, in_use
-from tpujob.domain.money.ledger import Bill, bill, moment, rate, usd_of_job, usd_of_slice
+from tpujob.domain.money.ledger import Bill, bill, free, moment, rate, usd_of_job, usd_of_slice
 from tpujob.domain.money.length import Length, Said, length
 from tpujob.domain.money.report import GROUPS, Group, Report, Row, report
 
@@ -31,6 +31,7 @@ __all__ = [
     "chips",
     "covered",
     "estimate",
+    "free",
     "in_use",
     "length",
     "moment",

@@ -1,18 +1,20 @@
 """What slices have cost: from the moment each was first seen ready until it was seen to be gone, at its own rate.
 
 The rate was stored with the slice when it was asked for; a later price list changes no amount here. Amounts are list
-prices in whole micro-dollars. Per-second billing of a ready slice is documented; that billing ends when the slice is
-gone, and not when a deletion is asked for, is the careful reading.
+prices in whole micro-dollars. Per-second billing of a ready slice is documented, and that one which is preempted in its
+first minute is free; that billing ends when the slice is gone, and not when a deletion is asked for, is the careful
+reading.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpujob.domain.model import Job, Slice
+from tpujob.domain.model import Cause, Job, Slice
 
 US = 1_000_000  #: microseconds in a second, and micro-dollars in a dollar
 HOUR = 3600 * US
+FREE_MINUTE = 60.0  #: seconds after which a preempted slice is billed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,17 @@ def moment(seconds: float) -> int:
 def rate(slice: Slice) -> int | None:
     """Micro-dollars an hour for the whole slice; None: no price was known when it was asked for."""
     return None if slice.usd_per_hour is None else round(slice.usd_per_hour * US)
+
+
+def free(job: Job, slice: Slice) -> bool:
+    """Whether the cloud took it back within its first minute, by the times at which that was seen."""
+    if slice.ready_at is None or slice.pricing != "spot":
+        return False
+    ended = [
+        a.ended_at for a in job.attempts if a.slice == slice.name and a.cause is Cause.PREEMPTED
+    ]
+    seen = [at for at in (*ended, slice.missing_since, slice.suspending_since) if at is not None]
+    return bool(seen) and min(seen) - slice.ready_at < FREE_MINUTE
 
 
 def accrued(rate: int, time: int) -> int:
@@ -74,6 +87,6 @@ def usd_of_slice(slice: Slice, now: float) -> float | None:
 
 def usd_of_job(job: Job, now: float) -> float | None:
     """What all its slices have cost so far, in US dollars; None when one of them has no known price."""
-    bills = [bill(s, now).most for s in job.slices]
+    bills = [0 if free(job, s) else bill(s, now).most for s in job.slices]
     known = [micros for micros in bills if micros is not None]
     return sum(known) / US if len(known) == len(bills) else None

@@ -113,7 +113,7 @@ def _rate(job: Job, one: Slice, covered: Collection[grants.Key]) -> _Rate:
         chips=_chips(one.type, one.tpu_slices),
         name=name,
         ready=moment(one.ready_at or 0.0),
-        micros=ledger.rate(one),
+        micros=0 if ledger.free(job, one) else ledger.rate(one),
         granted=name in covered,
         open=living,
         missing=moment(one.missing_since) if living and one.missing_since is not None else None,
