@@ -83,7 +83,7 @@ clean:  ## remove .venv and every cache; jobs and their state stay where they ar
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Written last, so an installation that was cut short is done again.
 $(READY): requirements.lock pyproject.toml

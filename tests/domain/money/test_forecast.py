@@ -81,6 +81,12 @@ def test_a_setup_longer_than_any_life_makes_no_progress():
     assert found.fails == 1
 
 
+def test_years_of_work_are_no_reason_to_fail():
+    found = forecast(Work(20 * 8766 * HOUR, preemptions=None), known(life=720 * HOUR))
+    assert found.fails == 0
+    assert found.billed.p50 == pytest.approx(20 * 8766 * HOUR, rel=0.01)
+
+
 def test_a_job_fails_at_the_preemption_after_the_last_that_it_may_have():
     found = forecast(Work(100 * HOUR, preemptions=3), known(life=HOUR))
     assert found.fails == 1

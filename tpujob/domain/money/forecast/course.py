@@ -21,8 +21,8 @@ MOST, LEAST = 600, 80
 SLICES = 9_000
 #: a course of more preemptions goes on at the pace that it has shown
 PATIENCE = 110
-#: and is without hope after so much time, in seconds
-ENDLESS = 1e8
+#: and is without hope when it takes so many times as long as its work
+HOPELESS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,8 @@ class _Ways:
 
 def _at_that_pace(course: _Course, work: Work) -> _Course:
     """After many preemptions chance has evened out: the rest takes as long as what was done so far."""
-    times = min(work.seconds / course.done if course.done else math.inf, ENDLESS / course.billed)
+    most = HOPELESS * work.seconds / max(course.billed, 1e-9)
+    times = min(work.seconds / course.done, most) if course.done else most
     losses = course.losses * times
     over = work.preemptions is not None and losses > work.preemptions
     if over and work.preemptions is not None:
