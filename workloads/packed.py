@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,22 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return said
 
 
+@lru_cache(maxsize=16)
+def _header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Raises ValueError for what is none of version 1.0, which is what `np.save` writes."""
+    file = io.BytesIO(head)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("not of version 1.0")
+    return np.lib.format.read_array_header_1_0(file)
+
+
 def _array(record: bytes, number: int) -> NDArray[np.float32]:
+    """Flat, in the order of C. Most arrays of a set have one header, which is parsed once: `np.load` takes 40 us."""
     try:
-        found = np.load(io.BytesIO(record), allow_pickle=False)
-        return np.asarray(found, dtype=np.float32).ravel()
+        start = 10 + int.from_bytes(record[8:10], "little")
+        shape, by_columns, dtype = _header(record[:start])
+        found = np.frombuffer(record, dtype, offset=start)
+        return found.reshape(shape, order="F" if by_columns else "C").astype(np.float32).ravel()
     except (ValueError, EOFError, TypeError) as error:
         raise ConfigError(
             f"record {number} of the packed set is no .npy array of numbers"

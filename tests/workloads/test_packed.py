@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 from pathlib import Path
@@ -114,6 +115,36 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
             packed.dataset(str(place))
     with pytest.raises(ConfigError, match=r"record \d .* is no \.npy array"):
         packed.dataset(str(tmp_path / "text-packed"))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.uint8).reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(6, dtype=">i4"),
+        np.float64(3.5),
+    ],
+)
+def test_any_array_of_numbers_is_a_flat_row(array: np.ndarray) -> None:
+    file = io.BytesIO()
+    np.save(file, array)
+    row = packed._array(file.getvalue(), 0)
+    assert row.dtype == np.float32
+    np.testing.assert_array_equal(row, np.ravel(array))
+    for record in (
+        file.getvalue()[:-1],
+        file.getvalue()[:9],
+        b"",
+        b"\x93NUMPY\x01\x00",
+        b"x" * 100,
+    ):
+        with pytest.raises(ConfigError, match="record 8 "):
+            packed._array(record, 8)
+    objects = io.BytesIO()
+    np.save(objects, np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(ConfigError):
+        packed._array(objects.getvalue(), 0)
 
 
 def test_a_checkpoint_is_bound_to_the_set_not_to_its_place(folder: Path, tmp_path: Path) -> None:
