@@ -280,6 +280,7 @@ def test_without_a_manifest_there_is_no_set(packed: Path, tmp_path: Path) -> Non
         unpack(packed, tmp_path / "back")
     with pytest.raises(NotFound, match="there is no folder"):
         unpack(tmp_path / "missing", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
 
 
 def test_what_cannot_be_packed_is_left_out_by_name(

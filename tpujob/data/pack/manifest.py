@@ -29,6 +29,10 @@ MOST_LABELS = 10_000
 class BadManifest(BadRequest):
     """The manifest, or the index that belongs to it, is not what this version can use."""
 
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        again = "copy the set again, or make it again: `tpujob data pack --replace`"
+        super().__init__(message, hint=hint or again)
+
 
 @dataclass(frozen=True, slots=True)
 class SetFile:

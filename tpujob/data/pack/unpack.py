@@ -41,14 +41,9 @@ class UnpackOutcome:
 
 class Unpack:
     def __init__(self, source: SetSource, folder: str, progress: Progress) -> None:
-        """Raises BadRequest when the folder cannot be written to."""
         self._source, self._progress, self._name = source, progress, folder
         root = os.path.realpath(os.fsencode(folder))
         self._parts = Path(os.fsdecode(root)) / PARTS_FOLDER / "unpack"
-        try:
-            self._parts.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadRequest(f"cannot write to {folder}: {error.strerror}") from error
         self._landing = Landing(root, self._parts)
         self._outcome = UnpackOutcome()
         self._lock = threading.Lock()
@@ -57,10 +52,16 @@ class Unpack:
     def run(self) -> UnpackOutcome:
         """Afterwards each file of the set is in the folder, except those that are named. Safe to repeat after any end.
 
-        Raises NotFound, BadManifest, Conflict for a shard whose bytes are not what the manifest says, and TpujobError.
+        Raises NotFound, BadManifest, BadRequest when the folder cannot be written to, Conflict for a shard whose bytes
+        are not what the manifest says, and TpujobError.
         """
-        with explained(), alone(self._parts, self._name):
+        with explained():
             manifest = manifests.decode(self._source.manifest())
+        try:
+            self._parts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadRequest(f"cannot write to {self._name}: {error.strerror}") from error
+        with explained(), alone(self._parts, self._name):
             self._progress.planned(manifest.content)
             with self._source.fetched(manifest.index) as index:
                 for _ in self._workers.each(self._shard, ((index, s) for s in manifest.shards)):
