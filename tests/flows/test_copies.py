@@ -191,6 +191,20 @@ def test_data_that_is_not_there_is_refused_before_there_is_a_job(
         assert error.value.hint.startswith("tpujob data sync s3://elsewhere/x gs://tpujob-us-east5")
 
 
+def test_an_estimate_has_the_copy_in_its_sums(lab: Stage) -> None:
+    lab.bucket.put(f"{SOURCE}/large", bytes(1 << 20), timeout=1)
+    tpu = {"type": "v6e-8", "zones": [EAST]}
+    spec = {"name": "a", "tpu": tpu, "run": {"command": "x"}, "data": SOURCE}
+    lines = lab.api.estimate(spec, {"hours": 1.0})["lines"]
+    found = {one["what"]: one for one in lines if "copy of fineweb" in one["what"]}
+    traffic = found["copy of fineweb, europe-west4 to us-east5"]
+    assert traffic["list_micros"] == 49
+    assert found["copy of fineweb"]["formula"] == "5 objects, class A, once"
+    lab.running(create(lab, EAST))
+    lines = lab.api.estimate(spec, {"hours": 1.0})["lines"]
+    assert {one["list_micros"] for one in lines if "copy of fineweb" in one["what"]} == {0}
+
+
 # Checkpoints ---------------------------------------------------------------------------------------------------------
 
 

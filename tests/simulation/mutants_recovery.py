@@ -17,6 +17,7 @@ from tpujob.domain.failures import host_reputation, nonfinite, stall, told
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Silence
 from tpujob.domain.placement import circuits as capacity
+from tpujob.domain.placement import datasets
 
 
 def condemned_slice_is_never_deleted() -> Patch:
@@ -154,6 +155,13 @@ def slices_do_not_wait_for_data() -> Patch:
     return everywhere(copying.decide, lambda real: lambda *given: None)
 
 
+def checkpoints_do_not_follow() -> Patch:
+    def make(real: Any) -> Any:
+        return lambda *given: [wish for wish in real(*given) if wish.saved is None]
+
+    return everywhere(datasets.wanted, make)
+
+
 def one_round_makes_a_copy_whole() -> Patch:
     def make(real: Any) -> Any:
         def planted(job: Any, id: str, result: Any, now: float) -> Any:
@@ -176,6 +184,6 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         circuits_are_ignored, half_open_lets_everybody_through, suspicion_counts_twice,
         all_beside_a_bad_machine_are_called_bad, maths_is_held_against_machines,
         suspects_are_never_taken, exit_code_0_is_success, slices_do_not_wait_for_data,
-        one_round_makes_a_copy_whole,
+        one_round_makes_a_copy_whole, checkpoints_do_not_follow,
     )
 }  # fmt: skip

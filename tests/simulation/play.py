@@ -66,6 +66,8 @@ class Play:
         self.world.stirred = lambda job: [b.stir(job) for b in self.backends] and None
         self.slices, self.hosts = Cloud(self.world), Hosts(self.world)
         self.bucket = Bucket(self.world)
+        self.world.put = lambda path, data: self.bucket.put(path, data, timeout=1)
+        self.world.is_there = lambda path: path in self.bucket.objects
         self.copies = Copies(self.bucket)
         self.real = in_memory()
         self.monitor = Monitor(self.sim, self.world, self.real)

@@ -46,6 +46,7 @@ class Run:
     culprit: int = -1  #: the host whose device breaks the numbers
     tainted: bool = False  #: what it resumed from held numbers that are not finite
     kept: int = 0  #: the newest step that is in the ledger of checkpoints
+    workdir: str = ""  #: that it saves in
 
     def over(self) -> float:
         """When it stops going on: it hangs, or a host is missing."""

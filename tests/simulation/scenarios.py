@@ -22,6 +22,7 @@ JOB = "000001"
 #: virtual seconds that a story may take, kills included
 LONG = 6 * 3600.0
 CORPUS = "gs://corpus/fineweb"
+EITHER = {"type": ["v5p-16", "v4-16"], "zones": ["us-east5-a", "us-central2-b"], "pricing": "spot"}
 EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
 
 Script = Callable[[Play], None]
@@ -39,6 +40,7 @@ class Scenario:
     stall: str = "5m"
     budget: float | None = None  #: US dollars
     data: bool = False  #: it reads data that lies in another region
+    moves: bool = False  #: it may run in two regions
 
 
 def tell(
@@ -101,6 +103,7 @@ def submit(play: Play, scenario: Scenario) -> None:
     wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": scenario.stall}}
     wanted |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
     wanted |= {"data": CORPUS} if scenario.data else {}
+    wanted |= {"tpu": EITHER} if scenario.moves else {}
     ask(play, lambda api: api.create(wanted, user="ada", idempotency_key="key"))
 
 
@@ -108,6 +111,12 @@ def _put_data(play: Play) -> None:
     play.bucket.places["corpus"] = BucketPlace("europe-west4", frozenset({"europe-west4"}))
     for number in range(4):
         play.bucket.put(f"{CORPUS}/{number}", b"data", timeout=1)
+
+
+def _preempted_and_full(play: Play, machine: Machine) -> None:
+    """Its region has no more for it: it moves."""
+    _stockout(play)
+    _preempted(play, machine)
 
 
 def _source_changes(play: Play) -> None:
@@ -387,6 +396,12 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario("data is brought first", nothing, data=True),
         Scenario("data is changed on the way", _source_changes, data=True),
+        Scenario(
+            "its checkpoint follows it into another region",
+            at(_S.RUNNING, _preempted_and_full, then=150.0),
+            work=_LONG,
+            moves=True,
+        ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )
 }

@@ -23,6 +23,7 @@ SHOWN: dict[str, str | int] = {
     "attempt_number_is_reused": "preempted while running",
     "budget_of_each_slice": "two slices are paid from one budget",
     "budgets_are_only_shown": "the budget is used up",
+    "checkpoints_do_not_follow": "its checkpoint follows it into another region",
     "circuits_are_ignored": "stockout, then the next zone",
     "cleanup_overwrites_the_outcome": "happy",
     "condemned_slice_is_never_deleted": "every machine is bad",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation import plans
 from tests.simulation.effects import HOUR, Effects, Outage
@@ -33,6 +33,8 @@ class World:
         self.saved: dict[str, list[Checkpoint]] = {}  #: job -> checkpoints that are committed
         self.work: dict[str, plans.Work] = {}
         self.monitor: Monitor
+        self.put: Callable[[str, bytes], object]  #: into the bucket, and whether it is there
+        self.is_there: Callable[[str], bool]
         self.stirred: Callable[[str], None] = lambda job: None  #: something about a job changed
         self.fate = sim.random("fate")
         self.cloud_outage = Outage(sim, effects, "cloud_outage", longest=1500)
@@ -118,6 +120,7 @@ class World:
         document, now, host = host_plan.document, self.sim.now, host_plan.host
         job, attempt = str(document["job"]), int(document["attempt"])
         run = machine.run_of(attempt) or self._run(machine, job, attempt, document["context"])
+        run.workdir = str(document["workdir"])
         fate = self.sim.random(f"{job}:{attempt}:{host}")
         setup = now + 2 + fate.uniform(0, 40)
         physical = machine.physical[host] if machine.physical and not machine.nameless else ""
@@ -131,7 +134,7 @@ class World:
             plans.plan(self, run, self.work[job])
             self._refuse(run, set(document["avoid"]))
 
-    def _run(self, machine: Machine, job: str, attempt: int, context: dict[str, int]) -> Run:
+    def _run(self, machine: Machine, job: str, attempt: int, context: dict[str, Any]) -> Run:
         for other in self.of_job[job]:
             self.settle(other)
         work = self.work.setdefault(job, self._work(job))
@@ -140,7 +143,8 @@ class World:
             kept = [c for c in self.saved.get(job, []) if c.step < before]
             self.monitor.rolled_back(job, before, self.saved.get(job, []))
             self.saved[job] = kept
-        found = self.saved.get(job, [])
+        workdir = str(context["workdir"])
+        found = [c for c in self.saved.get(job, []) if self.at_hand(workdir, c.step)]
         newest = max(found, key=lambda c: c.step, default=Checkpoint(0, 0, good=True))
         run = Run(
             job, attempt, machine.name, machine.hosts, work.listens, work.contract, newest.step, before,
@@ -170,6 +174,11 @@ class World:
     def keep(self, run: Run, step: int, good: bool) -> None:
         """A checkpoint is committed."""
         self.saved.setdefault(run.job, []).append(Checkpoint(step, run.attempt, good))
+        self.put(f"{run.workdir}/checkpoints/{step}/w", b"saved")
+
+    def at_hand(self, workdir: str, step: int) -> bool:
+        """Whether that checkpoint is in the workdir, which may be that of another region than it was saved in."""
+        return self.is_there(f"{workdir}/checkpoints/{step}/w")
 
     def settle(self, machine: Machine) -> None:
         for run in machine.runs:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from tpujob.api import DataPlaceView, DataView
 from tpujob.domain.copies import Dataset
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.money import DataToCopy
 from tpujob.domain.placement import Site, datasets, home_region
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.spec.data import Data
@@ -79,6 +80,17 @@ class DataPlaces:
             )
         except Refused as error:
             raise BadSpec(f"data: {one.source}: {error.message}", hint=error.hint) from error
+
+    def missing(self, wanted: JobSpec, zone: str) -> list[DataToCopy]:
+        """What is to be copied to the region of that zone before a slice is asked for there. Raises BadSpec."""
+        found: list[DataToCopy] = []
+        region = region_of(zone)
+        for one in self.find(wanted, [zone]):
+            if one.at[region] != one.base:
+                lacks = self._count(one, one.at[region])
+                size = (lacks.missing, lacks.missing_bytes)
+                found.append(DataToCopy(one.name, one.location, region, *size))
+        return found
 
     def views(self, found: Sequence[Dataset], zones: Sequence[str]) -> list[DataView]:
         """With what is missing where, and what that costs by list price."""

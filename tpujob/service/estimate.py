@@ -10,6 +10,7 @@ from typing import Any, cast
 from tpujob.api import EstimateLineView, EstimateSaid, EstimateView, PriceView
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.money import (
+    DataToCopy,
     Estimate,
     Length,
     Line,
@@ -37,14 +38,29 @@ Placed = Callable[
 ]
 
 
+ToCopy = Callable[[JobSpec, str], Sequence[DataToCopy]]
+
+
+def nothing_to_copy(wanted: JobSpec, zone: str) -> Sequence[DataToCopy]:  # noqa: ARG001
+    """A ToCopy where every job has its data at hand."""
+    return ()
+
+
 class Estimates:
     """The part of `api.JobsApi` that tells what a job will cost."""
 
     def __init__(
-        self, store: Store, clock: Clock, site: Site, placed: Placed, around: Surroundings
+        self,
+        store: Store,
+        clock: Clock,
+        site: Site,
+        placed: Placed,
+        around: Surroundings,
+        to_copy: ToCopy = nothing_to_copy,
     ) -> None:
+        """`to_copy`: what a zone lacks of the data of a job."""
         self._store, self._clock, self._site = store, clock, site
-        self._placed, self._around = placed, around
+        self._placed, self._around, self._to_copy = placed, around, to_copy
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
         wanted, choices, buckets, doubts = self._placed(spec)
@@ -86,6 +102,7 @@ class Estimates:
             read_gib=number.get("read_gib"),
             written_gib=number.get("written_gib"),
             around=self._around,
+            copies=tuple(self._to_copy(wanted, offer.zone)),
         )
         return estimate(use, self._site.prices), long
 

@@ -77,7 +77,7 @@ class Jobs:
         costs = Costs(store, clock, owner)
         self.cost, self.ledger = costs.cost, costs.ledger
         placed = self._submission.placed
-        estimates = Estimates(store, clock, site, placed, around)
+        estimates = Estimates(store, clock, site, placed, around, self._submission.to_copy)
         self.estimate = estimates.estimate
         self.compare = Comparisons(store, clock, site, placed, estimates).compare
         self.leaks, self.sweep, self.fsck = admin.leaks, admin.sweep, admin.fsck

@@ -15,6 +15,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.host import environment, plan
 from tpujob.domain.model import Code, Job, State, Wish
+from tpujob.domain.money import DataToCopy
 from tpujob.domain.observations import Funds
 from tpujob.domain.placement import (
     Offer,
@@ -98,6 +99,10 @@ class Submission:
             warnings=[*doubts, *traffic(zones, self._site), *environment.warnings(wanted)],
             spec=dump(wanted),
         )
+
+    def to_copy(self, wanted: JobSpec, zone: str) -> list[DataToCopy]:
+        """What that zone lacks of the data of a job. Raises BadSpec for data that cannot be looked at."""
+        return self._data.missing(wanted, zone)
 
     def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
         if hashlib.sha256(data).hexdigest() != sha256:

@@ -5,7 +5,16 @@ Pure, and in whole micro-dollars and whole microseconds, so that parts add up to
 `domain/prices/`; here the past is priced by what was stored: each slice keeps the rate at which it was asked for.
 """
 
-from tpujob.domain.money.estimate import Estimate, Kind, Line, Surroundings, Use, estimate, sums
+from tpujob.domain.money.estimate import (
+    DataToCopy,
+    Estimate,
+    Kind,
+    Line,
+    Surroundings,
+    Use,
+    estimate,
+    sums,
+)
 from tpujob.domain.money.goodput import Part, Span, spans
 from tpujob.domain.money.grants import chips, covered, in_use
 from tpujob.domain.money.ledger import Bill, bill, free, moment, rate, usd_of_job, usd_of_slice
@@ -15,6 +24,7 @@ from tpujob.domain.money.report import GROUPS, Group, Report, Row, report
 __all__ = [
     "GROUPS",
     "Bill",
+    "DataToCopy",
     "Estimate",
     "Group",
     "Kind",

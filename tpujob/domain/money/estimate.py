@@ -16,8 +16,8 @@ from typing import Literal
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import Accelerator, region_of
 from tpujob.domain.model import Grant
-from tpujob.domain.prices import HOURS_A_MONTH, LIST, Price, PriceList, Pricing, micros
-from tpujob.domain.text import dollars, many
+from tpujob.domain.prices import GIB, HOURS_A_MONTH, LIST, Price, PriceList, Pricing, micros
+from tpujob.domain.text import amount_of_bytes, dollars, many
 
 #: GiB of a TPU VM's boot disk, unless its image asks for more (documented)
 BOOT_DISK = 100
@@ -76,6 +76,18 @@ class Use:
     read_gib: Decimal | None = None  #: by the program, from its bucket
     written_gib: Decimal | None = None
     around: Surroundings = Surroundings()
+    copies: tuple[DataToCopy, ...] = ()  #: made once, before the first slice
+
+
+@dataclass(frozen=True, slots=True)
+class DataToCopy:
+    """What a region lacks of a data set before a slice is asked for there."""
+
+    name: str
+    location: str  #: of the source
+    region: str
+    objects: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +309,20 @@ def _operations(job: _Job) -> Iterator[Line]:
         else:
             formula = f"{count:,} objects, class {letter}"
             yield _line(Kind.OPERATIONS, what, formula, count, price)
+    for one in use.copies:
+        formula = f"{one.objects:,} objects, class A, once"
+        yield _line(Kind.OPERATIONS, f"copy of {one.name}", formula, one.objects, a)
 
 
 def _traffic(job: _Job) -> Iterator[Line]:
     use, region = job.use, region_of(job.use.zone)
+    for one in use.copies:
+        what, formula = (
+            f"copy of {one.name}, {one.location} to {one.region}",
+            amount_of_bytes(one.bytes),
+        )
+        price = job.prices.traffic(one.location, one.region)
+        yield _line(Kind.TRAFFIC, what, f"{formula}, once", Decimal(one.bytes) / GIB, price)
     if use.location.lower() == region:
         free = f"bucket and slices are both in {region}"
         yield _free(Kind.TRAFFIC, "between bucket and slices", free)
