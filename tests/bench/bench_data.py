@@ -15,6 +15,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from tests.bench.bench_storage import _server
+from tests.data.web import WebServer, serving
 
 
 def main() -> None:
@@ -29,7 +30,9 @@ def main() -> None:
                 "bench", credentials=AnonymousCredentials(), client_options={"api_endpoint": url}
             )
             client.create_bucket("bench-bucket", location="us-central2")
+            client.create_bucket("bench-far", location="europe-west4")
             _compare(folder, url, files, mebibytes)
+            _from_the_web(folder, url, mebibytes)
         finally:
             stop()
 
@@ -54,6 +57,9 @@ def _compare(folder: Path, url: str, files: int, mebibytes: int) -> None:
         _run(f"sync up, {what}", folder, url, _sync(folder / kind, bucket))
         _run(f"sync up again, {what}", folder, url, _sync(folder / kind, bucket))
         _run(f"sync down, {what}", folder, url, _sync(bucket, folder / "down" / kind))
+        _run(
+            f"sync to another region, {what}", folder, url, _sync(bucket, f"gs://bench-far/{kind}")
+        )
         if shutil.which("gcloud"):
             copy = ["gcloud", "storage", "cp", "-r", "-q"]
             _run(f"gcloud up, {what}", folder, url, [*copy, str(folder / kind), f"{bucket}-gcloud"])
@@ -64,6 +70,17 @@ def _compare(folder: Path, url: str, files: int, mebibytes: int) -> None:
                 url,
                 [*copy, f"{bucket}-gcloud", str(folder / "back")],
             )
+
+
+def _from_the_web(folder: Path, url: str, mebibytes: int) -> None:
+    """Through the memory of the process, with nothing to verify it by but the length."""
+    files = {"file": (folder / "large" / "file").read_bytes()}
+    with serving(WebServer(files=files)) as web:
+        what = f"a file of {mebibytes} MiB"
+        _run(
+            f"web to bucket, {what}", folder, url, _sync(f"{web.url}/file", "gs://bench-bucket/web")
+        )
+        _run(f"web to folder, {what}", folder, url, _sync(f"{web.url}/file", folder / "web"))
 
 
 def _sync(source: object, target: object) -> list[str]:
