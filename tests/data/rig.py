@@ -67,6 +67,9 @@ class Rig:
         """From a source outside Cloud Storage."""
         return self._made(source, parse(str(target)), objects, reader).run()
 
+    def preview_outside(self, source: Place, target: object, reader: Reader) -> Preview:
+        return self._made(source, parse(str(target)), None, reader).preview()
+
     def _sync(self, source: object, target: object, objects: JsonObjects | None) -> Sync:
         places = parse(str(source or self.source)), parse(str(target or self.place))
         return self._made(*places, objects)

@@ -159,7 +159,7 @@ def test_a_source_that_is_deleted_in_mid_copy_is_named(rig: Rig, far: str) -> No
     rig.put("data/x", b"before")
     path = f"/storage/v1/b/{rig.bucket}/o/data%2Fx"
     done = rig.sync(rig.place, f"gs://{far}/", Meddling(rig, lambda: ask(rig.url, "DELETE", path)))
-    assert named(done.problems) == {"x": "it was deleted while it was being copied"}
+    assert named(done.problems) == {"x": "it is not at the source any more"}
     assert copied(rig, far) == {}
 
 

@@ -74,7 +74,14 @@ def fetch(
 
 def test_keys_are_taken_as_they_are_and_the_second_run_reads_nothing(rig: Rig, s3: Any) -> None:
     put(s3, KEYS)
+    reader = S3Objects(patience=2)
+    said = rig.preview_outside(S3Prefix("data", ""), rig.place, reader)
+    reader.close()
+    assert rig.stored() == {}, "nothing was written"
     done = fetch(rig, rig.place)
+    used = rig.objects.operations
+    assert (said.objects, said.bytes) == (done.copied, done.copied_bytes)
+    assert (said.class_a, said.class_b) == (used.class_a, used.class_b)
     assert (done.copied, done.left_out, done.unverified) == (len(KEYS), 0, 0)
     assert rig.stored() == KEYS
 
@@ -219,7 +226,7 @@ def test_an_object_that_is_deleted_after_the_list_is_named(rig: Rig, s3: Any) ->
             return iter(pages)
 
     done = fetch(rig, rig.place, reader=Deleting())
-    assert named(done.problems) == {"gone": "it was deleted while it was being copied"}
+    assert named(done.problems) == {"gone": "it is not at the source any more"}
     assert rig.stored() == {"here": b"y"}
 
 
@@ -254,7 +261,10 @@ class Refusing(BaseHTTPRequestHandler):
         code, body = 200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
         if self.mode == "elsewhere":
             code, body = 307, b"<Error><Code>TemporaryRedirect</Code></Error>"
-        elif self.mode == "private" or signed:
+        elif self.mode == "objects" and self.path.startswith("/data?"):
+            one = b"<Contents><Key>theirs</Key><Size>1</Size><ETag>x</ETag></Contents>"
+            body = body.replace(b"</IsTruncated>", b"</IsTruncated>" + one)
+        elif self.mode in ("private", "objects") or signed:
             code, body = 403, b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
         self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
@@ -303,6 +313,15 @@ def test_no_permission_is_one_error_with_what_to_do(
     with pytest.raises(Refused) as refused:
         fetch(rig, rig.place)
     assert "has no credentials of AWS" in refused.value.hint
+
+
+def test_an_object_that_is_refused_is_left_out_by_name(rig: Rig, refusing: type[Refusing]) -> None:
+    """As one with a key that this account may not use."""
+    refusing.mode = "objects"
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, target)
+        assert (done.copied, done.left_out) == (0, 1)
+        assert named(done.problems) == {"theirs": "cannot read s3://data/theirs: no"}
 
 
 def test_no_redirect_is_followed_with_credentials(rig: Rig, refusing: type[Refusing]) -> None:

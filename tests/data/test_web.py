@@ -111,6 +111,18 @@ def test_what_of_a_list_cannot_be_had_is_named_and_the_rest_arrives(
     assert rig.stored() == {"127.0.0.1/good": b"good"}
 
 
+def test_of_a_list_that_is_not_looked_at_the_same_holds(rig: Rig, web: WebServer) -> None:
+    web.files = {"good": b"good", "missing": b"x", "secret": b"x"}
+    path = list_of(rig, web.url, web.files)
+    del web.files["missing"]
+    web.statuses = {"secret": 403}
+    for target in (rig.place, rig.folder / "back"):
+        problems = named(fetch(rig, path, target).problems)
+        assert problems["127.0.0.1/missing"] == "it is not at the source any more"
+        assert "HTTP 403" in problems["127.0.0.1/secret"]
+    assert rig.stored() == {"127.0.0.1/good": b"good"}
+
+
 def test_a_wrong_md5_in_a_list_ends_it_with_nothing_under_its_name(
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from google.api_core import exceptions
 from google.cloud import storage
 
 from tests.emulator.storage_rig import BUCKET, ask, error_of, files_below, official, running
-from tpujob.emulator.storage import StorageServer
+from tpujob.emulator.storage import StorageServer, json_api
 from tpujob.errors import TpujobError
 
 
@@ -193,6 +193,28 @@ def test_lists_page_fold_and_cut(client: storage.Client, bucket: storage.Bucket)
     assert [(blob.name, blob.size) for blob in fields] == [("other", None)]
     with pytest.raises(exceptions.BadRequest, match="page token"):
         list(client.list_blobs(BUCKET, page_token="bm9uZQ=="))
+
+
+def test_a_large_rewrite_to_another_region_takes_several_calls(
+    client: storage.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_api, "REWRITE_BYTES", 1 << 20)
+    here, there = client.bucket(BUCKET), client.bucket("far-from-here")
+    there.create(location="europe-west4")
+    blob = here.blob("large")
+    blob.upload_from_string(b"x" * (5 << 19))
+    twin = there.blob("twin")
+    token, done, size = twin.rewrite(blob)
+    assert (done, size) == (1 << 20, 5 << 19)
+    assert not twin.exists()
+    again, done, _ = twin.rewrite(blob, token=token)
+    assert done == 2 << 20
+    assert twin.rewrite(blob, token=token)[1] == done, "a call whose answer was lost is repeated"
+    assert twin.rewrite(blob, token=again) == (None, 5 << 19, 5 << 19)
+    assert twin.crc32c == blob.crc32c
+    with pytest.raises(exceptions.BadRequest, match="rewriteToken"):
+        there.blob("other").rewrite(blob, token=token)
+    assert here.blob("near").rewrite(blob)[0] is None, "within one place one call is enough"
 
 
 def test_compose_copy_rewrite_move_and_rename(client: storage.Client, tmp_path: Path) -> None:

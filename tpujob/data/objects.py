@@ -47,6 +47,10 @@ class Operations:
     class_b: int = 0
 
 
+class NotCopied(Exception):
+    """This one object cannot be copied; others may. `str(error)` is the reason."""
+
+
 class Reader(Protocol):
     """The objects of a storage, to be read. Threads share it.
 
@@ -67,8 +71,9 @@ class Reader(Protocol):
         self, bucket: str, facts: ObjectFacts, start: int, take: Callable[[bytes], object]
     ) -> Hash | None:
         """Give `take` the bytes of exactly that object from `start`, asked for once; the answer is what it says of all
-        bytes, if anything. Raises NotFound when these bytes cannot be had any more, Transient when the answer ends
-        early: what `take` had is right as far as it goes, and unverified. What `take` raises rises as it is."""
+        bytes, if anything. Raises NotFound when these bytes cannot be had any more, NotCopied when this object is
+        refused, Transient when the answer ends early: what `take` had is right as far as it goes, and unverified. What
+        `take` raises rises as it is."""
         ...
 
 

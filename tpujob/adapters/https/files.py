@@ -10,7 +10,7 @@ import urllib3
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.https.web import Web
-from tpujob.data.objects import Hash, LeftOut, ObjectFacts
+from tpujob.data.objects import Hash, LeftOut, NotCopied, ObjectFacts
 from tpujob.data.sources.identity import hash_of_web, identity_of, validator_of
 from tpujob.data.sources.urls import WebFile
 from tpujob.domain.model import Cause
@@ -48,7 +48,7 @@ class WebFiles:
 
     def look(self, bucket: str, name: str) -> ObjectFacts | None:  # noqa: ARG002
         try:
-            return self._known(self._by_key[name]) or self._look(self._by_key[name])
+            return self._look(self._by_key[name])
         except NotFound:
             return None
 
@@ -65,7 +65,10 @@ class WebFiles:
             headers["If-Range"] = validator_of(facts.identity)
             if not headers["If-Range"]:
                 raise NotFound(f"{facts.name} cannot be continued: its server has no ETag, no time")
-        answer = self._web.ask("GET", file.url, headers)
+        try:
+            answer = self._web.ask("GET", file.url, headers)
+        except Refused as error:
+            raise NotCopied(error.message) from error
         try:
             skip = _begins_at(answer, facts, start, pinned=not file.md5)
             for data in _body(answer, facts.name):
@@ -109,9 +112,9 @@ class WebFiles:
         if file.size not in (None, size):
             text = f"the list says {file.size} bytes, the server {size}"
             raise Refused(text, cause=Cause.BAD_SPEC)
-        headers = _headers(answer)
-        return ObjectFacts(
-            file.key, size, None, 0, _identity(answer, size), file.md5 or hash_of_web(headers)
+        said = file.md5 or hash_of_web(_headers(answer))
+        return self._known(file) or ObjectFacts(
+            file.key, size, None, 0, _identity(answer, size), said
         )
 
 

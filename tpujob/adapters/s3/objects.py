@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.s3.errors import translated
-from tpujob.data.objects import Hash, LeftOut, ObjectFacts
+from tpujob.data.objects import Hash, LeftOut, NotCopied, ObjectFacts
 from tpujob.data.sources.identity import etag_of, hash_of_s3, identity_of, whole_seconds
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError
@@ -85,8 +85,11 @@ class S3Objects:
         if start:
             asked["Range"] = f"bytes={start}-"
         doing = f"read s3://{bucket}/{facts.name}"
-        with translated(doing):
-            answer = self._client.get_object(**asked)
+        try:
+            with translated(doing):
+                answer = self._client.get_object(**asked)
+        except Refused as error:  # objects of one bucket have rights and keys of their own
+            raise NotCopied(error.message) from error
         body = answer["Body"]
         try:
             _check_same(facts, start, answer)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from tpujob.data.checksum import extend
 from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.objects import Hash, LocalFile, ObjectFacts, Reader
+from tpujob.data.objects import Hash, LocalFile, NotCopied, ObjectFacts, Reader
 from tpujob.data.places import Prefix, S3Prefix, Url, UrlList
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import Pair
@@ -28,8 +28,8 @@ _TRIES = 8
 _GENERATIONS = 3
 
 
-class NoPlace(Exception):
-    """The file cannot be where its name says. `str(error)` is the reason."""
+class NoPlace(NotCopied):
+    """The file cannot be where its name says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Downloader:
 
     def copy(self, pair: Pair[ObjectFacts, LocalFile]) -> Done:
         """Afterwards the file has the bytes of the object. Raises Conflict when the file or the object was changed
-        meanwhile, NoPlace, OSError for the file, and what `Reader` raises."""
+        meanwhile, NotCopied, OSError for the file, and what `Reader` raises."""
         facts = pair.source
         if facts.crc32c is None and facts.generation:
-            raise NoPlace("the storage does not say its checksum, so it cannot be verified")
+            raise NotCopied("the storage does not say its checksum, so it cannot be verified")
         if self.same(pair):
             return "same"
         for _ in range(_GENERATIONS):
@@ -71,7 +71,7 @@ class Downloader:
             except NotFound:  # this generation is gone: it was replaced, or deleted
                 newer = self.reader.look(self.bucket, facts.name)
                 if newer is None:
-                    raise Conflict("it was deleted while it was being copied") from None
+                    raise Conflict("it is not at the source any more") from None
                 facts = newer
         raise Conflict("it is replaced again and again")
 
@@ -81,7 +81,7 @@ class Downloader:
             with open(part, "ab+", buffering=0) as content:
                 crc32c = self._fill(content, facts)
             self._publish(pair, facts, part, crc32c)
-        except (NotFound, Conflict, NoPlace):
+        except (NotFound, Conflict, NotCopied):
             os.unlink(part)
             raise
 

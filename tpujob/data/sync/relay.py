@@ -79,7 +79,7 @@ class Relay:
             except NotFound:  # these bytes are gone: they were replaced, or deleted
                 newer = self.reader.look(self.from_bucket, facts.name)
                 if newer is None:
-                    raise Conflict("it was deleted while it was being copied") from None
+                    raise Conflict("it is not at the source any more") from None
                 facts = newer
         raise Conflict("it is replaced again and again")
 

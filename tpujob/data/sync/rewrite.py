@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tpujob.data.objects import ObjectFacts, Objects
-from tpujob.data.sync.download import NoPlace
+from tpujob.data.objects import NotCopied, ObjectFacts, Objects
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import Pair
 from tpujob.data.sync.upload import Done
@@ -36,9 +35,9 @@ class Rewriter:
 
     def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
         """Afterwards there is an object with the same bytes. Raises Conflict when either was changed meanwhile,
-        NoPlace, and what `Objects` raises."""
+        NotCopied, and what `Objects` raises."""
         if pair.source.crc32c is None:
-            raise NoPlace("the storage does not say its checksum, so it cannot be verified")
+            raise NotCopied("the storage does not say its checksum, so it cannot be verified")
         if self.same(pair):
             return "same"
         facts, name = pair.source, self.prefix + pair.key
@@ -51,7 +50,7 @@ class Rewriter:
             except (Conflict, NotFound) as error:
                 newer = self.objects.look(self.from_bucket, facts.name)
                 if newer is None:
-                    raise Conflict("it was deleted while it was being copied") from error
+                    raise Conflict("it is not at the source any more") from error
                 if newer.generation == facts.generation:
                     raise Conflict("something else was written there meanwhile") from error
                 facts = newer

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.objects import LeftOut, Objects, Outcome, Reader
+from tpujob.data.objects import LeftOut, NotCopied, Objects, Outcome, Reader
 from tpujob.data.places import Folder, Place, Prefix, UrlList, overlap
 from tpujob.data.sync.crew import AnyPair, Crew
-from tpujob.data.sync.download import NoPlace
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import pairs
 from tpujob.data.sync.sides import ListedSide
@@ -192,7 +191,7 @@ class Sync:
                 self._note(LeftOut(pair.key, error.message), conflict=True)
             case Changed():
                 self._leave_out(LeftOut(pair.key, "it was written to while it was being copied"))
-            case NoPlace():
+            case NotCopied():
                 self._leave_out(LeftOut(pair.key, str(error)))
             case FileNotFoundError() | PermissionError() | NotADirectoryError():
                 self._leave_out(LeftOut(pair.key, f"the file: {error.strerror}"))
