@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 import pytest
@@ -22,3 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in the background ignores Ctrl-C, and so would whatever it starts: a signal that is handled is not ignored
     # by a program that is started. (Not by a `preexec_fn`: that forks, which a process that has used JAX must not.)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay until the end: nobody need look for garbage among them."""
+    gc.freeze()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.warm import Forked, Warm
 from workloads.contract import ProgramContext
 
 #: So long may a condition take on a busy machine before the test gives up on it.
@@ -27,7 +28,7 @@ Event = dict[str, Any]
 class Host:
     """One process of a run."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Forked
     out: Path
     log: Path
     attempt: int
@@ -64,11 +65,14 @@ class Host:
 
 
 class Job:
-    """A workdir, and attempts in it. `environment` is added to that of every process, `on_host` to some."""
+    """A workdir, and attempts in it. `environment` is added to that of every process, `on_host` to some. `warm`: what
+    its hosts are forked from; None: each is a new process."""
 
-    def __init__(self, folder: Path, cache: Path, **environment: str) -> None:
+    def __init__(
+        self, folder: Path, cache: Path, warm: Warm | None = None, **environment: str
+    ) -> None:
         self.folder = folder
-        self._cache = cache
+        self._cache, self._warm = cache, warm
         self.environment = environment
         self.on_host: dict[int, dict[str, str]] = {}
         self._attempt = 0
@@ -117,6 +121,9 @@ class Job:
             **self.on_host.get(host, {}),
         }
         log = self.folder / f"log-{self._attempt}-{host}"
+        log.touch()
+        if self._warm:
+            return Host(self._warm.start(flags, environment, log), out, log, self._attempt)
         with log.open("w") as stream:
             process = subprocess.Popen(
                 [sys.executable, "-m", "workloads.mlp", *flags],

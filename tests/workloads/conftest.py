@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.warm import Warm
 from tests.support.workload_rig import Job
 
 
@@ -18,6 +21,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     return shared
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm | None]:
+    """None where a process may not fork once it has imported such libraries."""
+    warm = Warm() if sys.platform == "linux" else None
+    yield warm
+    if warm:
+        warm.close()
+
+
 @pytest.fixture
-def job(tmp_path: Path, cache: Path) -> Job:
+def job(tmp_path: Path, cache: Path, warm: Warm | None) -> Job:
+    return Job(tmp_path, cache, warm)
+
+
+@pytest.fixture
+def cold_job(tmp_path: Path, cache: Path) -> Job:
+    """Its hosts import what they need, as on a TPU VM."""
     return Job(tmp_path, cache)

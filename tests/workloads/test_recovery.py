@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.warm import Warm
 from tests.support.workload_rig import Host, Job
 from workloads.contract import Exit
 
@@ -29,9 +30,11 @@ def _step_of(host: Host, kind: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[int, float]:
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, cache: Path, warm: Warm | None
+) -> dict[int, float]:
     """The losses of the long run on one host."""
-    job = Job(tmp_path_factory.mktemp("undisturbed"), cache)
+    job = Job(tmp_path_factory.mktemp("undisturbed"), cache, warm)
     return job.run(*LONG)[0].losses()
 
 
@@ -86,8 +89,10 @@ def test_another_seed_on_an_old_checkpoint_is_refused(job: Job) -> None:
 
 
 @pytest.mark.parametrize("phase", ["init", "compile"])
-def test_a_run_that_is_stopped_before_its_first_step_ends_at_once(job: Job, phase: str) -> None:
-    with job.start(*SMALL) as [host]:
+def test_a_run_that_is_stopped_before_its_first_step_ends_at_once(
+    cold_job: Job, phase: str
+) -> None:
+    with cold_job.start(*SMALL) as [host]:
         host.until(lambda h: any(e["name"] == phase for e in h.events("phase")))
         host.tell(signal.SIGTERM)
         assert host.code() == Exit.INTERRUPTED, host.log.read_text()
@@ -109,9 +114,11 @@ class TestTwoHosts:
 
     @pytest.fixture(scope="class")
     @staticmethod
-    def reference(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Job, list[Host]]:
+    def reference(
+        tmp_path_factory: pytest.TempPathFactory, cache: Path, warm: Warm | None
+    ) -> tuple[Job, list[Host]]:
         """An undisturbed run; its last two checkpoints are of steps 240 and 300."""
-        job = Job(tmp_path_factory.mktemp("two"), cache)
+        job = Job(tmp_path_factory.mktemp("two"), cache, warm)
         return job, job.run(*SHORT, hosts=2)
 
     def test_both_hosts_see_the_same_losses(self, reference: tuple[Job, list[Host]]) -> None:

@@ -1,0 +1,121 @@
+"""Hosts of a bundled program without its imports, which take longer than most of its runs.
+
+`python -m tests.support.warm` has imported all of it, and forks one host after the other. What happens after the
+imports is the program's own.
+
+On its standard input, a line of JSON each: a host to start, answered with its process id; or the id of one, answered
+with its exit code, or null while it runs.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+class Warm:
+    """The process that forks. It ends with `close`, or with the process that made it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "tests.support.warm"],
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, flags: Sequence[str], env: Mapping[str, str], log: Path) -> Forked:
+        """`python -m workloads.mlp FLAGS` with that environment; what it says goes to that file."""
+        return Forked(self, self.ask({"flags": flags, "env": {**env}, "log": str(log)}))
+
+    def ask(self, what: Any) -> Any:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+class Forked:
+    """A host, as `subprocess.Popen` has it."""
+
+    def __init__(self, warm: Warm, pid: int) -> None:
+        self.warm, self.pid = warm, pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self.warm.ask(self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = time.monotonic() + (timeout or float("inf"))
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("workloads.mlp", timeout or 0.0)
+            time.sleep(0.01)
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def main() -> None:
+    _import()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if isinstance(asked, int):
+            pid, status = os.waitpid(asked, os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if pid else None
+        else:
+            answer = os.fork() or _become(**asked)
+        print(json.dumps(answer), flush=True)
+
+
+def _import() -> None:
+    """Nothing of it starts a thread or chooses its devices."""
+    gc.disable()
+    from workloads import loop
+    from workloads.mlp import model
+
+    assert loop
+    assert model
+    gc.freeze()
+    gc.enable()
+
+
+def _become(flags: list[str], env: dict[str, str], log: str) -> NoReturn:
+    try:
+        import jax
+
+        os.environ.clear()
+        os.environ.update(env)
+        jax.config.update("jax_num_cpu_devices", int(env["JAX_NUM_CPU_DEVICES"]))
+        said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, said), (2, said)):
+            os.dup2(file, number)
+        sys.argv = ["mlp", *flags]
+        runpy.run_module("workloads.mlp", run_name="__main__", alter_sys=True)
+    finally:
+        os._exit(70)  # it ends by itself, and never gets here
+
+
+if __name__ == "__main__":
+    main()
