@@ -225,7 +225,10 @@ def _frozen(play: Play, machine: Machine) -> None:
     for run in machine.runs:
         since = min(p.started for p in run.programs.values())
         beats = (play.sim.now + 270 - since) // BEAT
-        run.pause, run.frozen = (play.sim.now, since + beats * BEAT + 1), True
+        thaws = since + beats * BEAT + 1
+        run.pause, run.frozen = (play.sim.now, thaws), True
+        for program in run.programs.values():
+            program.exit_at += thaws - play.sim.now
 
 
 def _crashes(play: Play, machine: Machine) -> None:
