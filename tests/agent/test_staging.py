@@ -27,7 +27,7 @@ class Shelf:
         for name, change in changes.items():
             setattr(self.storage, name, change)
         order: Any = {
-            "name": "set", "source": "gs://shed/set", "to": str(self.folder), "variables": ["TPUJOB_DATA"],
+            "name": "set", "source": "gs://shed/set", "to": str(self.folder),
         }  # fmt: skip
         Staging(order, self.storage, self.said.append).run()
 
@@ -118,7 +118,7 @@ def test_a_source_with_nothing_in_it_is_an_error_and_an_object_that_is_replaced_
 
     shelf.stage(read=replacing)
     assert shelf.files()["a.bin"] == b"c" * 2500
-    nothing: Any = {"name": "n", "source": "gs://shed/no", "to": str(shelf.folder), "variables": []}
+    nothing: Any = {"name": "n", "source": "gs://shed/no", "to": str(shelf.folder)}
     with pytest.raises(Failure, match="nothing below gs://shed/no/"):
         Staging(nothing, shelf.storage, print).run()
     lost: Any = nothing | {"source": "gs://nobody/no"}
@@ -132,9 +132,9 @@ def test_the_program_is_told_the_folder(host: Host) -> None:
         "name": "set",
         "source": "gs://shed/set",
         "to": "~/.tpujob/data/set",
-        "variables": ["TPUJOB_DATA", "TPUJOB_DATA_SET"],
     }
+    folders = dict.fromkeys(("TPUJOB_DATA", "TPUJOB_DATA_SET"), order["to"])
     program = "cat $TPUJOB_DATA/name.txt; echo; echo $TPUJOB_DATA_SET"
-    assert host.run(program, stage=[order])["exit_code"] == 0
+    assert host.run(program, stage=[order], folders=folders)["exit_code"] == 0
     assert host.bucket.log()[-2:] == ["of the data", f"{host.home}/.tpujob/data/set"]
-    assert json.loads((host.home / ".tpujob/data/set.staged").read_text())[0].endswith("name.txt")
+    assert json.loads((host.home / ".tpujob/data/.set.staged").read_text())[0].endswith("name.txt")

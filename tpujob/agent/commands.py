@@ -12,6 +12,7 @@ import time
 from typing import Dict, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.folders import on_this_host
 from tpujob.agent.processes import Find, end_all, family
 from tpujob.agent.runtimes import Runtime
 from tpujob.agent.watch import Supervision
@@ -75,12 +76,10 @@ def _variables(attempt: HostAttempt) -> Dict[str, str]:
             given.setdefault("JAX_COMPILATION_CACHE_DIR", attempt.compile_cache.folder)
     if context.get("cache"):
         os.makedirs(context["cache"], exist_ok=True)
-    for order in attempt.plan.get("stage") or ():
-        staged = os.path.expanduser(order["to"])
-        given.update(dict.fromkeys(order["variables"], staged))
-        context = {k: v for k, v in context.items() if PREFIX + k.upper() not in order["variables"]}
     context.update(out=attempt.folder.out, fault=injected_fault(attempt.plan))
     given.update({PREFIX + k.upper(): v for k, v in context.items()})
+    folders = attempt.plan.get("folders") or {}
+    given.update({name: on_this_host(path) for name, path in folders.items()})
     path = (attempt.folder.work, given.get("PYTHONPATH") or os.environ.get("PYTHONPATH", ""))
     given["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
     return given

@@ -23,6 +23,14 @@ HOST_LOCK = os.path.join(ROOT, "host.lock")  #: held by the daemon that may own 
 COMMAND_LOCK = os.path.join(ROOT, "command.lock")  #: held by the command that decides
 
 
+def on_this_host(path: str) -> str:
+    """A folder that a plan names. Emulated hosts share their machine's memory, so each has a folder instead of it."""
+    memory = os.environ.get("TPUJOB_MEMORY")
+    if memory and path.startswith(paths.MEMORY + "/"):
+        return memory + path[len(paths.MEMORY) :]
+    return os.path.expanduser(path)
+
+
 class AttemptFolder:
     """The folder of one attempt."""
 

@@ -38,6 +38,7 @@ from tpujob.engine.observer import LOOK, Observer
 from tpujob.engine.spending import Spending
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
 from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Slices, Store
+from tpujob.protocol import paths
 
 log = logging.getLogger(__name__)
 
@@ -287,7 +288,8 @@ class Reconciler:
         until = self.clock.now() + self._left(lease)
         for workdir in job.workdirs:
             for blob in self.blobs.list(workdir + "/", timeout=LOOK):
-                if job.wipe_checkpoints or not blob.path.startswith(workdir + "/checkpoints/"):
+                kept = blob.path[len(workdir) + 1 :].startswith(paths.KEPT)
+                if job.wipe_checkpoints or not kept:
                     if self.clock.now() > until:
                         raise Transient("cleaning takes long; going on in a moment")
                     self.blobs.delete(blob.path, timeout=LOOK)

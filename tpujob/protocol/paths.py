@@ -12,6 +12,11 @@ HOST_FOLDER = ".tpujob"
 #: what may be lost at any time and outlives attempts; the agent expands it
 HOST_CACHE = f"~/{HOST_FOLDER}/cache"
 
+#: the folders of a workdir that outlive the job's record, unless they are to be removed, too
+KEPT = ("checkpoints/", "outputs/")
+#: below it, files are kept in a host's memory
+MEMORY = "/dev/shm"  # noqa: S108
+
 _SEGMENT = re.compile(r"/attempts/(\d+)/host-(\d{1,6})/log-(\d{5,9})" + re.escape(LOG_SUFFIX))
 
 
@@ -43,6 +48,11 @@ def host_folder(workdir: str, attempt: int, host: int) -> str:
 def outputs_folder(workdir: str, host: int) -> str:
     """What a host keeps of its program's folders, for all attempts."""
     return f"{workdir}/outputs/host-{host}"
+
+
+def staged_folder(name: str, *, memory: bool = False) -> str:
+    """Where a host has a data set of its job; the agent expands it."""
+    return f"{MEMORY}/tpujob/{name}" if memory else f"~/{HOST_FOLDER}/data/{name}"
 
 
 def log_prefix(workdir: str, attempt: int, host: int) -> str:

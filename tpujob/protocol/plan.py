@@ -64,8 +64,7 @@ class StageOrder(TypedDict):
 
     name: str  #: for people
     source: str  #: a `gs://` URL; what lies below it is brought
-    to: str  #: a folder of its own; may begin with `~`
-    variables: list[str]  #: of the program, that name the folder
+    to: str  #: a folder of its own, which may begin with `~` or `paths.MEMORY`
 
 
 class _Needed(TypedDict):
@@ -94,6 +93,9 @@ class Plan(_Needed, total=False):
     environment: EnvironmentOrder | None
     mounts: list[MountOrder]
     stage: list[StageOrder]
+    folders: dict[
+        str, str
+    ]  #: variables of the program that name a folder of the host, as `to` does
     #: folders below the program's that are kept in the bucket, and are there again in the next attempt
     outputs: list[str]
     type: str  #: of the TPU; part of where compiled programs are kept

@@ -45,6 +45,8 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "environment": None,
         "mounts": [],
         "outputs": [],
+        "stage": [],
+        "folders": {},
         "type": "v4-16",
         "shared": "gs://shed/cache",
     }

@@ -44,6 +44,10 @@ def test_one_line_is_enough_for_one_source(line: str, expected: list[tuple[str, 
         ("gs://", "data[0]"),
         ("''", "data[0].from: must not be empty"),
         ("{from: gs://a/x, to: a/b}", "to: must be 1 to 64 letters, digits"),
+        (
+            "{from: gs://a/x, stage: dsk}",
+            "stage: dsk is no way to stage data; allowed: stream, disk",
+        ),
         ("{frm: gs://a/x}", "data[0].frm: no such key; did you mean from?"),
         ("[gs://a/x, s3://b/x]", "two sources would be TPUJOB_DATA_X"),
         ("[{from: gs://a/x, to: a-b}, {from: gs://a/y, to: a.b}]", "would be TPUJOB_DATA_A_B"),
@@ -53,6 +57,11 @@ def test_what_is_wrong_is_said_with_its_line(line: str, said: str) -> None:
     with pytest.raises(BadSpec) as error:
         load(f"{PLAIN}data: {line}\n", "job.yaml")
     assert said in error.value.message
+
+
+def test_data_is_streamed_unless_it_is_to_be_staged() -> None:
+    both = entries("[gs://a/x, {from: gs://a/y, stage: memory}]")
+    assert [one["stage"] for one in both] == ["stream", "memory"]
 
 
 def test_a_name_becomes_a_variable() -> None:

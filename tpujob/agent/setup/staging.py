@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Callable, Dict, List, NamedTuple, TextIO, Tuple
 
 from tpujob.agent.base import Failure, Note
+from tpujob.agent.folders import on_this_host
 from tpujob.agent.storage import Storage, StorageError, StoredObject, insist, md5_of
 from tpujob.protocol import StageOrder
 
@@ -41,8 +42,11 @@ class Staging:
 
     def __init__(self, order: StageOrder, storage: Storage, note: Note) -> None:
         self._source = order["source"].rstrip("/") + "/"
-        self.folder = os.path.expanduser(order["to"])
-        self._parts, self._record = self.folder + ".parts", self.folder + ".staged"
+        self.folder = on_this_host(order["to"])
+        above, own = os.path.split(self.folder)
+        self._parts, self._record = (
+            os.path.join(above, ".%s.%s" % (own, kind)) for kind in ("parts", "staged")
+        )
         self._storage, self._note = storage, note
         self._name = order["name"]
         self._cancelled = threading.Event()

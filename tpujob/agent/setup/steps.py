@@ -12,7 +12,15 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.attempts import other_attempts, stop_others
 from tpujob.agent.base import Failure, take_lock, write_json
 from tpujob.agent.commands import run_before
-from tpujob.agent.folders import ATTEMPTS, CACHES, HOST_LOCK, KEPT_WORK, AttemptFolder, make_empty
+from tpujob.agent.folders import (
+    ATTEMPTS,
+    CACHES,
+    HOST_LOCK,
+    KEPT_WORK,
+    AttemptFolder,
+    make_empty,
+    on_this_host,
+)
 from tpujob.agent.preflight import BadDevice, Preflight
 from tpujob.agent.processes import KILL_PATIENCE, end_all, family
 from tpujob.agent.setup.bundles import lay_out
@@ -66,7 +74,7 @@ def prepare_environment(attempt: HostAttempt, bundles: List[str]) -> None:
         attempt.aside(lambda: mount_all(mounts, attempt.log.note, in_image))
     if asked and in_image:
         visible = [folder_of(one) for one in mounts]
-        visible += [os.path.expanduser(one["to"]) for one in attempt.plan.get("stage") or ()]
+        visible += [on_this_host(one["to"]) for one in attempt.plan.get("stage") or ()]
         container = Container(attempt, asked, visible)
         container.make()
         attempt.runtime = container

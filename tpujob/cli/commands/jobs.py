@@ -141,7 +141,7 @@ def clean(
     job: JobRef,
     yes: Yes = False,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Remove its checkpoints too.")
+        bool, typer.Option("--checkpoints", help="Remove its checkpoints and outputs too.")
     ] = False,
     as_json: Json = False,
 ) -> int:

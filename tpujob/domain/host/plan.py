@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.failures import stall
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.host import data
 from tpujob.domain.host.environment import environment_order, mount_order
 from tpujob.domain.host.patience import preflight_seconds
 from tpujob.domain.model import Attempt, Endpoint, Job, Json
 from tpujob.domain.spec import JobSpec
-from tpujob.domain.spec.data import variable_of
 from tpujob.protocol import Plan, PreflightOrder, paths
 from workloads.contract import ProgramContext
 
@@ -49,7 +49,7 @@ def _plan(
         "bundles": [b if b.startswith("gs://") else f"{job.bucket}/{b}" for b in job.bundles],
         "setup": spec.setup,
         "argv": _argv(spec),
-        "env": {**spec.run.env, **_megascale(context), **_data(job)},
+        "env": {**spec.run.env, **_megascale(context), **data.variables(job)},
         "context": {
             n: getattr(context, n) for n in ProgramContext.__dataclass_fields__ if n != "out"
         },
@@ -61,7 +61,9 @@ def _plan(
         "avoid": sorted(avoid),
         "preflight": _preflight(job, endpoints, spec) if spec.preflight else None,
         "environment": environment_order(spec),
-        "mounts": [mount_order(mount) for mount in spec.mounts],
+        "mounts": [*map(mount_order, spec.mounts), *data.data_mounts(job)],
+        "stage": data.stage_orders(job),
+        "folders": data.folders(job),
         "outputs": list(spec.outputs),
         "type": job.slice.type if job.slice else "",
         "shared": f"{(job.slice and job.slice.bucket) or job.bucket}/cache",
@@ -79,25 +81,12 @@ def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramConte
         hosts=len(endpoints),
         coordinator=f"{endpoints[0].internal_ip}:{COORDINATOR_PORT}",
         workdir=job.workdir,
-        data=next(iter(_places(job).values()), ""),
+        data=next(iter(data.places(job).values()), ""),
         cache=paths.HOST_CACHE,
         resume_before=_newest(job).resume_before,
         slice=host * slices // len(endpoints),
         slices=slices,
     )
-
-
-def _places(job: Job) -> dict[str, str]:
-    """Where the program reads each entry of `data`: from a bucket of its own region."""
-    assert job.slice is not None
-    region = accelerators.region_of(job.slice.zone)
-    return {one.name: one.at.get(region, one.base) for one in job.data}
-
-
-def _data(job: Job) -> dict[str, str]:
-    """The variables of several data sets; that of the first one is part of the context."""
-    places = _places(job)
-    return {variable_of(n): place for n, place in places.items()} if len(places) > 1 else {}
 
 
 def _megascale(context: ProgramContext) -> dict[str, str]:
@@ -126,7 +115,7 @@ def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> Prefli
         "hosts": hosts,
         "coordinator": f"{endpoints[0].internal_ip}:{PREFLIGHT_PORT}",
         "required": spec.run.workload is not None,
-        "seconds": preflight_seconds(hosts, chips),
+        "seconds": preflight_seconds(hosts, chips, staged=bool(data.stage_orders(job))),
         "ports": [COORDINATOR_PORT, *([MEGASCALE_PORT] if job.slice.tpu_slices > 1 else [])],
     }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
@@ -81,11 +81,20 @@ def _each_name_once(entries: tuple[Data, ...]) -> tuple[Data, ...]:
     return entries
 
 
+#: how the program reads it: from the bucket; from a folder of the host's disk, or in its memory, to which it is brought
+#: before the program starts; or from a folder that shows the bucket
+STAGES = ("stream", "disk", "memory", "mount")
+
+
 class Data(kinds.Part):
-    """Data that the program reads from a bucket in its own region."""
+    """Data that the program reads from a bucket in its own region, or from a folder of its host."""
 
     source: Annotated[str, BeforeValidator(_source)] = Field(alias="from")
     to: Annotated[str, BeforeValidator(kinds.matching(_NAME, _NAMED))]
+    stage: Annotated[
+        Literal["stream", "disk", "memory", "mount"],
+        BeforeValidator(kinds.one_of(STAGES, "way to stage data")),
+    ] = "stream"
 
 
 _PLACE = {"type": "string", "description": "The same by itself."}
@@ -102,6 +111,12 @@ _ONE = {
             "type": "string",
             "pattern": f"^{_NAME}$",
             "description": "Its name; left out: the last part of the path.",
+        },
+        "stage": {
+            "enum": list(STAGES),
+            "default": "stream",
+            "description": "stream: the program reads the bucket. disk, memory: it is brought to each host before the "
+            "program starts. mount: the bucket is shown as a folder, by gcsfuse.",
         },
     },
 }

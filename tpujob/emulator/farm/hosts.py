@@ -175,6 +175,7 @@ class Host:
             "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": str(self.spec.chips),
             "TPUJOB_DEVICES": f"{devices}/accel*",
+            "TPUJOB_MEMORY": str(tmp / "memory"),  # /dev/shm is the whole machine's
             "TPUJOB_VMSTAT": str(self._vmstat),  # the kernel's own counts the whole machine
             "TPUJOB_PACKAGE_LOCKS": str(self._package_lock),  # so are its packages
             "TPUJOB_ROUTES": str(self.routes),
