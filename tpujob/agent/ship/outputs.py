@@ -136,7 +136,9 @@ class Outputs:
                 self._complained = failed
                 return failed
             self._complained = ""
-            if whole and checkpoint != self.checkpoint:
+            if not whole:
+                return "outputs changed while they were sent to the bucket"
+            if checkpoint != self.checkpoint:
                 self.checkpoint = checkpoint
                 if self._wake is not None:
                     self._wake.up()
