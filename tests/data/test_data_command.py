@@ -99,6 +99,8 @@ def test_the_commands_of_the_page_print_what_it_shows(
         assert shown, command
         for line in shown:
             assert line in out, f"$ {command}\n{out}\ndoes not say\n{line}"
+    stages = [*Path("state").rglob("stage/*"), *Path().rglob(".tpujob-parts/*")]
+    assert not stages, "commands that have ended well leave nothing behind"
 
 
 def test_grain_reads_a_packed_set_as_the_page_shows(

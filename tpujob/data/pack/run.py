@@ -1,7 +1,7 @@
 """A whole pack: files are planned in one thread and shards made by a few. Memory does not grow with the number of
 files.
 
-The order of what becomes visible is that of trust: shards, the index, the labels, and last the manifest.
+What becomes visible comes in this order: shards, the labels, the index, and last the manifest, which names them all.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Pack:
         stage = os.path.realpath(os.fsencode(target.stage))
         if stage.startswith(self._folder.rstrip(b"/") + b"/"):
             raise BadRequest(
-                f"{target.name} lies in {self._name}: it would be packed into itself",
+                f"{target.stage} lies in {self._name}: the set would be packed into itself",
                 hint="name a folder beside it",
             )
 

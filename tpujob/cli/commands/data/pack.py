@@ -119,7 +119,7 @@ def _target(source: str, text: str) -> Generator[SetTarget]:
 @contextmanager
 def _source(text: str, target: str) -> Generator[SetSource]:
     from tpujob.data import places
-    from tpujob.data.pack.places import BucketSource, FolderSource
+    from tpujob.data.pack.places import BucketSource, FolderSource, remove_stage
     from tpujob.wiring.data import copying, stage
 
     place = _bucket_or_folder(text)
@@ -127,5 +127,7 @@ def _source(text: str, target: str) -> Generator[SetSource]:
         yield FolderSource(place.path)
         return
     now = settings()
+    waiting = stage(now, text, os.path.abspath(target))
     with copying(now) as (objects, ledger):
-        yield BucketSource(place, objects, ledger, stage(now, text, os.path.abspath(target)))
+        yield BucketSource(place, objects, ledger, waiting)
+    remove_stage(waiting)
