@@ -55,6 +55,14 @@ def test_what_is_not_over_is_said() -> None:
     assert "between $3.00 and $3.69" in said
 
 
+def test_copies_into_other_regions_are_told_beside_the_slices() -> None:
+    assert "Copies" not in cost_page(cost_view(), 100)
+    said = cost_page(cost_view(copies_micros=20_480_000), 100)
+    assert (
+        "Copies of data and checkpoints into other regions: $20.48, beside these amounts." in said
+    )
+
+
 def test_without_jobs() -> None:
     assert cost_page(cost_view(rows=[], total=cost_row("total", parts=[])), 80) == NOTHING
 

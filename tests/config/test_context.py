@@ -97,9 +97,12 @@ def test_an_error_in_a_context_file_is_reported_with_its_line(
     assert said in error.value.message
 
 
-def test_one_bucket_cannot_be_in_two_regions() -> None:
-    with pytest.raises(BadSpec, match="gs://b-b is given for two regions, and can lie in one"):
-        made(buckets={"us-central2": "gs://b-b", "us-east1": "gs://b-b"})
+def test_one_bucket_can_be_in_a_pair_of_regions_and_in_no_more() -> None:
+    pair = {"us-central1": "gs://b-b", "us-east1": "gs://b-b"}
+    site = context.site(made(buckets=pair), "ada")
+    assert site.bucket_in("us-central1") == site.bucket_in("us-east1") == "gs://b-b/ada"
+    with pytest.raises(BadSpec, match="gs://b-b is given for several regions, and can lie in one"):
+        made(buckets={**pair, "us-central2": "gs://b-b"})
 
 
 def test_a_context_is_named_after_its_file_and_never_local(tmp_path: Path) -> None:

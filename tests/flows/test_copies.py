@@ -65,6 +65,7 @@ def test_no_slice_is_asked_for_before_all_data_is_in_its_region(lab: Stage) -> N
     (copy,) = job.copies
     assert (copy.progress.objects, copy.progress.bytes) == (4, 11)
     assert copy.micros == 4 * 5 + 1, "four operations, and a part of a cent for 11 bytes"
+    assert lab.api.cost().get("copies_micros") == copy.micros
     assert environment(lab, lab.running(job_id))["TPUJOB_DATA"] == there
 
 

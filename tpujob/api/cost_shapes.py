@@ -89,6 +89,8 @@ class CostView(TypedDict):
     by: CostGroup
     rows: list[CostRowView]
     total: CostRowView
+    #: micro-dollars for copies of data and checkpoints into other regions; in no row, and not in the total
+    copies_micros: NotRequired[int]
 
 
 class EstimateSaid(TypedDict, total=False):

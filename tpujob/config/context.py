@@ -150,9 +150,10 @@ class Context(kinds.Part):
             raise ValueError("needs project, or backend for one that is deployed")
         if not self.zones:
             raise ValueError("needs zones, in order of preference")
-        shared = [b for b in self.buckets.values() if list(self.buckets.values()).count(b) > 1]
+        shared = [b for b in self.buckets.values() if list(self.buckets.values()).count(b) > 2]
         if shared:
-            raise ValueError(f"buckets: {shared[0]} is given for two regions, and can lie in one")
+            text = "and can lie in one, or in a pair of them"
+            raise ValueError(f"buckets: {shared[0]} is given for several regions, {text}")
         return self
 
     @property

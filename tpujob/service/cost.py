@@ -45,6 +45,7 @@ class Costs:
             by=group,
             rows=[_row(row) for row in found.rows],
             total=_row(found.total),
+            copies_micros=sum(copy.micros for j in wanted for copy in j.copies),
         )
 
     def ledger(self) -> LedgerView:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
 from tpujob.domain.text import clean, many
+from tpujob.domain.text import dollars as micros_text
 
 if TYPE_CHECKING:
     from tpujob.api import CostRowView, CostView
@@ -115,6 +116,11 @@ def _remarks(found: CostView, columns: int) -> list[str]:
         share = 1 - total["unpriced_chip_hours"] / (total["chip_hours"] or 1)
         said.append(
             f"No price is known for {total['unpriced_chip_hours']:,.3f} chip-hours; the amounts cover {share:.1%}."
+        )
+    if copies := found.get("copies_micros", 0):
+        amount = micros_text(copies)
+        said.append(
+            f"Copies of data and checkpoints into other regions: {amount}, beside these amounts."
         )
     return [line for text in said for line in wrap(clean(text), columns)]
 
