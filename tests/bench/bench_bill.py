@@ -32,7 +32,7 @@ def main() -> None:
         files = [Path(folder, "export.json"), Path(folder, "export.csv")]
         for path in files:
             _write(path, some, count)
-        for paths in ([files[0]], [files[1]], files):
+        for paths in ([files[0]], [files[1]]):
             once = multiprocessing.get_context("spawn").Process(target=_measure, args=(paths,))
             once.start()  # a process for each, for its peak of memory
             once.join()

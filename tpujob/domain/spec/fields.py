@@ -9,6 +9,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
@@ -157,6 +158,7 @@ def time_span(limit: str) -> Callable[[Any], int]:
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
+@lru_cache(1024)
 def seconds(text: str) -> int:
     """The seconds in a text such as `1h30m`."""
     return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"([0-9]+)([dhms])", text))
