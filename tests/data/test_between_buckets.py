@@ -12,8 +12,10 @@ import pytest
 from tests.data.rig import Rig, named
 from tests.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.adapters.https import WebFiles
 from tpujob.cli.render.data.pages import preview_page, preview_record
 from tpujob.data.objects import ObjectFacts
+from tpujob.data.places import S3Prefix
 from tpujob.data.sync.run import Preview
 from tpujob.emulator.storage import json_api
 from tpujob.errors import BadRequest, NotFound
@@ -171,3 +173,11 @@ def test_two_places_that_lie_in_each_other_and_missing_ones_are_refused(rig: Rig
         rig.sync(f"gs://{far}/nothing", rig.place)
     with pytest.raises(NotFound, match="bucket does not exist"):
         rig.sync(rig.place, "gs://no-such-bucket/x")
+
+
+def test_a_missing_source_is_named_before_a_missing_target(rig: Rig) -> None:
+    with pytest.raises(NotFound, match="gs://no-such-source"):
+        rig.sync("gs://no-such-source/x", "gs://no-such-target/x")
+    reader = WebFiles([], patience=1)
+    with pytest.raises(NotFound, match="nothing below s3://empty/"):
+        rig.from_outside(S3Prefix("empty", ""), "gs://no-such-target/x", reader)

@@ -25,11 +25,17 @@ def pairs(source: Iterable[tuple[str, S]], target: Iterable[tuple[str, T]]) -> I
     """Every key of the source once. Both streams must come in the order of the keys' UTF-8 bytes: raises TpujobError
     where one does not, as keys would be missed."""
     right = _in_order(target)
-    there = next(right, None)
+    there, begun = None, False
     for mine, key, item in _in_order(source):
+        if (
+            not begun
+        ):  # the source first: what is missing there is said before what is wrong with the target
+            there, begun = next(right, None), True
         while there and there[0] < mine:
             there = next(right, None)
         yield Pair(key, item, there[2] if there and there[0] == mine else None)
+    if not begun:
+        next(right, None)  # a target that is not there is named for an empty source, too
 
 
 def _in_order(stream: Iterable[tuple[str, S]]) -> Iterator[tuple[bytes, str, S]]:

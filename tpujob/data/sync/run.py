@@ -129,10 +129,7 @@ class Sync:
 
     def _pairs(self) -> Iterator[AnyPair]:
         """What is at the source and can be at the target, with what is there."""
-        source, target = self._way.source, self._way.target
-        yield from pairs(self._possible(), target.items(_ignore))
-        if isinstance(source, ListedSide) and not source.found:
-            raise NotFound(f"there is nothing below {self._source}")
+        yield from pairs(self._possible(), self._way.target.items(_ignore))
 
     def _possible(self) -> Iterator[tuple[str, object]]:
         why_not = self._way.why_not()
@@ -142,6 +139,8 @@ class Sync:
                 self._leave_out(LeftOut(key or str(self._source), reason))
             else:
                 yield key, item
+        if isinstance(self._way.source, ListedSide) and not self._way.source.found:
+            raise NotFound(f"there is nothing below {self._source}")
 
     def _parts_folder(self, stack: ExitStack, target: Place) -> Path | None:
         """The folder of unfinished downloads, for this process alone."""
