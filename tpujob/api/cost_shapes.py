@@ -129,7 +129,7 @@ class PriceView(TypedDict):
 
 
 class EstimateLineView(TypedDict):
-    kind: str  #: such as `slices`, `operations` (`domain/money/estimate.py`)
+    kind: str  #: such as `slices`, `operations` (`domain/money/estimate/`)
     what: str
     formula: str  #: how the amount is made
     amount: float | None  #: in units of the price; None: nobody said

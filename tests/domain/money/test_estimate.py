@@ -14,6 +14,7 @@ from tests.support.records import job_in
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Grant, Slice, State
 from tpujob.domain.money import (
+    DataToCopy,
     Estimate,
     Kind,
     Line,
@@ -239,3 +240,13 @@ def test_what_a_grant_already_pays_for_is_not_free_again() -> None:
 def test_reserved_capacity_says_that_its_price_is_the_one_on_demand() -> None:
     note = line(estimate(replace(V4, pricing="reserved")), "v4-8").note
     assert note == "priced as on-demand: what a reservation costs is in its contract"
+
+
+def test_data_that_is_copied_first_is_in_it_with_what_keeping_it_costs() -> None:
+    data = DataToCopy("fineweb", "us-central1", "europe-west4", 1_000_000, 500 * 2**30)
+    away = replace(V4, type="v6e-8", zone="europe-west4-a", location="europe-west4", copies=(data,))
+    copied = line(estimate(away), "copy of fineweb, us-central1 to europe-west4")
+    assert copied.list_micros == copied.pay_micros == 25_000_000  # 500 GiB x $0.05
+    assert copied.note == "keeping it costs $10.00 a month"
+    operations = [one for one in estimate(away).lines if one.what == "copy of fineweb"]
+    assert [one.list_micros for one in operations] == [5_000_000]

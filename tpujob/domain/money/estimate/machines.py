@@ -1,0 +1,69 @@
+"""Slices with what a grant pays of them, and what comes with their hosts: disks and addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.money.estimate.lines import Sought, free, line
+from tpujob.domain.money.estimate.shapes import Kind, Line, Use
+from tpujob.domain.prices import HOURS_A_MONTH, Price
+from tpujob.domain.text import many
+
+#: GiB of a TPU VM's boot disk, unless its image asks for more (documented)
+BOOT_DISK = 100
+
+
+def slices(job: Sought) -> Iterator[Line]:
+    use, taken = job.use, job.use.granted_in_use
+    price = job.prices.tpu(use.type, use.zone, use.pricing)
+    found = line(
+        Kind.SLICES,
+        f"{accelerators.several(use.type, use.slices)}, {use.zone}, {use.pricing}",
+        f"{many(job.chips, 'chip')} x {job.time}",
+        job.chips * job.hours,
+        price,
+        _about_price(use, price),
+    )
+    granted = _granted(use, job.facts.generation)
+    whole = f"of {many(granted, 'granted chip')}, {taken} pay for other slices now" if taken else ""
+    if granted - taken >= job.chips:
+        pays = f"a grant of {many(granted, 'chip')} pays for it, where nothing else uses them"
+        yield replace(found, pay_micros=0, note=whole or pays)
+    elif granted and found.known:
+        few = whole or f"a grant has {many(granted, 'chip')}, too few"
+        yield replace(found, note=f"{few}: a slice is covered whole or not at all")
+    else:
+        yield found
+
+
+def _about_price(use: Use, price: Price | None) -> str:
+    if price is None:
+        return f"no price is known for {use.pricing} {use.type} in {use.zone}"
+    if use.pricing == "reserved" and price.pricing == "on-demand":
+        return "priced as on-demand: what a reservation costs is in its contract"
+    return ""
+
+
+def _granted(use: Use, generation: str) -> int:
+    place = (generation, use.zone, use.pricing)
+    return sum(g.chips for g in use.grants if (g.generation, g.zone, g.pricing) == place)
+
+
+def machines(job: Sought) -> Iterator[Line]:
+    yield free(Kind.MACHINES, "host machines", "the price of a TPU includes its machine")
+    yield line(
+        Kind.MACHINES,
+        "boot disks",
+        f"{job.machines} x {BOOT_DISK} GiB x {job.time} / {HOURS_A_MONTH} h",
+        job.hosts * BOOT_DISK * job.hours / HOURS_A_MONTH,
+        job.prices.find("boot disk"),
+    )
+    if not job.use.around.external_ips:
+        yield free(Kind.MACHINES, "external addresses", "the context gives hosts none")
+        return
+    kind = "spot" if job.use.pricing == "spot" else "on-demand"
+    price = job.prices.find("external address", pricing=kind)
+    formula = f"{job.machines} x {job.time}"
+    yield line(Kind.MACHINES, "external addresses", formula, job.hosts * job.hours, price)
