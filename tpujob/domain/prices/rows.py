@@ -130,7 +130,7 @@ ITEMS: Mapping[str, Item] = MappingProxyType(
         "firestore storage": Item("GiB-month", where="location"),
         "scheduler": Item("job-month"),
         "secret versions": Item("version-month"),
-        "secret accesses": Item("access", 10_000),
+        "secret accesses": Item("read", 10_000),
     }
 )
 

@@ -11,7 +11,7 @@ app = typer.Typer(no_args_is_help=True, help=HELP)
 
 @app.callback()
 def cost() -> None:
-    """Show what jobs have cost, and what came of it."""
+    """Show what jobs have cost and would cost, budgets, and prices."""
 
 
 app.command()(report.report)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 NOTHING = "No price has all these words. `tpujob cost prices` lists every price."
 _COLUMNS = (
-    Column("Item", floors=(24, 14)),
-    Column("Where", floors=(30, 12)),
+    Column("Item", floors=(24, 18)),
+    Column("Where", floors=(20, 12)),
     Column("Pricing", floors=(10,)),
     Column("US dollars", right=True),
     Column("For"),
