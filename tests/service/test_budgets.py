@@ -88,6 +88,22 @@ def test_a_price_that_nobody_knows_is_refused(stage: Stage) -> None:
         stage.api.plan({**SPEC, "tpu": tpu, "budget": {"usd": 1000}})
 
 
+def test_a_job_that_is_estimated_to_cost_more_is_refused_with_the_arithmetic(stage: Stage) -> None:
+    """The same program has taken an hour before."""
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.clock.sleep(3600)
+    stage.finish(job_id, 0, 0)
+    stage.until(job_id, State.SUCCEEDED)
+    told = r"than \$7.00: 1.0\d h of v4-16 in us-central2-b cost \$7.[45]\d \(as 1 earlier run .*\), .* \$0.43"
+    for submit in (stage.api.plan, lambda spec: stage.api.create(spec, user="ada")):
+        with pytest.raises(BadSpec, match=told):
+            submit({**SPEC, "budget": {"usd": 7}})
+    assert stage.create(budget={"usd": 8})
+    longer = {**SPEC, "run": {"command": "python3 other.py"}, "budget": {"usd": 7}}
+    assert stage.api.create(longer, user="ada"), "nobody knows how long it takes"
+
+
 # Going on ------------------------------------------------------------------------------------------------------------
 
 

@@ -95,6 +95,7 @@ def test_of_many_that_ask_at_once_only_those_get_a_slice_that_are_paid_for(tmp_p
     asked = [job for job in jobs if stage.job(job).state is State.PROVISIONING]
     # each takes $0.43 for its way out, and needs $1.04 to begin with
     assert len(asked) == 10
+    stage.clock.sleep(5)
     assert stage.api.get(jobs[-1])["waiting"].startswith("waiting: the budget of project")
 
 

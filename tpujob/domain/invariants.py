@@ -1,7 +1,7 @@
 """What must always hold of the records, whatever happened: for simulations, and for an operator's check of a store.
 
 Pure. Each function gives back what is broken, as the rule and one sentence; nothing broken is an empty list. A rule's
-name is the one under which it is listed in the documentation of the simulation (I1 to I13).
+name is the one under which it is listed in the documentation of the simulation (I1 to I14).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.model import Job
+from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import budget, covered, shared
 from tpujob.domain.money.grants import Key
 from tpujob.domain.money.shared import SharedBudget, Sums
@@ -67,17 +67,18 @@ class Spending:
         if not self.budgets or self._sums is None or before.slices == after.slices:
             return
         with self._lock:
-            now = self._clock.now()
-            wanted = after.slice if happened.kind is EventKind.SLICE_REQUESTED else None
-            for one, known in zip(
-                self.budgets, self._sums.accounts(self.budgets, now), strict=True
-            ):
-                mine = one.user in ("", after.user)
-                if wanted and mine and not budget.pays_for(known, wanted, after.spec.stop_grace):
-                    raise Conflict(f"other jobs have taken what was left of {budget.name(known)}")
+            if happened.kind is EventKind.SLICE_REQUESTED and after.slice:
+                self._still_paid_for(after, after.slice)
             self._again.add(after.id)
             self._put(after)
-            self._accounts = self._sums.accounts(self.budgets, now)
+
+    def _still_paid_for(self, job: Job, wanted: Slice) -> None:
+        assert self._sums is not None
+        known = self._sums.accounts(self.budgets, self._clock.now())
+        for one, account in zip(self.budgets, known, strict=True):
+            mine = one.user in ("", job.user)
+            if mine and not budget.pays_for(account, wanted, job.spec.stop_grace):
+                raise Conflict(f"other jobs have taken what was left of {budget.name(account)}")
 
     def _refresh(self) -> None:
         now = self._clock.now()

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from tpujob.api import SpendingView
 from tpujob.domain.model import Job, State
-from tpujob.domain.money import budget
+from tpujob.domain.money import Estimate, Kind, budget
 from tpujob.domain.observations import Account, Funds
 from tpujob.domain.placement import Offer, circuits
 from tpujob.domain.prices import PriceList
 from tpujob.domain.spec import JobSpec, check_usd
-from tpujob.domain.text import rfc3339
+from tpujob.domain.text import dollars, rfc3339
 from tpujob.errors import BadRequest, BadSpec, IllegalInState
 
 
@@ -32,6 +32,26 @@ def check_spec(spec: JobSpec, offers: Sequence[Offer], now: float) -> None:
     _, short = budget.paid_for([own], offers, spec.stop_grace)
     if short:
         raise BadSpec(f"budget.usd: {short.text}", hint="give it a larger budget")
+
+
+def check_estimate(spec: JobSpec, offer: Offer, found: Estimate, how: str) -> None:
+    """Raises BadSpec when the slices of that estimate, and their return, cost more than the job's own budget. `how` its
+    length was found."""
+    lines = [line for line in found.lines if line.kind is Kind.SLICES]
+    if spec.budget is None or found.use.hours is None or not found.priced:
+        return
+    slices, out = (
+        sum(line.pay_micros or 0 for line in lines),
+        budget.reserve(offer, spec.stop_grace),
+    )
+    most = budget.micros(spec.budget.usd)
+    if slices + out > most:
+        hours = f"{found.use.hours:.2f} h of {offer.type} in {offer.zone} cost {dollars(slices)}"
+        raise BadSpec(
+            f"budget.usd: the job is estimated to cost more than {dollars(most)}: {hours} ({how}), and giving it back "
+            f"up to {dollars(out)}",
+            hint="give it a larger budget, or less to do; `tpujob cost estimate FILE` shows each line",
+        )
 
 
 def check_new(job: Job, offers: Sequence[Offer], funds: Funds, now: float) -> None:

@@ -27,6 +27,7 @@ from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
+from tpujob.service import budgets
 from tpujob.service.forecast import Forecaster, forecast_view
 
 #: of any number that is said
@@ -72,6 +73,16 @@ class Estimates:
             expected = forecaster.of(wanted, found.use, long.work, told)
             view["forecast"] = forecast_view(long.work, *expected)
         return view
+
+    def within_budget(self, spec: Mapping[str, Any]) -> None:
+        """Raises BadSpec when the job is estimated to cost more than its own budget. Where nobody knows how long it
+        takes, the budget ends it."""
+        if not spec.get("budget"):
+            return
+        wanted, choices, buckets, _ = self._placed(spec)
+        found, long = self.of(wanted, choices[0], buckets[choices[0].zone], {})
+        if long.hours is not None:
+            budgets.check_estimate(wanted, choices[0], found, long.text)
 
     def of(
         self, wanted: JobSpec, offer: Offer, bucket: str, said: EstimateSaid

@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tpujob.api import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage, SpendingView
+from tpujob.api import (
+    CodeGiven,
+    DiffView,
+    EventView,
+    HostAccess,
+    JobView,
+    LogPage,
+    PlanView,
+    SpendingView,
+)
 from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Job, Slice, State, Wish
@@ -72,17 +81,24 @@ class Jobs:
         self._funds, self._accounts = funds, accounts
         self._prices = site.prices
         self._submission = Submission(blobs, copies, clock, site, offered, funds)
-        self.plan, self.put_bundle = self._submission.plan, self._submission.put_bundle
+        self.put_bundle = self._submission.put_bundle
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
         costs = Costs(store, clock, owner)
         self.cost, self.ledger = costs.cost, costs.ledger
         placed = self._submission.placed
-        estimates = Estimates(store, clock, site, placed, around, self._submission.to_copy)
+        self._estimates = estimates = Estimates(
+            store, clock, site, placed, around, self._submission.to_copy
+        )
         self.estimate = estimates.estimate
         self.compare = Comparisons(store, clock, site, placed, estimates).compare
         self.leaks, self.sweep, self.fsck = admin.leaks, admin.sweep, admin.fsck
 
     # Submit ----------------------------------------------------------------------------------------------------------
+
+    def plan(self, spec: Mapping[str, Any]) -> PlanView:
+        found = self._submission.plan(spec)
+        self._estimates.within_budget(spec)
+        return found
 
     def create(
         self,
@@ -94,6 +110,7 @@ class Jobs:
         idempotency_key: str = "",
     ) -> JobView:
         job, created = self._submission.first_record(spec, user, bundles, code)
+        self._estimates.within_budget(spec)
         stored = self._store.create(job, created, idempotency_key=idempotency_key)
         self._tell(stored.id)
         return self._view(stored)
