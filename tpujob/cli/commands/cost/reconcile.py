@@ -51,7 +51,7 @@ def reconcile(
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in micro-dollars.")] = False,
 ) -> int:
-    """Set the ledger beside exports of Google's bill, and name what differs. Overlapping exports count once."""
+    """Show where Google's bill differs from the ledger, and why. Exports that overlap count once."""
     from tpujob.billing import read_into
     from tpujob.cli.render.cost import reconcile as render
 
