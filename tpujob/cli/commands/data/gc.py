@@ -30,7 +30,7 @@ def gc(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """List what ended copies have left behind: uploads, unfinished downloads. Removes nothing without --delete."""
+    """List what ended copies left behind: uploads and downloads. Removes nothing without --delete."""
     from tpujob.cli.render.data import leftovers as render
     from tpujob.data import leftovers
     from tpujob.wiring.data import cleaning

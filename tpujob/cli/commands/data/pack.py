@@ -26,14 +26,16 @@ def pack(
     source: Annotated[str, typer.Argument(metavar="SRC", help="A folder.")],
     target: Annotated[str, typer.Argument(metavar="DST", help="A folder, or gs://BUCKET/PREFIX.")],
     shard_mib: Annotated[
-        int, typer.Option("--shard-mib", min=1, max=1024, help="MiB of files in a shard.")
+        int,
+        typer.Option("--shard-mib", metavar="N", min=1, max=1024, help="MiB of files in a shard."),
     ] = 512,
     shuffle: Annotated[
         int | None,
         typer.Option(metavar="SEED", help="Mix the records; without it they are sorted by name."),
     ] = None,
     epochs: Annotated[
-        int, typer.Option(min=1, help="How often the set will be read, for the prices.")
+        int,
+        typer.Option(metavar="N", min=1, help="How often the set will be read, for the prices."),
     ] = 90,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace another packed set at DST.")

@@ -28,11 +28,14 @@ def where(
         typer.Option("--zone", metavar="ZONE", help="With SRC: such a zone; may be repeated."),
     ] = None,
     epochs: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="How often the program reads all of it.")
+        int,
+        typer.Option(
+            metavar="N", min=1, max=1_000_000, help="How often the program reads all of it."
+        ),
     ] = 1,
     as_json: Json = False,
 ) -> int:
-    """Show where the data of a job is, and what a copy costs beside reading across regions. Copies nothing."""
+    """Show where a job's data is, and what bringing it there costs. Copies nothing."""
     from tpujob.cli.render.data.where import where_page, where_record
 
     api = connect()
