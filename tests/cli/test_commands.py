@@ -409,7 +409,7 @@ def test_every_help_text_is_complete() -> None:
         assert usage.startswith(f"Usage: {path} ")
         wrong = [f"{path}: {line}" for line in said.splitlines() if line.endswith("...")]
         wrong += [f"{path}: {p.name} has no help" for p in command.params if not p.help]
-        wrong += [f"{path}: {word}" for word in ("<", "range") if word in said]
+        wrong += [f"{path}: {word}" for word in ("<int", "<float", "range") if word in said]
         if isinstance(command, TyperGroup):
             for name in command.list_commands(context):
                 wrong += walk(f"{path} {name}", command.get_command(context, name))
