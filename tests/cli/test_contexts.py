@@ -247,7 +247,7 @@ def test_an_impossible_bucket_is_refused_and_not_kept(
     tpujob("bucket", "create")
     wrong = ("bucket", "create", "--region")
     assert "mars is no region with TPUs" in tpujob(*wrong, "mars", code=65).err
-    assert "given for two regions" in tpujob(*wrong, "us-east1", "--name", "gs://ours", code=65).err
+    assert "lies in us-central2" in tpujob(*wrong, "us-east1", "--name", "gs://ours", code=73).err
     assert "must be a bucket" in tpujob(*wrong, "us-east1", "--name", "OURS", code=65).err
     elsewhere = context.make({**written(tpujob_state).model_dump(), "buckets": {"us-east1": "gs://ours"}})  # fmt: skip
     context.write(settings.load(tpujob_state, context="local"), elsewhere)
