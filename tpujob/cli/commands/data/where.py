@@ -29,9 +29,7 @@ def where(
     ] = None,
     epochs: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=1, max=1_000_000, help="How often the program reads all of it."
-        ),
+        typer.Option(metavar="N", min=1, help="How often the program reads all of it."),
     ] = 1,
     as_json: Json = False,
 ) -> int:
