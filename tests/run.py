@@ -25,6 +25,9 @@ YIELDING = ("nice", "-n", "5")
 WHEN_IDLE = ("nice", "-n", "15")
 #: the others have targets of their own in the Makefile
 SLOW = "slow and not bare and not gcloud"
+#: Leaves behind every test file as pytest rewrites it, which takes most of the time of reading it. Processes that begin
+#: at the same time would each do that.
+COLLECT = (*PYTEST[:3], "-o", "addopts=", "-p", "no:terminal", "--collect-only")
 #: Tests of a file share a stack. The files begin in this order.
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 #: Folders whose slow tests take longest. They begin first, so that none of them is alone at the end.
@@ -59,6 +62,7 @@ LISTS = (
         ),
     ),
     (
+        Stage("collect", (*YIELDING, *COLLECT), reports=False),
         Stage("lint", (*YIELDING, "make", "--no-print-directory", "lint"), reports=False),
         Stage("quick", (*YIELDING, *PYTEST, "-m", "not slow", "-n", "3")),
     ),
@@ -164,7 +168,7 @@ class Run:
 
     def _say(self, stage: Stage, line: str) -> None:
         with self._lock:
-            print(f"{stage.name:5} | {line}", flush=True)
+            print(f"{stage.name:7} | {line}", flush=True)
 
 
 def _environment() -> dict[str, str]:
