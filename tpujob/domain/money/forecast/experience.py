@@ -1,6 +1,6 @@
 """What a job is to expect of a place: from what earlier jobs met there, elsewhere, and from a prior. Pure.
 
-Where there is little history the prior speaks. Its rates of waits and lives are *inferred*: they are those of recorded
+Where there is little history the prior speaks. Its rates of waits and lives are *assumed*: they are those of recorded
 spot availability of single GPU machines of another cloud in nine zones over 45 days, as no such record of TPU slices
 is public. It counts as little as two preemptions that were seen. Its other figures are careful guesses.
 """
