@@ -19,7 +19,7 @@ from tests.data.proxy import between
 from tests.data.rig import files_in
 from tests.emulator import storage_rig
 
-KILLS = int(os.environ.get("TPUJOB_KILLS", "3"))
+KILLS = int(os.environ.get("TPUJOB_KILLS", "1"))
 
 
 @pytest.fixture

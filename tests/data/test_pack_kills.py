@@ -15,7 +15,7 @@ import pytest
 
 from tests.data.test_pack import some, tree
 
-POINTS = 50 if "TPUJOB_KILLS" in os.environ else 8
+POINTS = 50 if "TPUJOB_KILLS" in os.environ else 3
 
 
 @pytest.mark.slow

@@ -155,12 +155,12 @@ def test_a_checkpoint_is_bound_to_the_set_not_to_its_place(folder: Path, tmp_pat
 
 @pytest.mark.slow
 def test_mlp_trains_on_it_and_goes_on_after_a_stop(job: Job, folder: Path) -> None:
-    flags = ("--data", str(folder), "--hidden=64,32", "--batch=64", "--steps=1200", "--keep=2")
-    with job.start(*flags, "--checkpoint-every=200") as [first]:
+    flags = ("--data", str(folder), "--hidden=64,32", "--batch=64", "--steps=300", "--keep=2")
+    with job.start(*flags, "--checkpoint-every=50") as [first]:
         first.until(lambda host: host.events("checkpoint"))
         first.tell(signal.SIGTERM)
         assert first.code() == Exit.INTERRUPTED, first.log.read_text()
-    [second] = job.run(*flags, "--checkpoint-every=200")
+    [second] = job.run(*flags, "--checkpoint-every=50")
     assert min(second.losses()) == max(first.losses()) + 1
-    assert max(second.losses()) == 1200
-    assert second.losses()[1200] < 0.1
+    assert max(second.losses()) == 300
+    assert second.losses()[300] < first.losses()[1] / 2, "it learns"
