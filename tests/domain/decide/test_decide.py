@@ -55,7 +55,7 @@ def test_every_combination_decides_something_legal_and_safe(state: State) -> Non
 def check(job: Job, seen: Seen) -> None:
     slice_seen = seen.slices["tj-000001-1"]
     decision = decide(job, seen, NOW)
-    where = f"{job.state}, wish {job.wish}, slice {slice_seen}, reports {seen.reports}: {decision}"
+    where = (job.state, job.wish, slice_seen, seen.reports, decision)
     assert decision.wake_in >= 0, where
     after = (
         apply(job, decision.event) if decision.event else job

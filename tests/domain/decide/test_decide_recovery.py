@@ -70,7 +70,7 @@ CIRCUITS = [
 
 def safe(job: Job, seen: Seen) -> None:
     decision = decide(job, seen, NOW)
-    where = f"{job.state}, wish {job.wish}, {job.slices}, saw {seen}: {decision}"
+    where = (job.state, job.wish, job.slices, seen, decision)
     after = apply(job, decision.event) if decision.event else job  # raises IllegalEvent
     if not invariants.of_job(job):
         assert not invariants.of_job(after), f"{invariants.of_job(after)}: {where}"
