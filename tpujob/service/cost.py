@@ -25,6 +25,7 @@ from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
 
 CHIP_HOUR = 3600 * 1_000_000  #: in chip-microseconds
+PARTS = tuple(Part)  #: in the order in which they are shown
 
 
 class Costs:
@@ -43,13 +44,13 @@ class Costs:
             covered = money.covered(jobs)  # of all jobs, as they share a grant
             wanted = [j for j in jobs if user in ("", j.user) and job in ("", j.id)]
             found = money.report(wanted, now, group, covered)
-        return CostView(
-            at=rfc3339(now),
-            by=group,
-            rows=[_row(row) for row in found.rows],
-            total=_row(found.total),
-            copies_micros=sum(copy.micros for j in wanted for copy in j.copies),
-        )
+            return CostView(
+                at=rfc3339(now),
+                by=group,
+                rows=[_row(row) for row in found.rows],
+                total=_row(found.total),
+                copies_micros=sum(copy.micros for j in wanted for copy in j.copies),
+            )
 
     def ledger(self) -> LedgerView:
         jobs = self._store.list()
@@ -100,7 +101,7 @@ def _ledger_slice(job: Job, one: Slice, covered: Collection[tuple[str, str]]) ->
 
 
 def _row(row: Row) -> CostRowView:
-    shares = [(part, row.parts[part]) for part in Part if part in row.parts]
+    shares = [(part, row.parts[part]) for part in PARTS if part in row.parts]
     return CostRowView(
         key=row.key,
         name=row.name,
