@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
-from tpujob.data.objects import ObjectFacts
+from tpujob.data.objects import ObjectFacts, Objects
 from tpujob.domain.copies import Copy, CopyProgress, Saved
 from tpujob.domain.model import Cause
 from tpujob.errors import Conflict, NotFound, Refused, Transient
@@ -30,22 +29,6 @@ _COUNTED = 50
 #: folders of a workdir that do not follow their job
 _STAYS = ("attempts/", "bundles/")
 _CHECKPOINTS, _OUTPUTS = "checkpoints/", "outputs/"
-
-
-class Rewriting(Protocol):
-    """What is needed of `data.objects.Objects`, with lists that begin at a name."""
-
-    def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[list[ObjectFacts]]: ...
-
-    def rewrite(
-        self,
-        bucket: str,
-        facts: ObjectFacts,
-        to_bucket: str,
-        name: str,
-        generation: int,
-        token: str,
-    ) -> str | ObjectFacts: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +52,7 @@ def _agree(one: ObjectFacts, other: ObjectFacts) -> bool:
 class ObjectCopies:
     """Implements `ports.Copies`. Threads may share it."""
 
-    def __init__(self, objects: Rewriting, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, objects: Objects, clock: Callable[[], float] = time.monotonic) -> None:
         self._objects, self._clock = objects, clock
 
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
@@ -186,7 +169,7 @@ class ObjectCopies:
 
     def _pages(
         self, place: str, below: Sequence[str], after: str = ""
-    ) -> Iterator[list[ObjectFacts]]:
+    ) -> Iterator[Sequence[ObjectFacts]]:
         bucket, prefix = _split(place)
         for part in below or ("",):
             yield from self._objects.pages(bucket, prefix + part, prefix + after if after else "")
@@ -249,7 +232,7 @@ def _after(progress: CopyProgress, steps: list[_Step]) -> CopyProgress:
     )
 
 
-def _flat(pages: Iterable[list[ObjectFacts]]) -> Iterator[ObjectFacts]:
+def _flat(pages: Iterable[Sequence[ObjectFacts]]) -> Iterator[ObjectFacts]:
     for page in pages:
         yield from page
 

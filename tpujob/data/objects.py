@@ -86,6 +86,12 @@ class Objects(Reader, Protocol):
 
     operations: Operations
 
+    def pages(
+        self, bucket: str, prefix: str, start: str = ""
+    ) -> Iterator[Sequence[ObjectFacts]]:
+        """As a `Reader` does; of the names, those from `start` on."""
+        ...
+
     def put(
         self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
     ) -> ObjectFacts:
