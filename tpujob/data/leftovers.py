@@ -1,7 +1,7 @@
 """What ended copies have left behind, and its removal: sessions of uploads, unfinished downloads, shards that wait.
 
 Only what the ledger of this machine knows is ours to remove. What other programs leave in a bucket, a rule of the
-bucket removes: `objects.Buckets`.
+bucket removes: `JsonObjects.end_stale_parts`.
 """
 
 from __future__ import annotations

@@ -146,22 +146,9 @@ class Objects(Reader, Protocol):
         ...
 
 
-class Buckets(Protocol):
-    """What a bucket keeps beyond its objects. Raises NotFound, Refused, Transient."""
-
-    def upkeep(self, bucket: str) -> Upkeep | None:
-        """None: this account may not know. One class B operation."""
-        ...
-
-    def end_stale_parts(self, bucket: str, days: int) -> None:
-        """Afterwards a rule of the bucket ends uploads in parts that are older. Other rules stay. Not to be repeated:
-        each time adds one. One class A operation. Raises Conflict when somebody changes the bucket meanwhile."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Of one bucket."""
+    """What a bucket keeps beyond its objects."""
 
     soft_delete_s: (
         int  #: for so long what is deleted or overwritten is kept, and billed; 0: not at all

@@ -163,6 +163,7 @@ class JsonObjects(JsonCalls):
         return str(found.get("location", "")).lower()
 
     def upkeep(self, bucket: str) -> Upkeep | None:
+        """None: this account may not know. One class B operation. Raises NotFound, Transient."""
         fields = "softDeletePolicy,lifecycle,metageneration"
         try:
             return _upkeep(
@@ -172,6 +173,9 @@ class JsonObjects(JsonCalls):
             return None
 
     def end_stale_parts(self, bucket: str, days: int) -> None:
+        """Afterwards a rule of the bucket ends uploads in parts that are older. Other rules stay. Not to be repeated:
+        each time adds one. One class A operation. Raises NotFound, Refused, Transient, and Conflict when somebody
+        changes the bucket meanwhile."""
         found = self._repeat(
             f"look at gs://{bucket}", lambda: self._bucket(bucket, "lifecycle,metageneration")
         )
