@@ -7,13 +7,11 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpujob.data.checksum import extend
+from tpujob.data.checksum import of_file
 from tpujob.data.keys import why_no_file
 from tpujob.data.pack.manifest import IndexEntry
 from tpujob.data.sync.download import NoPlace, make_folder
 from tpujob.errors import Conflict
-
-_READ = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +53,5 @@ class Landing:
 
 
 def _checksum(path: bytes) -> int:
-    crc32c = 0
     with open(path, "rb", buffering=0) as content:
-        while data := content.read(_READ):
-            crc32c = extend(crc32c, data)
-    return crc32c
+        return of_file(content)[1]

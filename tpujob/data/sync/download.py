@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from tpujob.data.checksum import extend
+from tpujob.data.checksum import extend, of_file
 from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.objects import Hash, LocalFile, NotCopied, ObjectFacts, Reader
 from tpujob.data.places import Prefix, S3Prefix, Url, UrlList
@@ -191,11 +191,7 @@ def _verified(content: BinaryIO, crc32c: int, said: Hash | None) -> bool:
 
 def _hashed(content: BinaryIO, most: int) -> tuple[int, int]:
     """Length and checksum of what is there; what is too long is wrong, and is removed."""
-    content.seek(0)
-    size = crc32c = 0
-    while data := content.read(_READ):
-        size += len(data)
-        crc32c = extend(crc32c, data)
+    size, crc32c = of_file(content)
     if size > most:
         content.truncate(0)
         return 0, 0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
-from tpujob.data.checksum import extend
+from tpujob.data.checksum import extend, of_file
 from tpujob.data.objects import LocalFile, ObjectFacts, Objects, Piece
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import Pair
@@ -76,9 +76,7 @@ class Uploader:
         known = self.ledger.checksum(file)
         if known is None:
             with opened(file) as content:
-                known = 0
-                while data := content.read(_READ):
-                    known = extend(known, data)
+                _, known = of_file(content)
                 check_unchanged(file, content)
             self.ledger.keep_checksum(file, known)
         return known
