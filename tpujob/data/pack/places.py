@@ -182,14 +182,12 @@ class BucketSource:
         self._objects, self._place = objects, place
         self._stage = Path(os.path.realpath(stage))
         (self._stage / PARTS_FOLDER).mkdir(parents=True, exist_ok=True)
-        nothing = Uploader(objects, ledger, "", "", lambda _: None, lambda _: None)
         self._downloader = Downloader(
             objects,
             place,
             place.bucket,
             os.fsencode(self._stage),
             ledger,
-            nothing.checksum,
             lambda _: None,
             lambda _: None,
             lambda: None,

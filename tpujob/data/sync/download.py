@@ -18,7 +18,7 @@ from tpujob.data.objects import Hash, LocalFile, NotCopied, ObjectFacts, Reader
 from tpujob.data.places import Prefix, S3Prefix, Url, UrlList
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import Pair
-from tpujob.data.sync.upload import Done
+from tpujob.data.sync.upload import Done, checksum_of
 from tpujob.data.sync.verify import hasher, said_of
 from tpujob.data.sync.walk import local_file
 from tpujob.errors import Conflict, NotFound, Transient
@@ -41,7 +41,6 @@ class Downloader:
     bucket: str
     root: bytes
     ledger: Ledger
-    checksum: Callable[[LocalFile], int]
     sent: Callable[[int], None]  #: told of bytes that arrived
     had: Callable[[int], None]  #: told of bytes that an earlier process had fetched
     unverified: Callable[[], None]  #: told of a file whose source has no checksum
@@ -53,7 +52,7 @@ class Downloader:
         if file is None or file.size != facts.size:
             return False
         if facts.crc32c is not None:
-            return self.checksum(file) == facts.crc32c
+            return checksum_of(file, self.ledger) == facts.crc32c
         return bool(facts.identity) and self.ledger.origin(file) == self._origin(facts)
 
     def copy(self, pair: Pair[ObjectFacts, LocalFile]) -> Done:

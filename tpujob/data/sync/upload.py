@@ -49,7 +49,7 @@ class Uploader:
         file, there = pair.source, pair.target
         if there is None or there.crc32c is None or there.size != file.size:
             return False
-        return self.checksum(file) == there.crc32c
+        return checksum_of(file, self.ledger) == there.crc32c
 
     def copy(self, pair: Pair[LocalFile, ObjectFacts]) -> Done:
         """Afterwards the object has the bytes of the file. Raises Conflict when somebody else wrote it meanwhile,
@@ -67,19 +67,13 @@ class Uploader:
         except Conflict as error:
             # our own try whose answer was lost, or another sync of the same files
             found = self.objects.look(self.bucket, name)
-            if not (found and found.size == file.size and found.crc32c == self.checksum(file)):
+            if not (
+                found
+                and found.size == file.size
+                and found.crc32c == checksum_of(file, self.ledger)
+            ):
                 raise Conflict("something else was written there meanwhile") from error
         return "copied"
-
-    def checksum(self, file: LocalFile) -> int:
-        """From the ledger, or by reading the file."""
-        known = self.ledger.checksum(file)
-        if known is None:
-            with opened(file) as content:
-                _, known = of_file(content)
-                check_unchanged(file, content)
-            self.ledger.keep_checksum(file, known)
-        return known
 
     def _small(self, file: LocalFile, name: str, generation: int) -> None:
         with opened(file) as content:
@@ -201,6 +195,17 @@ class _Sender:
             self._crc32c = extend(self._crc32c, data)
             self._hashed += len(data)
         return self._crc32c
+
+
+def checksum_of(file: LocalFile, ledger: Ledger) -> int:
+    """From the ledger, or by reading the file. Raises Changed, OSError."""
+    known = ledger.checksum(file)
+    if known is None:
+        with opened(file) as content:
+            _, known = of_file(content)
+            check_unchanged(file, content)
+        ledger.keep_checksum(file, known)
+    return known
 
 
 def opened(file: LocalFile) -> BinaryIO:

@@ -96,9 +96,8 @@ def _down(
         listed, operations = _outside(source, reader), _none
     bucket, _ = _below(source)
     folder = _folder(target)
-    checksum = Uploader(objects, ledger, "", "", told.sent, told.had).checksum
     downloader = Downloader(
-        reader, source, bucket, folder, ledger, checksum, told.sent, told.had, told.unverified
+        reader, source, bucket, folder, ledger, told.sent, told.had, told.unverified
     )
     return Way(listed, FolderSide(folder), downloader, _files, operations)
 
