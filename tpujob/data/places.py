@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from tpujob.errors import BadRequest
@@ -47,6 +48,8 @@ class Url:
     """One file on the web."""
 
     url: str
+    bucket: ClassVar[str] = ""  #: the web has no buckets
+    prefix: ClassVar[str] = ""
 
     def __str__(self) -> str:
         return without_query(self.url)
@@ -57,12 +60,15 @@ class UrlList:
     """A file of this machine that lists files on the web."""
 
     path: str
+    bucket: ClassVar[str] = ""
+    prefix: ClassVar[str] = ""
 
     def __str__(self) -> str:
         return self.path
 
 
-Place = Folder | Prefix | S3Prefix | Url | UrlList
+Outside = S3Prefix | Url | UrlList  #: of Cloud Storage
+Place = Folder | Prefix | Outside
 
 
 def parse(text: str) -> Folder | Prefix | S3Prefix | Url:

@@ -121,9 +121,7 @@ class BucketTarget:
         self.name = f"gs://{place.bucket}/{place.prefix}"
         self.stage = stage
         self._objects, self._place = objects, place
-        self._uploader = Uploader(
-            objects, ledger, place.bucket, place.prefix, lambda _: None, lambda _: None
-        )
+        self._uploader = Uploader(objects, ledger, place)
 
     def prepare(self) -> None:
         self.stage.mkdir(parents=True, exist_ok=True)
@@ -182,16 +180,7 @@ class BucketSource:
         self._objects, self._place = objects, place
         self._stage = Path(os.path.realpath(stage))
         (self._stage / PARTS_FOLDER).mkdir(parents=True, exist_ok=True)
-        self._downloader = Downloader(
-            objects,
-            place,
-            place.bucket,
-            os.fsencode(self._stage),
-            ledger,
-            lambda _: None,
-            lambda _: None,
-            lambda: None,
-        )
+        self._downloader = Downloader(objects, place, os.fsencode(self._stage), ledger)
 
     def manifest(self) -> bytes:
         found = _object(self._objects, self._place, NAME)

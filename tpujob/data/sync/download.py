@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from tpujob.data.checksum import extend, of_file
 from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.objects import Hash, LocalFile, NotCopied, ObjectFacts, Reader
-from tpujob.data.places import Prefix, S3Prefix, Url, UrlList
+from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import Pair
+from tpujob.data.sync.told import Told
 from tpujob.data.sync.upload import Done, checksum_of
 from tpujob.data.sync.verify import hasher, said_of
 from tpujob.data.sync.walk import local_file
@@ -37,13 +37,10 @@ class Downloader:
     """Threads share it. `root`: the folder, with every link in its path resolved."""
 
     reader: Reader
-    place: Prefix | S3Prefix | Url | UrlList
-    bucket: str
+    source: Prefix | Outside
     root: bytes
     ledger: Ledger
-    sent: Callable[[int], None]  #: told of bytes that arrived
-    had: Callable[[int], None]  #: told of bytes that an earlier process had fetched
-    unverified: Callable[[], None]  #: told of a file whose source has no checksum
+    told: Told = Told()
 
     def same(self, pair: Pair[ObjectFacts, LocalFile]) -> bool:
         """Whether there is nothing to copy; a file whose size is right is read, unless it was before. Where the source
@@ -68,7 +65,7 @@ class Downloader:
                 self._fetch(pair, facts)
                 return "copied"
             except NotFound:  # this generation is gone: it was replaced, or deleted
-                newer = self.reader.look(self.bucket, facts.name)
+                newer = self.reader.look(self.source.bucket, facts.name)
                 if newer is None:
                     raise Conflict("it is not at the source any more") from None
                 facts = newer
@@ -87,7 +84,7 @@ class Downloader:
     def _fill(self, content: BinaryIO, facts: ObjectFacts) -> int:
         """Afterwards the unfinished file is complete and verified; returns its CRC32C."""
         size, crc32c = _hashed(content, facts.size)
-        self.had(size)
+        self.told.had(size)
         said, wrong = said_of(facts), None
         told_all = said is not None or not facts.size
         for failures in range(1, _TRIES + 1):
@@ -103,7 +100,7 @@ class Downloader:
                     settled = said is not None and not said.certain and wrong == crc32c
                     if settled or _verified(content, crc32c, said):
                         if settled or (said is None and facts.size):
-                            self.unverified()
+                            self.told.unverified()
                         return crc32c
                     wrong = crc32c
                 content.truncate(0)  # what is there is wrong: begin anew
@@ -118,7 +115,7 @@ class Downloader:
 
     def _ask_for_hash(self, facts: ObjectFacts) -> Hash | None:
         """For a file that another process has begun, of whose bytes no answer has told all."""
-        now = self.reader.look(self.bucket, facts.name)
+        now = self.reader.look(self.source.bucket, facts.name)
         if now is None or now.identity != facts.identity:
             raise NotFound(f"{facts.name} was replaced")
         return now.hash
@@ -131,9 +128,9 @@ class Downloader:
             content.write(data)
             size += len(data)
             crc32c = extend(crc32c, data)
-            self.sent(len(data))
+            self.told.sent(len(data))
 
-        told = self.reader.get(self.bucket, facts, size, take)
+        told = self.reader.get(self.source.bucket, facts, size, take)
         return size, crc32c, told
 
     def _publish(
@@ -155,10 +152,10 @@ class Downloader:
                 self.ledger.keep_origin(done, self._origin(facts))
 
     def _origin(self, facts: ObjectFacts) -> str:
-        return f"{self.place} {facts.name} {facts.identity}"
+        return f"{self.source} {facts.name} {facts.identity}"
 
     def _part(self, facts: ObjectFacts) -> bytes:
-        told = f"{self.place}\0{facts.name}\0{facts.identity}" if facts.identity else facts.name
+        told = f"{self.source}\0{facts.name}\0{facts.identity}" if facts.identity else facts.name
         name = hashlib.sha256(told.encode()).hexdigest()[:40]
         return b"%b/%b/%b-%d" % (
             self.root, PARTS_FOLDER.encode(), name.encode(), facts.generation,

@@ -7,14 +7,14 @@ of what it has.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tpujob.data.checksum import extend
 from tpujob.data.objects import Hash, ObjectFacts, Objects, Piece, Reader
-from tpujob.data.places import S3Prefix, Url, UrlList
+from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.ledger import Ledger, RelayState
 from tpujob.data.sync.plan import Pair
+from tpujob.data.sync.told import Told
 from tpujob.data.sync.upload import SMALL, Done
 from tpujob.data.sync.verify import Hasher, hasher, matches, said_of
 from tpujob.errors import Conflict, NotFound, Transient
@@ -43,15 +43,11 @@ class Relay:
     """Threads share it."""
 
     reader: Reader
-    place: S3Prefix | Url | UrlList
-    from_bucket: str
+    source: Outside
     objects: Objects
     ledger: Ledger
-    bucket: str
-    prefix: str
-    sent: Callable[[int], None]  #: told of bytes that were sent
-    had: Callable[[int], None]  #: told of bytes that an earlier process had sent
-    unverified: Callable[[], None]  #: told of an object whose source has no checksum
+    target: Prefix
+    told: Told
 
     def same(self, pair: Pair[ObjectFacts, ObjectFacts]) -> bool:
         """Whether there is nothing to copy. Costs no request: lists have all that is compared."""
@@ -67,7 +63,7 @@ class Relay:
         what `Reader` and `Objects` raise."""
         if self.same(pair):
             return "same"
-        facts, name = pair.source, self.prefix + pair.key
+        facts, name = pair.source, self.target.prefix + pair.key
         generation = pair.target.generation if pair.target else 0
         for _ in range(_GENERATIONS):
             try:
@@ -77,7 +73,7 @@ class Relay:
                     self._large(facts, name, generation)
                 return "copied"
             except NotFound:  # these bytes are gone: they were replaced, or deleted
-                newer = self.reader.look(self.from_bucket, facts.name)
+                newer = self.reader.look(self.source.bucket, facts.name)
                 if newer is None:
                     raise Conflict("it is not at the source any more") from None
                 facts = newer
@@ -87,10 +83,10 @@ class Relay:
         data = self._read(facts)
         crc32c = extend(0, data)
         try:
-            self.objects.put(self.bucket, name, data, crc32c, generation, facts.identity)
+            self.objects.put(self.target.bucket, name, data, crc32c, generation, facts.identity)
         except Conflict:
             self._check_ours(name, facts, crc32c)
-        self.sent(len(data))
+        self.told.sent(len(data))
 
     def _read(self, facts: ObjectFacts) -> bytes:
         """All of its bytes, verified as far as the source can tell."""
@@ -98,13 +94,13 @@ class Relay:
         for failures in range(1, _TRIES + 1):
             taken = bytearray()
             try:
-                told = self.reader.get(self.from_bucket, facts, 0, taken.extend)
+                told = self.reader.get(self.source.bucket, facts, 0, taken.extend)
                 said, data = said_of(facts) or told, bytes(taken)
                 # what only may be a hash is none, when two reads agree with each other and not with it
                 settled = said is not None and not said.certain and wrong == extend(0, data)
                 if len(data) == facts.size and (settled or matches(said, data)):
                     if settled or (said is None and data):
-                        self.unverified()
+                        self.told.unverified()
                     return data
                 wrong = extend(0, data)
                 text = f"the bytes of {facts.name} do not have its checksum"
@@ -118,7 +114,7 @@ class Relay:
     def _large(self, facts: ObjectFacts, name: str, generation: int) -> None:
         said = said_of(facts)
         if said is None:
-            now = self.reader.look(self.from_bucket, facts.name)
+            now = self.reader.look(self.source.bucket, facts.name)
             if now is None or now.identity != facts.identity:
                 raise NotFound(f"{facts.name} was replaced")
             said = now.hash
@@ -128,7 +124,7 @@ class Relay:
             try:
                 stream.run()
                 if said is None or stream.outvoted:
-                    self.unverified()
+                    self.told.unverified()
                 return
             except _Wrong as error:
                 wrong = error.crc32c
@@ -147,7 +143,7 @@ class Relay:
     def _check_ours(self, name: str, facts: ObjectFacts, crc32c: int) -> None:
         """After a Conflict: it may be our own try whose answer was lost, or another machine's copy of the same. Raises
         Conflict."""
-        found = self.objects.look(self.bucket, name)
+        found = self.objects.look(self.target.bucket, name)
         if not found or found.size != facts.size:
             raise Conflict("something else was written there meanwhile")
         if found.crc32c != crc32c and not (facts.identity and found.source == facts.identity):
@@ -170,8 +166,8 @@ class _Stream:
         """`wrong`: the CRC32C of an earlier try, whose bytes had not the hash that was said."""
         self._relay, self._facts, self._name = relay, facts, name
         self._said, self._wrong, self._generation = said, wrong, generation
-        self._target = f"gs://{relay.bucket}/{name}"
-        self._origin = f"{relay.place} {facts.name} {facts.identity}"
+        self._target = f"gs://{relay.target.bucket}/{name}"
+        self._origin = f"{relay.source} {facts.name} {facts.identity}"
         self._waiting = bytearray()
         self.outvoted = False  #: what was said is no hash of the bytes, which two tries agree on
         self._own: Hasher | None = None  #: of what was said, unless it was begun in another process
@@ -185,7 +181,7 @@ class _Stream:
         while self._at < self._facts.size:
             before = self._at
             try:
-                self._relay.reader.get(self._relay.from_bucket, self._facts, self._at, self._take)
+                self._relay.reader.get(self._relay.source.bucket, self._facts, self._at, self._take)
                 if self._at < self._facts.size:
                     raise Transient(f"{self._facts.name} ended early")
             except Transient:
@@ -216,7 +212,7 @@ class _Stream:
                 if found >= state.offset:
                     self._session, self._offset = state.session, found
                     self._at, self.crc32c = state.offset, state.crc32c
-                    relay.had(found)
+                    relay.told.had(found)
                     return False
             except NotFound:
                 pass
@@ -233,7 +229,7 @@ class _Stream:
         relay, said = self._relay, self._said
         md5 = said.value if said and said.kind == "md5" and self._wrong is None else None
         self._session = relay.objects.begin(
-            relay.bucket,
+            relay.target.bucket,
             self._name,
             self._facts.size,
             self._generation,
@@ -295,11 +291,11 @@ class _Stream:
                 if (found.size, found.crc32c) != (self._facts.size, self.crc32c):
                     text = f"the storage has other bytes than were sent for {self._name}"
                     raise Conflict(text)
-                relay.sent(len(self._waiting))
+                relay.told.sent(len(self._waiting))
                 return
             if not self._offset <= found <= end:
                 raise _Ended
-            relay.sent(found - self._offset)
+            relay.told.sent(found - self._offset)
             del self._waiting[: found - self._offset]
             self._offset = found
         self._keep()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tpujob.data.objects import NotCopied, ObjectFacts, Objects
+from tpujob.data.places import Prefix
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import Pair
+from tpujob.data.sync.told import Told
 from tpujob.data.sync.upload import Done
 from tpujob.errors import Conflict, NotFound
 
@@ -20,10 +21,9 @@ class Rewriter:
 
     objects: Objects
     ledger: Ledger
-    from_bucket: str
-    bucket: str
-    prefix: str
-    done: Callable[[int], None]  #: told of bytes that were copied
+    source: Prefix
+    target: Prefix
+    told: Told
 
     def same(self, pair: Pair[ObjectFacts, ObjectFacts]) -> bool:
         facts, there = pair.source, pair.target
@@ -40,15 +40,15 @@ class Rewriter:
             raise NotCopied("the storage does not say its checksum, so it cannot be verified")
         if self.same(pair):
             return "same"
-        facts, name = pair.source, self.prefix + pair.key
+        facts, name = pair.source, self.target.prefix + pair.key
         generation = pair.target.generation if pair.target else 0
         for _ in range(_GENERATIONS):
             try:
                 self._rewrite(facts, name, generation)
-                self.done(facts.size)
+                self.told.sent(facts.size)
                 return "copied"
             except (Conflict, NotFound) as error:
-                newer = self.objects.look(self.from_bucket, facts.name)
+                newer = self.objects.look(self.source.bucket, facts.name)
                 if newer is None:
                     raise Conflict("it is not at the source any more") from error
                 if newer.generation == facts.generation:
@@ -58,17 +58,15 @@ class Rewriter:
 
     def _rewrite(self, facts: ObjectFacts, name: str, generation: int) -> None:
         """Raises Conflict, NotFound."""
-        origin = f"gs://{self.from_bucket}/{facts.name}#{facts.generation}"
-        target = f"gs://{self.bucket}/{name}"
+        from_, to = self.source.bucket, self.target.bucket
+        origin, target = f"gs://{from_}/{facts.name}#{facts.generation}", f"gs://{to}/{name}"
         token = self.ledger.token(origin, target, generation)
         while True:
             try:
-                found = self.objects.rewrite(
-                    self.from_bucket, facts, self.bucket, name, generation, token
-                )
+                found = self.objects.rewrite(from_, facts, to, name, generation, token)
             except Conflict:
                 self.ledger.forget_token(target)
-                now = self.objects.look(self.bucket, name)
+                now = self.objects.look(to, name)
                 # our own try whose answer was lost
                 if now and now.crc32c is not None and now.crc32c == facts.crc32c:
                     return

@@ -19,8 +19,9 @@ from tpujob.data.sync.crew import AnyPair, Crew
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import pairs
 from tpujob.data.sync.sides import ListedSide
+from tpujob.data.sync.told import Told
 from tpujob.data.sync.upload import Changed, Done
-from tpujob.data.sync.ways import Told, Way, way
+from tpujob.data.sync.ways import Way, way
 from tpujob.data.traffic import Traffic, route_of
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
 from tpujob.data.checksum import extend, of_file
 from tpujob.data.objects import LocalFile, ObjectFacts, Objects, Piece
+from tpujob.data.places import Prefix
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import Pair
+from tpujob.data.sync.told import Told
 from tpujob.data.sync.walk import local_file
 from tpujob.errors import Conflict, NotFound, Transient
 
@@ -39,10 +41,8 @@ class Uploader:
 
     objects: Objects
     ledger: Ledger
-    bucket: str
-    prefix: str
-    sent: Callable[[int], None]  #: told of bytes that were sent
-    had: Callable[[int], None]  #: told of bytes that an earlier process had sent
+    target: Prefix
+    told: Told = Told()
 
     def same(self, pair: Pair[LocalFile, ObjectFacts]) -> bool:
         """Whether there is nothing to copy; a file whose size is right is read, unless it was before."""
@@ -58,7 +58,7 @@ class Uploader:
             return "same"
         file = pair.source
         generation = pair.target.generation if pair.target else 0
-        name = self.prefix + file.key
+        name = self.target.prefix + file.key
         try:
             if file.size <= SMALL:
                 self._small(file, name, generation)
@@ -66,7 +66,7 @@ class Uploader:
                 self._large(file, name, generation)
         except Conflict as error:
             # our own try whose answer was lost, or another sync of the same files
-            found = self.objects.look(self.bucket, name)
+            found = self.objects.look(self.target.bucket, name)
             if not (
                 found
                 and found.size == file.size
@@ -80,12 +80,12 @@ class Uploader:
             data = content.read()
             check_unchanged(file, content)
         crc32c = extend(0, data)
-        self.objects.put(self.bucket, name, data, crc32c, generation)
-        self.sent(len(data))
+        self.objects.put(self.target.bucket, name, data, crc32c, generation)
+        self.told.sent(len(data))
         self.ledger.keep_checksum(file, crc32c)
 
     def _large(self, file: LocalFile, name: str, generation: int) -> None:
-        target = f"gs://{self.bucket}/{name}"
+        target = f"gs://{self.target.bucket}/{name}"
         crc32c, tries = None, 0
         while crc32c is None:
             tries += 1
@@ -118,13 +118,13 @@ class Uploader:
             try:
                 offset = self.objects.offset(session, file.size)
                 if isinstance(offset, int):
-                    self.had(offset)
+                    self.told.had(offset)
                 return session, offset
             except NotFound:
                 pass
         elif session:
             self.objects.drop(session)
-        session = self.objects.begin(self.bucket, name, file.size, generation)
+        session = self.objects.begin(self.target.bucket, name, file.size, generation)
         self.ledger.keep_session(file, target, generation, session)
         return session, 0
 
@@ -184,7 +184,7 @@ class _Sender:
                 self._crc32c = extend(self._crc32c, data[self._hashed - at + len(data) :])
                 self._hashed = at
             yield data
-            self._up.sent(len(data))
+            self._up.told.sent(len(data))
 
     def _hash_up_to(self, end: int) -> int:
         self._content.seek(self._hashed)

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 
 from tpujob.data.keys import FoldersAndFiles, why_no_file, why_no_object
 from tpujob.data.objects import Objects, Reader
-from tpujob.data.places import Folder, Place, Prefix, S3Prefix, Url, UrlList
+from tpujob.data.places import Folder, Outside, Place, Prefix
 from tpujob.data.sync.download import Downloader
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.relay import Relay
 from tpujob.data.sync.rewrite import Rewriter
 from tpujob.data.sync.sides import FolderSide, ListedSide, Side
+from tpujob.data.sync.told import Told
 from tpujob.data.sync.upload import Done, Uploader
 from tpujob.errors import BadRequest
 
@@ -24,15 +25,6 @@ class Copier(Protocol):
 
     def same(self, pair: Any) -> bool: ...
     def copy(self, pair: Any) -> Done: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Who is told how a copy goes on."""
-
-    sent: Callable[[int], None]
-    had: Callable[[int], None]
-    unverified: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +48,24 @@ def way(
 ) -> Way:
     """`reader`: of a source outside Cloud Storage. Raises BadRequest where nothing is copied."""
     if isinstance(source, Folder) and isinstance(target, Prefix):
-        copier = Uploader(objects, ledger, target.bucket, target.prefix, told.sent, told.had)
+        copier = Uploader(objects, ledger, target, told)
         side = FolderSide(_folder(source))
         return Way(side, _listed(target, objects), copier, _objects_of(target), _one_write)
     if isinstance(source, Prefix) and isinstance(target, Prefix):
-        rewriter = Rewriter(objects, ledger, source.bucket, target.bucket, target.prefix, told.sent)
+        rewriter = Rewriter(objects, ledger, source, target, told)
         sides = _listed(source, objects), _listed(target, objects)
         return Way(*sides, rewriter, _objects_of(target), _one_write)
-    if isinstance(source, Prefix | S3Prefix | Url | UrlList) and isinstance(target, Folder):
+    if isinstance(source, Prefix | Outside) and isinstance(target, Folder):
         return _down(source, target, objects, ledger, told, reader)
-    if isinstance(source, S3Prefix | Url | UrlList) and isinstance(target, Prefix) and reader:
-        bucket, _ = _below(source)
-        relay = Relay(
-            reader, source, bucket, objects, ledger, target.bucket, target.prefix,
-            told.sent, told.had, told.unverified,
-        )  # fmt: skip
-        return Way(
-            _outside(source, reader),
-            _listed(target, objects),
-            relay,
-            _objects_of(target),
-            _one_write,
-        )
+    if isinstance(source, Outside) and isinstance(target, Prefix) and reader:
+        relay = Relay(reader, source, objects, ledger, target, told)
+        sides = _outside(source, reader), _listed(target, objects)
+        return Way(*sides, relay, _objects_of(target), _one_write)
     raise BadRequest(f"nothing is copied from {source} to {target}")
 
 
 def _down(
-    source: Prefix | S3Prefix | Url | UrlList,
+    source: Prefix | Outside,
     target: Folder,
     objects: Objects,
     ledger: Ledger,
@@ -94,11 +77,8 @@ def _down(
     else:
         assert reader
         listed, operations = _outside(source, reader), _none
-    bucket, _ = _below(source)
     folder = _folder(target)
-    downloader = Downloader(
-        reader, source, bucket, folder, ledger, told.sent, told.had, told.unverified
-    )
+    downloader = Downloader(reader, source, folder, ledger, told)
     return Way(listed, FolderSide(folder), downloader, _files, operations)
 
 
@@ -110,13 +90,8 @@ def _listed(place: Prefix, objects: Objects) -> ListedSide:
     return ListedSide(objects, place.bucket, place.prefix, billed=True)
 
 
-def _outside(place: S3Prefix | Url | UrlList, reader: Reader) -> ListedSide:
-    return ListedSide(reader, *_below(place), billed=False)
-
-
-def _below(place: Prefix | S3Prefix | Url | UrlList) -> tuple[str, str]:
-    """Bucket and prefix, where the source has them."""
-    return (place.bucket, place.prefix) if isinstance(place, Prefix | S3Prefix) else ("", "")
+def _outside(place: Outside, reader: Reader) -> ListedSide:
+    return ListedSide(reader, place.bucket, place.prefix, billed=False)
 
 
 def _objects_of(place: Prefix) -> Callable[[], Callable[[str], str]]:
