@@ -9,6 +9,7 @@ import hashlib
 import os
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO
 
 from tpujob.data.checksum import extend, of_file
@@ -16,6 +17,7 @@ from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.objects import Hash, LocalFile, NotCopied, ObjectFacts, Reader
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.ledger import Ledger
+from tpujob.data.sync.newest import copy_newest, hash_of
 from tpujob.data.sync.plan import Pair
 from tpujob.data.sync.told import Told
 from tpujob.data.sync.upload import Done, checksum_of
@@ -25,7 +27,6 @@ from tpujob.errors import Conflict, NotFound, Transient
 
 _READ = 1 << 20
 _TRIES = 8
-_GENERATIONS = 3
 
 
 class NoPlace(NotCopied):
@@ -60,16 +61,8 @@ class Downloader:
             raise NotCopied("the storage does not say its checksum, so it cannot be verified")
         if self.same(pair):
             return "same"
-        for _ in range(_GENERATIONS):
-            try:
-                self._fetch(pair, facts)
-                return "copied"
-            except NotFound:  # this generation is gone: it was replaced, or deleted
-                newer = self.reader.look(self.source.bucket, facts.name)
-                if newer is None:
-                    raise Conflict("it is not at the source any more") from None
-                facts = newer
-        raise Conflict("it is replaced again and again")
+        copy_newest(self.reader, self.source.bucket, facts, partial(self._fetch, pair))
+        return "copied"
 
     def _fetch(self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts) -> None:
         part = self._part(facts)
@@ -94,8 +87,8 @@ class Downloader:
                     size, crc32c, told = self._append(content, facts, size, crc32c)
                     said = said or told
                 if size == facts.size:
-                    if not told_all:
-                        said, told_all = self._ask_for_hash(facts), True
+                    if not told_all:  # another process has begun it, and no answer has told of all bytes
+                        said, told_all = hash_of(self.reader, self.source.bucket, facts), True
                     # what only may be a hash is none, when two reads agree with each other and not with it
                     settled = said is not None and not said.certain and wrong == crc32c
                     if settled or _verified(content, crc32c, said):
@@ -112,13 +105,6 @@ class Downloader:
                 time.sleep(min(8.0, 0.05 * 2**failures))
                 size, crc32c = _hashed(content, facts.size)
         raise AssertionError
-
-    def _ask_for_hash(self, facts: ObjectFacts) -> Hash | None:
-        """For a file that another process has begun, of whose bytes no answer has told all."""
-        now = self.reader.look(self.source.bucket, facts.name)
-        if now is None or now.identity != facts.identity:
-            raise NotFound(f"{facts.name} was replaced")
-        return now.hash
 
     def _append(
         self, content: BinaryIO, facts: ObjectFacts, size: int, crc32c: int

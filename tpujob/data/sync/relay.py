@@ -13,6 +13,7 @@ from tpujob.data.checksum import extend
 from tpujob.data.objects import Hash, ObjectFacts, Objects, Piece, Reader
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.ledger import Ledger, RelayState
+from tpujob.data.sync.newest import copy_newest, hash_of
 from tpujob.data.sync.plan import Pair
 from tpujob.data.sync.told import Told
 from tpujob.data.sync.upload import SMALL, Done
@@ -23,7 +24,6 @@ from tpujob.errors import Conflict, NotFound, Transient
 PIECE = 8 << 20
 _TRIES = 8
 _SESSIONS = 3  #: that are begun for one object in one sync
-_GENERATIONS = 3
 
 
 class _Wrong(Exception):
@@ -63,21 +63,15 @@ class Relay:
         what `Reader` and `Objects` raise."""
         if self.same(pair):
             return "same"
-        facts, name = pair.source, self.target.prefix + pair.key
+        name = self.target.prefix + pair.key
         generation = pair.target.generation if pair.target else 0
-        for _ in range(_GENERATIONS):
-            try:
-                if facts.size <= SMALL:
-                    self._small(facts, name, generation)
-                else:
-                    self._large(facts, name, generation)
-                return "copied"
-            except NotFound:  # these bytes are gone: they were replaced, or deleted
-                newer = self.reader.look(self.source.bucket, facts.name)
-                if newer is None:
-                    raise Conflict("it is not at the source any more") from None
-                facts = newer
-        raise Conflict("it is replaced again and again")
+
+        def copy(facts: ObjectFacts) -> None:
+            how = self._small if facts.size <= SMALL else self._large
+            how(facts, name, generation)
+
+        copy_newest(self.reader, self.source.bucket, pair.source, copy)
+        return "copied"
 
     def _small(self, facts: ObjectFacts, name: str, generation: int) -> None:
         data = self._read(facts)
@@ -114,10 +108,7 @@ class Relay:
     def _large(self, facts: ObjectFacts, name: str, generation: int) -> None:
         said = said_of(facts)
         if said is None:
-            now = self.reader.look(self.source.bucket, facts.name)
-            if now is None or now.identity != facts.identity:
-                raise NotFound(f"{facts.name} was replaced")
-            said = now.hash
+            said = hash_of(self.reader, self.source.bucket, facts)
         wrong: int | None = None
         for _ in range(_SESSIONS):
             stream = _Stream(self, facts, name, generation, said, wrong)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from tpujob.data.objects import NotCopied, ObjectFacts, Objects
 from tpujob.data.places import Prefix
 from tpujob.data.sync.ledger import Ledger
+from tpujob.data.sync.newest import GENERATIONS
 from tpujob.data.sync.plan import Pair
 from tpujob.data.sync.told import Told
 from tpujob.data.sync.upload import Done
 from tpujob.errors import Conflict, NotFound
-
-_GENERATIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Rewriter:
             return "same"
         facts, name = pair.source, self.target.prefix + pair.key
         generation = pair.target.generation if pair.target else 0
-        for _ in range(_GENERATIONS):
+        for _ in range(GENERATIONS):
             try:
                 self._rewrite(facts, name, generation)
                 self.told.sent(facts.size)
