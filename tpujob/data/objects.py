@@ -11,6 +11,8 @@ from typing import Literal, Protocol
 
 from tpujob.data.traffic import Traffic
 
+_PROBLEMS = 1_000  #: that are kept with their names
+
 HashKind = Literal["crc32c", "crc32", "md5", "sha1", "sha256"]
 
 
@@ -196,8 +198,23 @@ class LeftOut:
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What a sync did. `problems` has the first of them; `left_out` and `conflicts` count all."""
+class Problems:
+    """What was not copied. `problems` has the first of them; `left_out` and `conflicts` count all."""
+
+    left_out: int = 0
+    conflicts: int = 0  #: something else is there, or came meanwhile, and stays
+    problems: list[LeftOut] = field(default_factory=list[LeftOut])
+
+    def note(self, one: LeftOut, *, conflict: bool = False) -> None:
+        self.conflicts += conflict
+        self.left_out += not conflict
+        if len(self.problems) < _PROBLEMS:
+            self.problems.append(one)
+
+
+@dataclass(slots=True)
+class Outcome(Problems):
+    """What a sync did."""
 
     copied: int = 0
     copied_bytes: int = 0
@@ -206,8 +223,5 @@ class Outcome:
     )
     same: int = 0
     same_bytes: int = 0
-    left_out: int = 0
-    conflicts: int = 0
     unverified: int = 0  #: of the copied: nothing but their length and TLS says that they are right
     traffic: Traffic = field(default_factory=Traffic)
-    problems: list[LeftOut] = field(default_factory=list[LeftOut])

@@ -10,10 +10,10 @@ import os
 import sys
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from tpujob.data.objects import LeftOut, LocalFile
+from tpujob.data.objects import LeftOut, LocalFile, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack.build import Built, ShardBuilder
 from tpujob.data.pack.cut import LARGEST, cut, shuffled
@@ -26,19 +26,15 @@ from tpujob.data.sync.run import Progress
 from tpujob.data.sync.walk import files_of
 from tpujob.errors import BadRequest, Conflict, NotFound
 
-_PROBLEMS = 1_000  #: problems that are kept with their names
-
 
 @dataclass(slots=True)
-class Survey:
+class Survey(Problems):
     """What there is to pack."""
 
     files: int = 0
     bytes: int = 0
     labels: tuple[str, ...] = ()
     shards: int = 0  #: of a shuffled set about so many, as it is cut elsewhere
-    left_out: int = 0
-    problems: list[LeftOut] = field(default_factory=list[LeftOut])
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +107,12 @@ class Pack:
     def _files(self) -> Iterator[LocalFile]:
         for file in files_of(self._folder):
             if isinstance(file, LeftOut):
-                self._leave_out(file)
+                self._found.note(file)
             elif file.size > LARGEST:
                 reason = f"it has more than {LARGEST >> 20} MiB: copy it with `tpujob data sync`"
-                self._leave_out(LeftOut(file.key, reason))
+                self._found.note(LeftOut(file.key, reason))
             else:
                 yield file
-
-    def _leave_out(self, one: LeftOut) -> None:
-        self._found.left_out += 1
-        if len(self._found.problems) < _PROBLEMS:
-            self._found.problems.append(one)
 
     def _tasks(
         self, target: SetTarget, progress: Progress

@@ -7,12 +7,12 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tpujob.data.checksum import extend
 from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.objects import LeftOut
+from tpujob.data.objects import LeftOut, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack import records
 from tpujob.data.pack.index import lines
@@ -24,19 +24,14 @@ from tpujob.data.sync.download import NoPlace
 from tpujob.data.sync.run import Progress
 from tpujob.errors import BadRequest, Conflict
 
-_PROBLEMS = 1_000  #: problems that are kept with their names
-
 
 @dataclass(slots=True)
-class UnpackOutcome:
-    """What was done. `problems` has the first of them; `left_out` and `conflicts` count all."""
+class UnpackOutcome(Problems):
+    """What was done; a conflict is another file of that name."""
 
     files: int = 0
     bytes: int = 0
     same: int = 0  #: were there already, with the right bytes
-    left_out: int = 0
-    conflicts: int = 0  #: other files of these names are there, and stay
-    problems: list[LeftOut] = field(default_factory=list[LeftOut])
 
 
 class Unpack:
@@ -122,7 +117,4 @@ class Unpack:
 
     def _note(self, entry: IndexEntry, reason: str, *, conflict: bool = False) -> None:
         with self._lock:
-            self._outcome.conflicts += conflict
-            self._outcome.left_out += not conflict
-            if len(self._outcome.problems) < _PROBLEMS:
-                self._outcome.problems.append(LeftOut(entry.key, reason))
+            self._outcome.note(LeftOut(entry.key, reason), conflict=conflict)

@@ -25,8 +25,6 @@ from tpujob.data.sync.ways import Way, way
 from tpujob.data.traffic import Traffic, route_of
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 
-_PROBLEMS = 1_000  #: problems that are kept with their names
-
 
 class Progress(Protocol):
     """Is told how a sync goes on, by any thread."""
@@ -204,10 +202,7 @@ class Sync:
 
     def _note(self, one: LeftOut, *, conflict: bool) -> None:
         with self._lock:
-            self._outcome.conflicts += conflict
-            self._outcome.left_out += not conflict
-            if len(self._outcome.problems) < _PROBLEMS:
-                self._outcome.problems.append(one)
+            self._outcome.note(one, conflict=conflict)
 
 
 def check(source: Place, target: Place) -> None:
