@@ -127,6 +127,11 @@ def dollars(value: float | None) -> str:
     return f"${value:.4f}" if 0 < value < 0.01 else f"${value:,.2f}"
 
 
+def price(value: float | None) -> str:
+    """As `dollars`, but never a price that looks like none."""
+    return "under $0.0001" if 0 < (value or 0) < 0.0001 else dollars(value)
+
+
 def rate(value: float | None) -> str:
     return "price unknown" if value is None else f"{dollars(value)}/h"
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob.cli.render.data.pages import amount_of_bytes, price, problem_lines, problems
+from tpujob.cli.render.data.pages import problem_lines, problems
+from tpujob.cli.render.text import price
 from tpujob.data.pack.run import PackOutcome, Survey
 from tpujob.data.pack.unpack import UnpackOutcome
 from tpujob.domain.prices import LIST
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import amount_of_bytes, clean, many
 
 _LABELS = 8  #: that are named
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from tpujob.cli.render.text import dollars, span
+from tpujob.cli.render.text import price, span
 from tpujob.data.objects import LeftOut, Operations, Outcome
 from tpujob.data.sync.run import Preview
 from tpujob.data.traffic import Traffic
@@ -125,10 +125,6 @@ def _traffic_lines(record: Mapping[str, Any]) -> list[str]:
             return [f"  out of S3         {text}"]
         case _:
             return []
-
-
-def price(usd: float) -> str:
-    return "under $0.0001" if 0 < usd < 0.0001 else dollars(usd)
 
 
 def problem_lines(record: Mapping[str, Any], title: str = "Not copied") -> list[str]:

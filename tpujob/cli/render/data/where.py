@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import dollars
+from tpujob.cli.render.text import price
 from tpujob.domain.text import amount_of_bytes, clean
 
 if TYPE_CHECKING:
@@ -57,25 +57,21 @@ def _title(one: DataView) -> str:
 def _row(place: Any, zone: str) -> tuple[str, ...]:
     local = not place["usd_epoch"]
     if not place["copied"]:
-        across = "" if local else _usd(place["usd_across"])
+        across = "" if local else price(place["usd_across"])
         where = "in place" if local else "in place, across regions"
         return zone, where, "", "", "", across
     return (
         zone,
         clean(place["path"]),
         _missing(place),
-        _usd(place["usd_copy"]),
-        "price unknown" if place["usd_month"] is None else _usd(place["usd_month"]),
-        _usd(place["usd_across"]),
+        price(place["usd_copy"]),
+        price(place["usd_month"]),
+        price(place["usd_across"]),
     )
 
 
 def _missing(place: DataPlaceView) -> str:
     return amount_of_bytes(place["missing_bytes"]) if place["missing"] else "nothing"
-
-
-def _usd(value: float) -> str:
-    return "under $0.0001" if 0 < value < 0.0001 else dollars(value)
 
 
 def data_words(one: DataView) -> list[str]:
@@ -87,9 +83,9 @@ def data_words(one: DataView) -> list[str]:
         elif not place["copied"]:
             said = "is read where it is"
             if place["usd_epoch"]:
-                said += f", across regions: {_usd(place['usd_epoch'])} an epoch"
+                said += f", across regions: {price(place['usd_epoch'])} an epoch"
         elif place["missing"]:
-            said = f"{_missing(place)} are copied first, for {_usd(place['usd_copy'])}"
+            said = f"{_missing(place)} are copied first, for {price(place['usd_copy'])}"
         else:
             said = "is there already" if one["objects"] else "is copied first"
         found.append(clean(f"{one['name']} in {place['region']}: {said} ({place['path']})"))
