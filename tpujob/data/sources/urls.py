@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tpujob.data.objects import Hash
-from tpujob.data.places import Folder, Url, UrlList, checked_url, without_query
+from tpujob.data.places import Folder, Place, Url, UrlList, checked_url, without_query
 from tpujob.data.sync.verify import from_base64
 from tpujob.errors import BadRequest, NotFound
 
@@ -26,8 +26,10 @@ class WebFile:
     md5: Hash | None = None
 
 
-def listed(place: Folder) -> Folder | UrlList:
-    """A file of this machine that begins as a list of URLs is one."""
+def listed(place: Place) -> Place:
+    """The place; but a file of this machine that begins as a list of URLs is one."""
+    if not isinstance(place, Folder):
+        return place
     path = Path(place.path)
     if not path.is_file():
         return place

@@ -64,8 +64,7 @@ def _sync(source: str, target: str) -> None:
     from tpujob.data.sync.run import Sync, check
     from tpujob.wiring.data import copying, reading
 
-    from_, to = places.parse(source), places.parse(target)
-    from_ = listed(from_) if isinstance(from_, places.Folder) else from_
+    from_, to = listed(places.parse(source)), places.parse(target)
     check(from_, to)
     assert isinstance(to, places.Prefix)
     with (

@@ -39,8 +39,7 @@ def sync(
     from tpujob.data.sync.run import Sync, check
     from tpujob.wiring.data import copying, reading
 
-    from_, to = places.parse(source), places.parse(target)
-    from_ = listed(from_) if isinstance(from_, places.Folder) else from_
+    from_, to = listed(places.parse(source)), places.parse(target)
     check(from_, to)  # before a bucket is made, or credentials are asked for
     new = to.bucket if isinstance(to, places.Prefix) and not dry_run else ""
     with (
