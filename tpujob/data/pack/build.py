@@ -64,9 +64,7 @@ class ShardBuilder:
             with open(member, "wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as index:
                 records.write(str(path), self._contents(files, sizes, checksums, index))
             records.verify(str(path), sizes, checksums)
-            found = described(path, "")
-            name = f"{number:05d}-{found.sha256[:16]}.arrayrecord"
-            stored = SetFile(name, found.bytes, found.crc32c, found.sha256)
+            stored = described(path, f"{number:05d}-{{}}.arrayrecord")
             labels = labels_of(file.key for file in files)
             size = member.stat().st_size
             built = Built(stored, len(files), sum(sizes), member, size, labels)
@@ -105,7 +103,7 @@ class ShardBuilder:
             "file": asdict(built.file),
             "records": built.records,
             "content": built.content,
-            "member": described(built.member, "").sha256,
+            "member": described(built.member).sha256,
             "labels": built.labels,
         }
         new = self._stage / f"{number:05d}.new"
@@ -116,7 +114,7 @@ class ShardBuilder:
         member = self._member(number)
         try:
             facts: Any = json.loads((self._stage / f"{number:05d}.json").read_bytes())
-            if facts["plan"] != plan or facts["member"] != described(member, "").sha256:
+            if facts["plan"] != plan or facts["member"] != described(member).sha256:
                 return None
             labels = None if facts["labels"] is None else tuple(facts["labels"])
             size = member.stat().st_size

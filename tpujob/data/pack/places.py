@@ -205,8 +205,8 @@ class BucketSource:
         path.unlink()
 
 
-def described(path: Path, name: str) -> SetFile:
-    """The file as it is, under that name. An empty name: one by its content is for the caller to choose."""
+def described(path: Path, name: str = "") -> SetFile:
+    """The file as it is, under that name, in which {} becomes the first 16 digits of its SHA-256."""
     size = crc32c = 0
     sha256 = hashlib.sha256()
     with open(path, "rb", buffering=0) as content:
@@ -214,7 +214,8 @@ def described(path: Path, name: str) -> SetFile:
             size += len(data)
             crc32c = extend(crc32c, data)
             sha256.update(data)
-    return SetFile(name, size, crc32c, sha256.hexdigest())
+    digest = sha256.hexdigest()
+    return SetFile(name.replace("{}", digest[:16]), size, crc32c, digest)
 
 
 def remove_stage(stage: Path) -> None:

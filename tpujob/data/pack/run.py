@@ -173,10 +173,7 @@ class _Assembly:
     def manifest(self, order: str) -> Manifest:
         """Afterwards the index and the labels have their names."""
         labels = self._labels.found
-        index = described(self._path, "")
-        index = SetFile(
-            f"index-{index.sha256[:16]}.jsonl.gz", index.bytes, index.crc32c, index.sha256
-        )
+        index = described(self._path, "index-{}.jsonl.gz")
         ids = self._label_ids(labels) if labels else None
         self._target.publish(self._path, index)
         return Manifest(order, tuple(self._shards), index, labels, ids)
@@ -190,8 +187,7 @@ class _Assembly:
                 if sys.byteorder == "big":
                     ids.byteswap()
                 ids.tofile(file)
-        found = described(path, "")
-        stored = SetFile(f"labels-{found.sha256[:16]}.u4", found.bytes, found.crc32c, found.sha256)
+        stored = described(path, "labels-{}.u4")
         self._target.publish(path, stored)
         return stored
 
