@@ -20,7 +20,7 @@ from tpujob.data.pack.cut import LARGEST, cut, shuffled
 from tpujob.data.pack.index import lines
 from tpujob.data.pack.manifest import Labels, Manifest, SetFile, Shard, label_of, labels_of
 from tpujob.data.pack.places import SetTarget, described
-from tpujob.data.pack.workers import Workers, alone, explained
+from tpujob.data.pack.workers import Workers, alone_in, explained
 from tpujob.data.places import Folder
 from tpujob.data.sync.run import Progress
 from tpujob.data.sync.walk import files_of
@@ -84,7 +84,7 @@ class Pack:
         self._refuse_below(target)
         found = self.survey()
         target.prepare()
-        with explained(), alone(target.stage, target.name):
+        with explained(), alone_in(target.stage, target.name):
             old = target.manifest()
             if old is not None and not replace:
                 _refuse_another(old, found, self._order, target)

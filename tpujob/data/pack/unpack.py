@@ -19,7 +19,7 @@ from tpujob.data.pack.index import lines
 from tpujob.data.pack.landing import Landing
 from tpujob.data.pack.manifest import IndexEntry, Shard
 from tpujob.data.pack.places import SetSource, remove_stage
-from tpujob.data.pack.workers import Workers, alone, explained
+from tpujob.data.pack.workers import Workers, alone_in, explained
 from tpujob.data.sync.download import NoPlace
 from tpujob.data.sync.run import Progress
 from tpujob.errors import BadRequest, Conflict
@@ -56,7 +56,7 @@ class Unpack:
             self._parts.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadRequest(f"cannot write to {self._name}: {error.strerror}") from error
-        with explained(), alone(self._parts, self._name):
+        with explained(), alone_in(self._parts, self._name):
             self._progress.planned(manifest.content)
             with self._source.fetched(manifest.index) as index:
                 for _ in self._workers.each(self._shard, ((index, s) for s in manifest.shards)):

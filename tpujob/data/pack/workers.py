@@ -8,12 +8,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, flock
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from tpujob.errors import IllegalInState, TpujobError
+from tpujob.data.lock import alone
+from tpujob.errors import TpujobError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -52,18 +52,13 @@ class Workers:
                 raise
 
 
-@contextmanager
-def alone(stage: Path, name: str) -> Generator[None]:
+def alone_in(stage: Path, name: str) -> AbstractContextManager[None]:
     """Raises IllegalInState while another process works in the same stage."""
-    with (stage / "lock").open("w") as file:
-        try:
-            flock(file, LOCK_EX | LOCK_NB)
-        except OSError:
-            raise IllegalInState(
-                f"another `tpujob data` command writes to {name}",
-                hint="wait for it, or end it; nothing was written here",
-            ) from None
-        yield
+    return alone(
+        stage / "lock",
+        f"another `tpujob data` command writes to {name}",
+        hint="wait for it, or end it; nothing was written here",
+    )
 
 
 @contextmanager

@@ -13,11 +13,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpujob.data.lock import alone
 from tpujob.data.objects import LocalFile
 from tpujob.errors import IllegalInState
 
@@ -95,19 +96,14 @@ class Ledger:
             self._db.close()
         os.close(self._in_use)
 
-    @contextmanager
-    def alone(self, source: str, target: str) -> Generator[None]:
+    def alone(self, source: str, target: str) -> AbstractContextManager[None]:
         """Raises IllegalInState while another process copies the same to the same."""
         name = hashlib.sha256(f"{source}\0{target}".encode()).hexdigest()[:32]
-        with (self._folder / f"{name}.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise IllegalInState(
-                    f"another `tpujob data sync` copies {source} to {target}",
-                    hint="wait for it, or end it; nothing was copied here",
-                ) from None
-            yield
+        return alone(
+            self._folder / f"{name}.lock",
+            f"another `tpujob data sync` copies {source} to {target}",
+            hint="wait for it, or end it; nothing was copied here",
+        )
 
     @contextmanager
     def unused(self) -> Generator[None]:

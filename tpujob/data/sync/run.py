@@ -8,11 +8,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Protocol
 
 from tpujob.data.keys import PARTS_FOLDER
+from tpujob.data.lock import alone
 from tpujob.data.objects import LeftOut, NotCopied, Objects, Outcome, Reader
 from tpujob.data.places import Folder, Place, Prefix, UrlList, overlap
 from tpujob.data.sync.crew import AnyPair, Crew
@@ -23,7 +23,7 @@ from tpujob.data.sync.told import Told
 from tpujob.data.sync.upload import Changed, Done
 from tpujob.data.sync.ways import Way, way
 from tpujob.data.traffic import Traffic, route_of
-from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
+from tpujob.errors import BadRequest, Conflict, NotFound
 
 
 class Progress(Protocol):
@@ -148,14 +148,10 @@ class Sync:
         parts = Path(os.path.realpath(target.path)) / PARTS_FOLDER
         try:
             parts.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context((parts / "lock").open("w"))
+            other = f"another `tpujob data sync` writes to {target}"
+            stack.enter_context(alone(parts / "lock", other))
         except OSError as error:
             raise BadRequest(f"cannot write to {target}: {error.strerror}") from error
-        try:
-            flock(lock, LOCK_EX | LOCK_NB)
-        except OSError:
-            text = f"another `tpujob data sync` writes to {target}"
-            raise IllegalInState(text, hint="wait for it, or end it") from None
         self._ledger.keep_folder(str(parts))
         return parts
 
