@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpujob.data.local import explained
 from tpujob.data.objects import LeftOut, LocalFile, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack.build import Built, ShardBuilder
@@ -20,7 +21,7 @@ from tpujob.data.pack.cut import LARGEST, cut, shuffled
 from tpujob.data.pack.index import lines
 from tpujob.data.pack.manifest import Labels, Manifest, SetFile, Shard, label_of, labels_of
 from tpujob.data.pack.places import SetTarget, described
-from tpujob.data.pack.workers import Workers, alone_in, explained
+from tpujob.data.pack.workers import Workers, alone_in
 from tpujob.data.places import Folder
 from tpujob.data.sync.run import Progress
 from tpujob.data.sync.walk import files_of

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tpujob.data.checksum import extend
 from tpujob.data.keys import PARTS_FOLDER
+from tpujob.data.local import explained
 from tpujob.data.objects import LeftOut, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack import records
@@ -19,7 +20,7 @@ from tpujob.data.pack.index import lines
 from tpujob.data.pack.landing import Landing
 from tpujob.data.pack.manifest import IndexEntry, Shard
 from tpujob.data.pack.places import SetSource, remove_stage
-from tpujob.data.pack.workers import Workers, alone_in, explained
+from tpujob.data.pack.workers import Workers, alone_in
 from tpujob.data.sync.download import NoPlace
 from tpujob.data.sync.run import Progress
 from tpujob.errors import BadRequest, Conflict

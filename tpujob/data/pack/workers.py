@@ -1,19 +1,17 @@
-"""A few threads that make or read shards, what they share (the wish to stop), and what holds around them: one process
-for each place, and a clear error for a disk."""
+"""A few threads that make or read shards, what they share (the wish to stop), and one process for each place."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from tpujob.data.lock import alone
-from tpujob.errors import TpujobError
+from tpujob.data.local import alone
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -59,13 +57,3 @@ def alone_in(stage: Path, name: str) -> AbstractContextManager[None]:
         f"another `tpujob data` command writes to {name}",
         hint="wait for it, or end it; nothing was written here",
     )
-
-
-@contextmanager
-def explained() -> Generator[None]:
-    """Raises TpujobError in place of OSError."""
-    try:
-        yield
-    except OSError as error:
-        text = f"cannot read or write a file: {error.strerror or error}"
-        raise TpujobError(text, hint="what is whole stays; the same command goes on") from error

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tpujob.data.local import explained
 from tpujob.data.sync.plan import Pair
 from tpujob.data.sync.upload import Done
-from tpujob.errors import TpujobError
 
 #: files that are copied at once
 THREADS = 16
@@ -43,11 +43,12 @@ class Crew:
         except Exception as error:
             self._ended = self._ended or error
         for _ in threads:
-            self._put([])
+            self._tasks.put([])
         for thread in threads:
             thread.join()
         if self._ended:
-            raise _explained(self._ended)
+            with explained():
+                raise self._ended
 
     def _hand_out(self, planned: Iterable[AnyPair]) -> None:
         batch: list[AnyPair] = []
@@ -55,15 +56,12 @@ class Crew:
             batch.append(pair)
             size = max(pair.source.size, pair.target.size if pair.target else 0)
             if size > _LARGE or len(batch) >= _BATCH:
-                self._put(batch)
+                self._tasks.put(batch)
                 batch = []
             if self._ended:
                 return
         if batch:
-            self._put(batch)
-
-    def _put(self, batch: list[AnyPair]) -> None:
-        self._tasks.put(batch)
+            self._tasks.put(batch)
 
     def _member(self) -> None:
         while batch := self._tasks.get():
@@ -78,14 +76,3 @@ class Crew:
         except Exception as error:
             if not self._failed(pair, error):
                 self._ended = self._ended or error
-
-
-def _explained(error: Exception) -> Exception:
-    if isinstance(error, OSError):
-        made = TpujobError(
-            f"cannot read or write a file: {error.strerror or error}",
-            hint="what is whole stays; the same command continues",
-        )
-        made.__cause__ = error
-        return made
-    return error

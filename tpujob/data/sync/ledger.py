@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob.data.lock import alone
+from tpujob.data.local import alone
 from tpujob.data.objects import LocalFile
 from tpujob.errors import IllegalInState
 

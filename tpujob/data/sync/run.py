@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.lock import alone
+from tpujob.data.local import alone
 from tpujob.data.objects import LeftOut, NotCopied, Objects, Outcome, Reader
 from tpujob.data.places import Folder, Place, Prefix, UrlList, overlap
 from tpujob.data.sync.crew import AnyPair, Crew
