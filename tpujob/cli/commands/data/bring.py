@@ -4,7 +4,6 @@ made from, before the job is submitted."""
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,30 +54,14 @@ def _here(source: str) -> str:
 
 
 def _sync(source: str, target: str) -> None:
-    from tpujob.cli.commands.data.sync import settings
-    from tpujob.cli.errors import on_interrupt
-    from tpujob.cli.render.data import pages
-    from tpujob.cli.render.data.progress import Bar
-    from tpujob.data import places
-    from tpujob.data.sources.urls import listed
-    from tpujob.data.sync.run import Sync, check
-    from tpujob.wiring.data import copying, reading
+    from tpujob.cli.commands.data.sync import copied
+    from tpujob.cli.render.data.pages import outcome_page
 
-    from_, to = listed(places.parse(source)), places.parse(target)
-    check(from_, to)
-    assert isinstance(to, places.Prefix)
-    with (
-        reading(from_) as reader,
-        copying(settings(), to.bucket) as (objects, ledger),
-        Bar(shown=True) as progress,
-        on_interrupt("Nothing was submitted. What is whole stays; the same command goes on."),
-    ):
-        begun = time.monotonic()
-        outcome = Sync(from_, to, objects, ledger, progress, reader).run()
-        record = pages.outcome_record(outcome, objects.operations, time.monotonic() - begun)
-    for line in pages.outcome_page(record).splitlines():
+    ended = "Nothing was submitted. What is whole stays; the same command goes on."
+    record = copied(source, target, ended)
+    for line in outcome_page(record).splitlines():
         note(f"data: {line.strip()}")
-    if outcome.left_out or outcome.conflicts:
+    if record["left_out"] or record["conflicts"]:
         raise Conflict(
             f"not all of {source} could be copied, so nothing was submitted",
             hint=f"tpujob data sync {source} {target}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +16,8 @@ from tpujob.cli.output import say, say_json
 
 if TYPE_CHECKING:
     from tpujob.config.settings import Settings
+    from tpujob.data.objects import Operations
+    from tpujob.data.sync.run import Sync
 
 
 def sync(
@@ -33,6 +37,29 @@ def sync(
 ) -> int:
     """Copy what differs from SRC to DST, verified. Safe to repeat; goes on where it was killed. Deletes nothing."""
     from tpujob.cli.render.data import pages as render
+
+    if dry_run:
+        with _prepared(source, target, dry_run=True) as (job, _):
+            record, page = render.preview_record(job.preview()), render.preview_page
+    else:
+        ended = "What is whole stays. The same command goes on."
+        record, page = copied(source, target, ended), render.outcome_page
+    say_json(record) if as_json else say(page(record))
+    return FOUND if record["left_out"] + record["conflicts"] else 0
+
+
+def copied(source: str, target: str, ended: str) -> dict[str, Any]:
+    """The record of a sync. `ended`: what Ctrl-C says. Raises what a sync raises."""
+    from tpujob.cli.render.data.pages import outcome_record
+
+    with _prepared(source, target, dry_run=False) as (job, operations), on_interrupt(ended):
+        begun = time.monotonic()
+        outcome = job.run()
+        return outcome_record(outcome, operations, time.monotonic() - begun)
+
+
+@contextmanager
+def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
     from tpujob.cli.render.data.progress import Bar
     from tpujob.data import places
     from tpujob.data.sources.urls import listed
@@ -47,20 +74,7 @@ def sync(
         copying(settings(), new) as (objects, ledger),
         Bar(shown=not dry_run) as progress,
     ):
-        begun = time.monotonic()
-        job = Sync(from_, to, objects, ledger, progress, reader)
-        if dry_run:
-            preview = job.preview()
-            record, page = render.preview_record(preview), render.preview_page
-            problems = preview.left_out
-        else:
-            with on_interrupt("What is whole stays. The same command goes on."):
-                outcome = job.run()
-            record = render.outcome_record(outcome, objects.operations, time.monotonic() - begun)
-            page = render.outcome_page
-            problems = outcome.left_out + outcome.conflicts
-    say_json(record) if as_json else say(page(record))
-    return FOUND if problems else 0
+        yield Sync(from_, to, objects, ledger, progress, reader), objects.operations
 
 
 def settings() -> Settings:
