@@ -47,20 +47,14 @@ def copying(settings: Settings, make_bucket: str = "") -> Generator[tuple[JsonOb
         objects.close()
 
 
-@contextmanager
-def cleaning(settings: Settings) -> Generator[tuple[JsonObjects, Ledger, Path]]:
-    """As `copying`, with the settings of buckets; and the folder below which those of `stage` are."""
-    with copying(settings) as (objects, ledger):
-        yield objects, ledger, _stages(settings)
-
-
 def stage(settings: Settings, *places: str) -> Path:
     """A folder of this machine for what travels between these places; the same one for the same command."""
     name = hashlib.sha256("\0".join(places).encode()).hexdigest()[:32]
-    return _stages(settings) / name
+    return stages(settings) / name
 
 
-def _stages(settings: Settings) -> Path:
+def stages(settings: Settings) -> Path:
+    """The folder below which those of `stage` are."""
     return settings.home / "data" / "stage"
 
 

@@ -33,16 +33,17 @@ def gc(
     """List what ended copies left behind: uploads and downloads. Removes nothing without --delete."""
     from tpujob.cli.render.data import leftovers as render
     from tpujob.data import leftovers
-    from tpujob.wiring.data import cleaning
+    from tpujob.wiring.data import copying, stages
 
     names = [_bucket(text) for text in buckets or ()]
     if rule and not names:
         raise BadRequest("--rule needs a bucket", hint="name gs://BUCKET")
-    with cleaning(settings()) as (objects, ledger, stages):
-        found = leftovers.find(ledger, stages)
+    now = settings()
+    with copying(now) as (objects, ledger):
+        found = leftovers.find(ledger, stages(now))
         if delete:
             with ledger.unused():
-                found = leftovers.find(ledger, stages)
+                found = leftovers.find(ledger, stages(now))
                 try:
                     leftovers.remove(ledger, objects, found)
                 except OSError as error:
