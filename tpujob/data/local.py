@@ -12,8 +12,8 @@ from tpujob.errors import IllegalInState, TpujobError
 
 @contextmanager
 def alone(path: Path, other: str, *, hint: str = "wait for it, or end it") -> Generator[None]:
-    """`path`: of a file whose lock ends with its process. Raises IllegalInState, with what the other process does, while it holds the lock; OSError
-    when the file cannot be made."""
+    """`path`: of a file whose lock ends with its process. Raises IllegalInState while another process holds it, with
+    what that one does; OSError when the file cannot be made."""
     with path.open("w") as file:
         try:
             flock(file, LOCK_EX | LOCK_NB)

@@ -88,9 +88,7 @@ class Objects(Reader, Protocol):
 
     operations: Operations
 
-    def pages(
-        self, bucket: str, prefix: str, start: str = ""
-    ) -> Iterator[Sequence[ObjectFacts]]:
+    def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[Sequence[ObjectFacts]]:
         """As a `Reader` does; of the names, those from `start` on."""
         ...
 

@@ -19,7 +19,7 @@ from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.newest import copy_newest, hash_of
 from tpujob.data.sync.plan import Pair
-from tpujob.data.sync.told import Told
+from tpujob.data.sync.told import NOBODY, Told
 from tpujob.data.sync.upload import Done, checksum_of
 from tpujob.data.sync.verify import hasher, said_of
 from tpujob.data.sync.walk import local_file
@@ -41,7 +41,7 @@ class Downloader:
     source: Prefix | Outside
     root: bytes
     ledger: Ledger
-    told: Told = Told()
+    told: Told = NOBODY
 
     def same(self, pair: Pair[ObjectFacts, LocalFile]) -> bool:
         """Whether there is nothing to copy; a file whose size is right is read, unless it was before. Where the source
@@ -87,7 +87,7 @@ class Downloader:
                     size, crc32c, told = self._append(content, facts, size, crc32c)
                     said = said or told
                 if size == facts.size:
-                    if not told_all:  # another process has begun it, and no answer has told of all bytes
+                    if not told_all:  # another process had begun it
                         said, told_all = hash_of(self.reader, self.source.bucket, facts), True
                     # what only may be a hash is none, when two reads agree with each other and not with it
                     settled = said is not None and not said.certain and wrong == crc32c

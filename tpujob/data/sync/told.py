@@ -16,3 +16,6 @@ class Told:
     sent: Callable[[int], None] = _nobody  #: of bytes that were sent, or arrived
     had: Callable[[int], None] = _nobody  #: of bytes that an earlier process had moved
     unverified: Callable[[], None] = _nobody  #: of one whose source has no checksum
+
+
+NOBODY = Told()

@@ -14,7 +14,7 @@ from tpujob.data.objects import LocalFile, ObjectFacts, Objects, Piece
 from tpujob.data.places import Prefix
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.plan import Pair
-from tpujob.data.sync.told import Told
+from tpujob.data.sync.told import NOBODY, Told
 from tpujob.data.sync.walk import local_file
 from tpujob.errors import Conflict, NotFound, Transient
 
@@ -42,7 +42,7 @@ class Uploader:
     objects: Objects
     ledger: Ledger
     target: Prefix
-    told: Told = Told()
+    told: Told = NOBODY
 
     def same(self, pair: Pair[LocalFile, ObjectFacts]) -> bool:
         """Whether there is nothing to copy; a file whose size is right is read, unless it was before."""
@@ -68,9 +68,7 @@ class Uploader:
             # our own try whose answer was lost, or another sync of the same files
             found = self.objects.look(self.target.bucket, name)
             if not (
-                found
-                and found.size == file.size
-                and found.crc32c == checksum_of(file, self.ledger)
+                found and found.size == file.size and found.crc32c == checksum_of(file, self.ledger)
             ):
                 raise Conflict("something else was written there meanwhile") from error
         return "copied"
