@@ -78,6 +78,7 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("calls_per_minute: lots", "calls_per_minute: must be a whole number, not the text 'lots'"),
         ("zone: us-central2-b", "zone: no such key; did you mean zones"),
         ("grants: [{type: v4, zone: us-central2-b}]", "grants[0].chips: is missing, and required"),
+        ("grants: [{chip: 8}]", "grants[0].chip: no such key; did you mean chips?"),
         ("grants: [{type: 9v}]", "grants[0].type: 9v is no generation of TPUs"),
         ("backend: ftp://x", "backend: must be an http or https address"),
         ("service_account: me", "service_account: must be the e-mail address of a service account"),

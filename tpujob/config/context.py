@@ -13,7 +13,7 @@ import secrets
 import string
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -26,6 +26,7 @@ from tpujob.domain.placement import Site
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.spec import Allowed, Usd, bad_spec, problems, yaml
 from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec.errors import EACH
 from tpujob.errors import BadRequest, BadSpec, NotFound
 
 if TYPE_CHECKING:
@@ -178,21 +179,11 @@ class Context(kinds.Part):
 
 _ALLOWED: Allowed = {
     (): tuple(Context.model_fields),
-    **{("grants", i): tuple(Grant.model_fields) for i in range(kinds.MAX_ITEMS)},
+    ("grants", EACH): tuple(Grant.model_fields),
     ("budgets",): tuple(Budgets.model_fields),
     ("budgets", "project"): tuple(PeriodBudget.model_fields),
+    ("budgets", "users", EACH): tuple(PeriodBudget.model_fields),
 }
-
-
-def _allowed(fields: Mapping[str, Any]) -> Allowed:
-    """With the users that these fields name."""
-    each = tuple(PeriodBudget.model_fields)
-    users = _mapping(_mapping(fields.get("budgets")).get("users"))
-    return {**_ALLOWED, **{("budgets", "users", str(name)): each for name in users}}
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 # Owner and site ----------------------------------------------------------------------------------------------------
@@ -336,7 +327,7 @@ def parse(text: str, source: str) -> Context:
     try:
         return Context.model_validate(document.data)
     except ValidationError as error:
-        raise bad_spec(problems(error, _allowed(document.data), of="a context"), document) from None
+        raise bad_spec(problems(error, _ALLOWED, of="a context"), document) from None
 
 
 def make(fields: Mapping[str, Any]) -> Context:
@@ -344,7 +335,7 @@ def make(fields: Mapping[str, Any]) -> Context:
     try:
         return Context.model_validate(dict(fields))
     except ValidationError as error:
-        raise bad_spec(problems(error, _allowed(fields), of="a context")) from None
+        raise bad_spec(problems(error, _ALLOWED, of="a context")) from None
 
 
 def text(context: Context) -> str:

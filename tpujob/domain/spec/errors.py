@@ -26,7 +26,7 @@ NOT_YET: Mapping[KeyPath, Collection[str]] = {
     ("run",): {"secrets"},
 }
 
-#: In a path of `Allowed`: any item of a list.
+#: In a path of `Allowed`: any item of a list, or of a mapping with keys of the user's own.
 EACH = "[]"
 
 #: The keys of each mapping that has a closed set of them, by its path.
@@ -70,7 +70,7 @@ def _problem(found: ErrorDetails, allowed: Allowed, of: str) -> Problem:
     if found["type"] == "missing":
         return Problem(path, "is missing, and required")
     if found["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        keys = ", ".join(sorted(allowed.get(_any_item(path), ())))
+        keys = ", ".join(sorted(allowed.get(_any_item(path, allowed), ())))
         return Problem(
             path, f"must be a mapping with keys of {keys}; not {describe(found['input'])}"
         )
@@ -81,7 +81,7 @@ def _problem(found: ErrorDetails, allowed: Allowed, of: str) -> Problem:
 
 def _unknown_key(path: KeyPath, allowed: Allowed, of: str) -> str:
     parent, key = path[:-1], str(path[-1])
-    here = sorted(allowed[_any_item(parent)])
+    here = sorted(allowed[_any_item(parent, allowed)])
     listed = f"Allowed in {where(parent) or of}: {', '.join(here)}"
     if key in NOT_YET.get(parent, ()):
         return f"not supported yet. {listed}"
@@ -96,5 +96,11 @@ def _unknown_key(path: KeyPath, allowed: Allowed, of: str) -> str:
     return f"no such key{hint} {listed}"
 
 
-def _any_item(path: KeyPath) -> KeyPath:
-    return tuple(EACH if isinstance(part, int) else part for part in path)
+def _any_item(path: KeyPath, allowed: Allowed) -> KeyPath:
+    """The path as `allowed` has it: a part that it does not name is EACH."""
+    found: KeyPath = ()
+    for part in path:
+        named = (*found, part)
+        known = any(other[: len(named)] == named for other in allowed)
+        found = named if known else (*found, EACH)
+    return found
