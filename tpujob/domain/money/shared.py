@@ -128,7 +128,8 @@ class Sums:
 
     def accounts(self, budgets: Sequence[SharedBudget], now: float) -> list[Account]:
         """One for each of the budgets, in their order."""
-        sums = {monthly: self._billed(now, monthly=monthly) for monthly in (False, True)}
+        spans = {one.monthly for one in budgets}
+        sums = {monthly: self._billed(now, monthly=monthly) for monthly in spans}
         found: list[Account] = []
         for one in budgets:
             billed = sums[one.monthly].get(one.user, _Sum())
