@@ -74,8 +74,7 @@ class PeriodBudget(kinds.Part):
 
     usd: Usd
     per: Annotated[
-        Literal["month"] | None,
-        BeforeValidator(lambda v: None if v is None else kinds.one_of(("month",), "period")(v)),
+        Literal["month"] | None, BeforeValidator(kinds.optional(kinds.one_of(("month",), "period")))
     ] = None
 
 

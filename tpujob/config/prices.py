@@ -103,10 +103,6 @@ def _many(value: Any) -> Any:
     raise ValueError(f"must be a list of prices, not {yaml.describe(value)}")
 
 
-def _or_none(check: Any) -> BeforeValidator:
-    return BeforeValidator(lambda value: None if value is None else check(value))
-
-
 def _item(value: Any) -> str:
     given: str = kinds.text(100)(value)
     if known.item(given):
@@ -122,22 +118,26 @@ def _item(value: Any) -> str:
     raise ValueError(f"{yaml.shown(given)} is nothing that has a price{meant}")
 
 
+_Source = Annotated[str | None, BeforeValidator(kinds.optional(kinds.text(200)))]
+_AsOf = Annotated[date | None, BeforeValidator(kinds.optional(_day))]
+
+
 class _Row(kinds.Part):
     item: Annotated[str, BeforeValidator(_item)]
     where: Annotated[str, BeforeValidator(kinds.text(100))] = ""
     pricing: Annotated[str, BeforeValidator(kinds.text(40))] = ""
     usd: Annotated[Decimal, BeforeValidator(_amount)]
     unit: Annotated[str, BeforeValidator(kinds.text(40))]
-    source: Annotated[str | None, _or_none(kinds.text(200))] = None
-    as_of: Annotated[date | None, _or_none(_day)] = None
-    note: Annotated[str | None, _or_none(kinds.text(500))] = None
+    source: _Source = None
+    as_of: _AsOf = None
+    note: Annotated[str | None, BeforeValidator(kinds.optional(kinds.text(500)))] = None
 
 
 class _File(kinds.Part):
     """`source` and `as_of` are those of every row that has none of its own."""
 
-    source: Annotated[str | None, _or_none(kinds.text(200))] = None
-    as_of: Annotated[date | None, _or_none(_day)] = None
+    source: _Source = None
+    as_of: _AsOf = None
     prices: Annotated[tuple[_Row, ...], Field(strict=False), BeforeValidator(_many)]
 
 

@@ -6,7 +6,7 @@ What the agent is told of them, and what a person is, is in `domain/host/environ
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Self, cast
 
 from pydantic import (
@@ -38,11 +38,6 @@ _VARIABLE = r"[A-Z_][A-Z0-9_]*"
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
-
-
-def _optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """None passes, as the JSON form leaves nothing out."""
-    return lambda value: None if value is None else check(value)
 
 
 def _inside(value: Any) -> str:
@@ -106,17 +101,17 @@ def _schema(pattern: str = "") -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [text, {"type": "null"}]})
 
 
-_File = Annotated[str | None, BeforeValidator(_optional(_inside)), _schema()]
+_File = Annotated[str | None, BeforeValidator(kinds.optional(_inside)), _schema()]
 _Image = Annotated[
     str | None,
     BeforeValidator(
-        _optional(kinds.matching(_IMAGE, "an image such as ghcr.io/lab/train@sha256:..."))
+        kinds.optional(kinds.matching(_IMAGE, "an image such as ghcr.io/lab/train@sha256:..."))
     ),
     _schema(_IMAGE),
 ]
 _Python = Annotated[
     str | None,
-    BeforeValidator(_optional(kinds.matching(_PYTHON, 'a version such as "3.11", in quotes'))),
+    BeforeValidator(kinds.optional(kinds.matching(_PYTHON, 'a version such as "3.11", in quotes'))),
     _schema(_PYTHON),
 ]
 _Args = Annotated[
@@ -138,7 +133,7 @@ _Bucket = Annotated[
 _To = Annotated[
     str, BeforeValidator(_place), WithJsonSchema({"type": "string", "pattern": f"^{_PLACE}$"})
 ]
-_OnlyDir = Annotated[str | None, BeforeValidator(_optional(_folder)), _schema(_FOLDER)]
+_OnlyDir = Annotated[str | None, BeforeValidator(kinds.optional(_folder)), _schema(_FOLDER)]
 
 
 # Parts of a job file -------------------------------------------------------------------------------------------------

@@ -48,12 +48,15 @@ class Part(BaseModel):
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def text(limit: int, *, optional: bool = False) -> Callable[[Any], Any]:
-    """Text that is not blank. `optional`: None passes, as the JSON form leaves nothing out."""
+def optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """That check; None passes, as the JSON form leaves nothing out."""
+    return lambda value: None if value is None else check(value)
+
+
+def text(limit: int) -> Callable[[Any], Any]:
+    """Text that is not blank."""
 
     def check(value: Any) -> Any:
-        if value is None and optional:
-            return None
         if not _text(value, limit).strip():
             raise ValueError("must not be empty")
         return value
@@ -332,8 +335,8 @@ Env = Annotated[
 ]
 
 
-Command = Annotated[str | None, BeforeValidator(text(MAX_TEXT, optional=True))]
-Folder = Annotated[str | None, BeforeValidator(text(1024, optional=True))]
+Command = Annotated[str | None, BeforeValidator(optional(text(MAX_TEXT)))]
+Folder = Annotated[str | None, BeforeValidator(optional(text(1024)))]
 Preemptions = Annotated[int, BeforeValidator(count(10_000)), _whole(10_000)]
 Failures = Annotated[int, BeforeValidator(count(1_000)), _whole(1_000)]
 #: Text in a file and in JSON, seconds in the program.
@@ -343,8 +346,8 @@ Stall = Annotated[int, BeforeValidator(time_span("7d")), PlainSerializer(time_te
 Ttl = Annotated[int, BeforeValidator(time_span("90d")), PlainSerializer(time_text), _TIME]
 Wait = Annotated[
     int | None,
-    BeforeValidator(lambda value: None if value is None else time_span("90d")(value)),
-    PlainSerializer(lambda value: None if value is None else time_text(value)),
+    BeforeValidator(optional(time_span("90d"))),
+    PlainSerializer(optional(time_text)),
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^{_DURATION}$"}, {"type": "null"}]}),
 ]
 OnBadHost = Annotated[

@@ -34,14 +34,9 @@ WORKLOADS = ("mlp",)
 
 MAX_RECORD = 128 * 1024  #: characters of a whole spec in its JSON form, as a store keeps it
 
-
-def _workload(value: Any) -> str | None:
-    return None if value is None else kinds.one_of(WORKLOADS, "bundled workload")(value)
-
-
 _Workload = Annotated[
     str | None,
-    BeforeValidator(_workload),
+    BeforeValidator(kinds.optional(kinds.one_of(WORKLOADS, "bundled workload"))),
     WithJsonSchema({"anyOf": [{"type": "string", "enum": list(WORKLOADS)}, {"type": "null"}]}),
 ]
 
