@@ -10,11 +10,12 @@ from tpujob.api import CompareAsked, CompareView, EstimateSaid, EstimateView
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Job
 from tpujob.domain.money import Surroundings
-from tpujob.domain.placement import EVERYWHERE, Offer, offers, settled
-from tpujob.domain.spec import JobSpec, parse
+from tpujob.domain.placement import EVERYWHERE, offers, settled
+from tpujob.domain.spec import parse
 from tpujob.ports import Store
 from tpujob.service.comparison import Comparisons
 from tpujob.service.estimate import Estimates
+from tpujob.service.submission import Placed
 
 
 class _Jobs:
@@ -25,12 +26,11 @@ class _Jobs:
         return [*self.jobs]
 
 
-def _placed(
-    given: Mapping[str, Any],
-) -> tuple[JobSpec, Sequence[Offer], Mapping[str, str], list[str]]:
+def _placed(given: Mapping[str, Any]) -> Placed:
     wanted = settled(parse(given), EVERYWHERE)
     found = offers(wanted)
-    return wanted, found, {o.zone: f"gs://tpujob-{region_of(o.zone)}" for o in found}, []
+    buckets = {o.zone: f"gs://tpujob-{region_of(o.zone)}" for o in found}
+    return Placed(wanted, found, buckets, doubts=[])
 
 
 def _estimates(jobs: Sequence[Job]) -> Estimates:

@@ -23,7 +23,7 @@ from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
-from tpujob.service.estimate import Estimates, Placed, checked
+from tpujob.service.estimate import Estimates, Placing, checked
 from tpujob.service.forecast import Forecaster, forecast_view
 
 #: ways that one answer has, at most
@@ -34,10 +34,10 @@ class Comparisons:
     """The part of `api.JobsApi` that sets types and zones side by side."""
 
     def __init__(
-        self, store: Store, clock: Clock, site: Site, placed: Placed, estimates: Estimates
+        self, store: Store, clock: Clock, site: Site, placing: Placing, estimates: Estimates
     ) -> None:
         self._store, self._clock, self._site = store, clock, site
-        self._placed, self._estimates = placed, estimates
+        self._placing, self._estimates = placing, estimates
 
     def compare(
         self,
@@ -45,13 +45,14 @@ class Comparisons:
         said: EstimateSaid | None = None,
         asked: CompareAsked | None = None,
     ) -> CompareView:
-        wanted, choices, buckets, doubts = self._placed(spec)
+        placed = self._placing(spec)
+        wanted = placed.spec
         told, asked = checked(said or {}), asked or {}
         unit, amount = _amount(wanted, asked)
         jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
         places = _places(wanted, asked)
         speeds = measured(jobs, wanted, unit) | _stated(asked, unit, wanted.tpu.slices)
-        found, _ = self._estimates.of(wanted, choices[0], buckets[choices[0].zone], told)
+        found, _ = self._estimates.of(placed, told)
         forecaster = Forecaster(jobs, now, prices)
         ways = list[Way]()
         known: dict[Place, Conditions] = {}
@@ -85,7 +86,7 @@ class Comparisons:
                 )
                 for way in ways
             ],
-            warnings=doubts,
+            warnings=placed.doubts,
         )
 
 

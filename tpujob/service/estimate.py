@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
 
@@ -22,23 +23,21 @@ from tpujob.domain.money import (
     length,
     sums,
 )
-from tpujob.domain.placement import Offer, Site
+from tpujob.domain.placement import Site
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
 from tpujob.service import budgets
 from tpujob.service.forecast import Forecaster, forecast_view
+from tpujob.service.submission import Placed
 
 #: of any number that is said
 MOST = 10**12
 
-#: A spec with its zones, its offers (the best first), its bucket, and doubts; raises BadSpec.
-Placed = Callable[
-    [Mapping[str, Any]], tuple[JobSpec, Sequence[Offer], Mapping[str, str], list[str]]
-]
-
-
+#: What a spec comes to at the site; raises BadSpec.
+Placing = Callable[[Mapping[str, Any]], Placed]
+#: What a zone lacks of the data of a job; raises BadSpec.
 ToCopy = Callable[[JobSpec, str], Sequence[DataToCopy]]
 
 
@@ -55,40 +54,42 @@ class Estimates:
         store: Store,
         clock: Clock,
         site: Site,
-        placed: Placed,
+        placing: Placing,
         around: Surroundings,
         to_copy: ToCopy = nothing_to_copy,
     ) -> None:
-        """`to_copy`: what a zone lacks of the data of a job."""
         self._store, self._clock, self._site = store, clock, site
-        self._placed, self._around, self._to_copy = placed, around, to_copy
+        self._placing, self._around, self._to_copy = placing, around, to_copy
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
-        wanted, choices, buckets, doubts = self._placed(spec)
-        bucket, told = buckets[choices[0].zone], checked(said or {})
-        found, long = self.of(wanted, choices[0], bucket, told)
-        view = self._view(wanted, choices[0], bucket, found, long, doubts)
+        placed, told = self._placing(spec), checked(said or {})
+        found, long = self.of(placed, told)
+        view = self._view(placed, found, long)
         if long.work is not None:
             forecaster = Forecaster(self._store.list(), self._clock.now(), self._site.prices)
-            expected = forecaster.of(wanted, found.use, long.work, told)
+            expected = forecaster.of(placed.spec, found.use, long.work, told)
             view["forecast"] = forecast_view(long.work, *expected)
         return view
 
-    def within_budget(self, spec: Mapping[str, Any]) -> None:
+    def within_budget(self, placed: Placed) -> None:
         """Raises BadSpec when the job is estimated to cost more than its own budget. Where nobody knows how long it
         takes, the budget ends it."""
-        if not spec.get("budget"):
+        if placed.spec.budget is None:
             return
-        wanted, choices, buckets, _ = self._placed(spec)
-        found, long = self.of(wanted, choices[0], buckets[choices[0].zone], {})
+        use, long = self._use(placed, {})
         if long.hours is not None:
-            budgets.check_estimate(wanted, choices[0], found, long.text)
+            found = estimate(use, self._site.prices)
+            budgets.check_estimate(placed.spec, placed.first, found, long.text)
 
-    def of(
-        self, wanted: JobSpec, offer: Offer, bucket: str, said: EstimateSaid
-    ) -> tuple[Estimate, Length]:
-        """For that offer, and how its length was found."""
-        jobs = self._store.list()
+    def of(self, placed: Placed, said: EstimateSaid) -> tuple[Estimate, Length]:
+        """For the first offer, and how its length was found."""
+        use, long = self._use(placed, said)
+        use = replace(use, copies=tuple(self._to_copy(placed.spec, use.zone)))
+        return estimate(use, self._site.prices), long
+
+    def _use(self, placed: Placed, said: EstimateSaid) -> tuple[Use, Length]:
+        """Without the copies of data, for which the storage is asked."""
+        jobs, wanted, offer = self._store.list(), placed.spec, placed.first
         number = {key: Decimal(str(value)) for key, value in said.items() if key != "quiet"}
         long = length(
             wanted,
@@ -100,7 +101,7 @@ class Estimates:
             type=offer.type,
             zone=offer.zone,
             pricing=offer.pricing,
-            location=self._site.region_of_bucket(bucket) or accelerators.region_of(offer.zone),
+            location=self._site.region_of_bucket(placed.bucket) or accelerators.region_of(offer.zone),
             slices=wanted.tpu.slices,
             hours=long.hours,
             grants=self._site.grants,
@@ -113,19 +114,11 @@ class Estimates:
             read_gib=number.get("read_gib"),
             written_gib=number.get("written_gib"),
             around=self._around,
-            copies=tuple(self._to_copy(wanted, offer.zone)),
         )
-        return estimate(use, self._site.prices), long
+        return use, long
 
-    def _view(
-        self,
-        wanted: JobSpec,
-        offer: Offer,
-        bucket: str,
-        found: Estimate,
-        long: Length,
-        doubts: list[str],
-    ) -> EstimateView:
+    def _view(self, placed: Placed, found: Estimate, long: Length) -> EstimateView:
+        wanted, offer = placed.spec, placed.first
         facts, slices = accelerators.find(offer.type), wanted.tpu.slices
         return EstimateView(
             at=rfc3339(self._clock.now()),
@@ -136,7 +129,7 @@ class Estimates:
             hosts=facts.hosts * slices,
             zone=offer.zone,
             pricing=offer.pricing,
-            bucket=bucket,
+            bucket=placed.bucket,
             hours=_float(long.hours),
             length_by=long.by,
             length=long.text,
@@ -147,7 +140,7 @@ class Estimates:
             pay_micros=found.pay_micros,
             sums=sums(found),
             unknown=[f"{one.what}: {one.note}" for one in found.unknown],
-            warnings=doubts,
+            warnings=placed.doubts,
         )
 
 

@@ -96,8 +96,9 @@ class Jobs:
     # Submit ----------------------------------------------------------------------------------------------------------
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        found = self._submission.plan(spec)
-        self._estimates.within_budget(spec)
+        placed = self._submission.placed(spec)
+        found = self._submission.plan(placed)
+        self._estimates.within_budget(placed)
         return found
 
     def create(
@@ -109,8 +110,9 @@ class Jobs:
         code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        job, created = self._submission.first_record(spec, user, bundles, code)
-        self._estimates.within_budget(spec)
+        placed = self._submission.placed(spec)
+        job, created = self._submission.first_record(placed, user, bundles, code)
+        self._estimates.within_budget(placed)
         stored = self._store.create(job, created, idempotency_key=idempotency_key)
         self._tell(stored.id)
         return self._view(stored)

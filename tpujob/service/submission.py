@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tpujob.api import CodeGiven, PlanView
 from tpujob.bundle import workloads_bundle
@@ -53,6 +53,24 @@ def nobody_knows(zone: str) -> frozenset[str] | None:  # noqa: ARG001
     return None
 
 
+class Placed(NamedTuple):
+    """What a spec comes to at a site."""
+
+    spec: JobSpec  #: with the site's defaults
+    offers: tuple[Offer, ...]  #: where it may run, best first
+    buckets: dict[str, str]  #: by zone
+    doubts: list[str]  #: what is to be said of types and zones that no table has
+
+    @property
+    def first(self) -> Offer:
+        return self.offers[0]
+
+    @property
+    def bucket(self) -> str:
+        """Of the first offer."""
+        return self.buckets[self.first.zone]
+
+
 class Submission:
     """The part of `api.JobsApi` that comes before a job."""
 
@@ -69,11 +87,11 @@ class Submission:
         self._site, self._offered, self._funds = site, offered, funds
         self._data = DataPlaces(blobs, copies, site)
 
-    def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        wanted, choices, buckets, doubts = self.placed(spec)
+    def plan(self, placed: Placed) -> PlanView:
+        wanted, choices, buckets, doubts = placed
         if not self._site.made_on_demand:
             self._buckets_are_there(buckets, wanted)
-        first, zones = choices[0], _zones(choices)
+        first, zones = placed.first, _zones(choices)
         data = self._data.find(wanted, zones)
         facts, slices = accelerators.find(first.type), wanted.tpu.slices
         return PlanView(
@@ -91,7 +109,7 @@ class Submission:
             usd_per_hour=first.usd_per_hour,
             hbm_gib=facts.chips * slices * facts.hbm_gib_per_chip,
             peak_bf16_tflops=facts.chips * slices * facts.peak_bf16_tflops_per_chip,
-            bucket=buckets[first.zone],
+            bucket=placed.bucket,
             command=plan.command_line(wanted),
             environment=environment.environment_words(wanted),
             mounts=environment.mount_words(wanted),
@@ -125,11 +143,8 @@ class Submission:
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
         return path
 
-    def placed(
-        self, spec: Mapping[str, Any]
-    ) -> tuple[JobSpec, tuple[Offer, ...], dict[str, str], list[str]]:
-        """The spec with the site's defaults, where it may run (best first), its bucket in each zone, and what is to be
-        said of types and zones that no table has. Raises BadSpec."""
+    def placed(self, spec: Mapping[str, Any]) -> Placed:
+        """Asks the cloud for zones of which no table has the types. Raises BadSpec."""
         wanted = settled(parse(spec), self._site)
         doubts = accelerators.doubts(wanted.tpu.types, wanted.tpu.zones)
         listed: dict[str, frozenset[str]] = {}
@@ -147,7 +162,7 @@ class Submission:
             bucket = self._site.bucket_in(home)
             assert bucket, f"{home} has no bucket"
             buckets[zone] = bucket
-        return wanted, choices, buckets, doubts
+        return Placed(wanted, choices, buckets, doubts)
 
     def _types_in(self, zone: str) -> frozenset[str] | None:
         """As the cloud lists them. None: it cannot be asked now. Raises BadSpec for a zone that it does not open."""
@@ -181,14 +196,14 @@ class Submission:
 
     def first_record(
         self,
-        spec: Mapping[str, Any],
+        placed: Placed,
         user: str,
         bundles: Sequence[str],
         code: CodeGiven | None = None,
     ) -> tuple[Job, Event]:
         """The job that a spec makes and its first event, not stored yet; its bucket and its bundles are there."""
-        wanted, choices, buckets, _ = self.placed(spec)
-        bucket = buckets[choices[0].zone]
+        wanted, choices, buckets, _ = placed
+        bucket = placed.bucket
         if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
             raise BadRequest(
                 f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."
@@ -197,7 +212,7 @@ class Submission:
         data = self._data.find(wanted, _zones(choices))
         self._data.check(data)
         shipped = [*self._own(wanted, bucket), *bundles]
-        job, created = self._record(wanted, choices[0], user, bucket, shipped)
+        job, created = self._record(wanted, placed.first, user, bucket, shipped)
         budgets.check_new(job, choices, self._funds(job), self._clock.now())
         given = self._code(code, bucket)
         local = {region_of(zone): of_zone for zone, of_zone in buckets.items()}
