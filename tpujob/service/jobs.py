@@ -202,30 +202,22 @@ class Jobs:
 
     def resume(self, job: str, *, budget: float | None = None) -> JobView:
         def settled(j: Job) -> bool:
-            if j.state is State.SUCCEEDED:
-                raise IllegalInState(
-                    f"job {j.id} has succeeded; there is nothing to resume",
-                    hint="`tpujob create` starts a new one.",
-                )
-            if j.wish is Wish.CLEAN:
-                raise IllegalInState(
-                    f"job {j.id} is being cleaned", hint="`tpujob create` starts a new one."
-                )
+            _check_resumable(j)
             going = j.wish is Wish.RUN and not j.state.final
             if not going:
                 budgets.check_resume(j, self._funds(j), self._prices, self._clock.now())
             return going
 
         if budget is not None:
-            self._change_budget(job, budget, settled)
+            self._change_budget(job, budget)
         return self._view(self._wish(job, EventKind.RESUME_REQUESTED, "resume requested", settled))
 
-    def _change_budget(self, job: str, usd: float, settled: Callable[[Job], bool]) -> None:
+    def _change_budget(self, job: str, usd: float) -> None:
         limit = budgets.limit(usd)
 
         def known(j: Job) -> bool:
+            _check_resumable(j)
             changed = replace(j, spend_limit=limit)
-            settled(changed)
             budgets.check_resume(changed, self._funds(j), self._prices, self._clock.now())
             return money.limit(j) == limit
 
@@ -316,6 +308,19 @@ class Jobs:
 
 #: states in which a job waits for a slice
 _ASKING = (State.QUEUED, State.PROVISIONING, State.RELEASING)
+
+
+def _check_resumable(job: Job) -> None:
+    """Raises IllegalInState for a job that is done for good."""
+    if job.state is State.SUCCEEDED:
+        raise IllegalInState(
+            f"job {job.id} has succeeded; there is nothing to resume",
+            hint="`tpujob create` starts a new one.",
+        )
+    if job.wish is Wish.CLEAN:
+        raise IllegalInState(
+            f"job {job.id} is being cleaned", hint="`tpujob create` starts a new one."
+        )
 
 
 def _keep_final(job: Job) -> bool:
