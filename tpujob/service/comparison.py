@@ -52,7 +52,7 @@ class Comparisons:
         jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
         places = _places(wanted, asked)
         speeds = measured(jobs, wanted, unit) | _stated(asked, unit, wanted.tpu.slices)
-        found, _ = self._estimates.of(placed, told)
+        found, _ = self._estimates.of(placed, told, jobs)
         forecaster = Forecaster(jobs, now, prices)
         ways = list[Way]()
         known: dict[Place, Conditions] = {}

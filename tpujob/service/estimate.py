@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from tpujob.api import EstimateLineView, EstimateSaid, EstimateView, PriceView
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Job
 from tpujob.domain.money import (
     DataToCopy,
     Estimate,
@@ -62,11 +63,11 @@ class Estimates:
         self._placing, self._around, self._to_copy = placing, around, to_copy
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
-        placed, told = self._placing(spec), checked(said or {})
-        found, long = self.of(placed, told)
+        placed, told, jobs = self._placing(spec), checked(said or {}), self._store.list()
+        found, long = self.of(placed, told, jobs)
         view = self._view(placed, found, long)
         if long.work is not None:
-            forecaster = Forecaster(self._store.list(), self._clock.now(), self._site.prices)
+            forecaster = Forecaster(jobs, self._clock.now(), self._site.prices)
             expected = forecaster.of(placed.spec, found.use, long.work, told)
             view["forecast"] = forecast_view(long.work, *expected)
         return view
@@ -76,20 +77,22 @@ class Estimates:
         takes, the budget ends it."""
         if placed.spec.budget is None:
             return
-        use, long = self._use(placed, {})
+        use, long = self._use(placed, {}, self._store.list())
         if long.hours is not None:
             found = estimate(use, self._site.prices)
             budgets.check_estimate(placed.spec, placed.first, found, long.text)
 
-    def of(self, placed: Placed, said: EstimateSaid) -> tuple[Estimate, Length]:
-        """For the first offer, and how its length was found."""
-        use, long = self._use(placed, said)
+    def of(
+        self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]
+    ) -> tuple[Estimate, Length]:
+        """For the first offer, and how its length was found. `jobs`: all that there were."""
+        use, long = self._use(placed, said, jobs)
         use = replace(use, copies=tuple(self._to_copy(placed.spec, use.zone)))
         return estimate(use, self._site.prices), long
 
-    def _use(self, placed: Placed, said: EstimateSaid) -> tuple[Use, Length]:
+    def _use(self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, Length]:
         """Without the copies of data, for which the storage is asked."""
-        jobs, wanted, offer = self._store.list(), placed.spec, placed.first
+        wanted, offer = placed.spec, placed.first
         number = {key: Decimal(str(value)) for key, value in said.items() if key != "quiet"}
         long = length(
             wanted,
@@ -101,7 +104,8 @@ class Estimates:
             type=offer.type,
             zone=offer.zone,
             pricing=offer.pricing,
-            location=self._site.region_of_bucket(placed.bucket) or accelerators.region_of(offer.zone),
+            location=self._site.region_of_bucket(placed.bucket)
+            or accelerators.region_of(offer.zone),
             slices=wanted.tpu.slices,
             hours=long.hours,
             grants=self._site.grants,
