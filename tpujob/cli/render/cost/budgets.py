@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import dollars, wrap
-from tpujob.domain.text import clean
+from tpujob.cli.render.text import wrap
+from tpujob.domain.text import clean, dollars
 
 if TYPE_CHECKING:
     from tpujob.api import SpendingView
@@ -45,15 +45,11 @@ def _cells(one: SpendingView) -> tuple[str, ...]:
     until = (one["reached_at"] or "")[:16].replace("T", " ") or "-"
     return (
         clean(one["whose"]),
-        _usd(limit),
-        _usd(used),
+        dollars(limit),
+        dollars(used),
         f"{used / limit:.0%}",
-        _usd(one["reserve_micros"]),
-        f"{_usd(one['micros_per_hour'])}/h",
+        dollars(one["reserve_micros"]),
+        f"{dollars(one['micros_per_hour'])}/h",
         "used up" if one["used_up"] else until,
         (one["anew_at"] or "")[:10] or "-",
     )
-
-
-def _usd(micros: int) -> str:
-    return dollars(micros / 1_000_000)
