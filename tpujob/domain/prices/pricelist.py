@@ -87,14 +87,6 @@ class PriceList:
     def to_internet(self) -> Price:
         return self.by_key["traffic to the internet", "", ""]
 
-    # Control plane ---------------------------------------------------------------------------------------------------
-
-    def firestore(self, kind: str, location: str) -> Price | None:
-        """For `reads`, `writes`, `deletes` or `storage` at that location of Firestore. Of the single regions one was
-        captured, and is taken for all."""
-        item = f"firestore {kind}"
-        return self.find(item, location) or self.find(item, "us-central1")
-
 
 _ROWS = (*tpu.rows(), *storage.rows(), *traffic.rows(), *control.rows())
 #: what tpujob ships

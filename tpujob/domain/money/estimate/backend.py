@@ -38,7 +38,7 @@ def control(job: Sought) -> Iterator[Line]:
     if around.firestore:
         for kind, each in FIRESTORE.items():
             formula = f"{each} an hour at most x {job.time}"
-            price = prices.firestore(kind, "us-central1")
+            price = prices.find(f"firestore {kind}", "us-central1")
             yield _backend(f"Firestore, {kind}", formula, each * job.hours, price)
     if around.secrets:
         formula, months = f"{job.time} / {HOURS_A_MONTH} h", job.hours / HOURS_A_MONTH
