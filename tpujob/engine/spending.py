@@ -119,13 +119,18 @@ class Spending:
             except NotFound:
                 self._sums.put(job_id, None)
         self._change, self._again = change, set()
-        if any(job.grants for job in changed):
+        if any(self._moves_grants(job) for job in changed):
             self._holders |= {job.id: _bare(job) for job in changed if job.grants}
             was, self._covered = self._covered, covered(self._holders.values())
             moved_too = {job_id for job_id, _ in was ^ self._covered} - {job.id for job in changed}
             changed += [self._holders[job_id] for job_id in moved_too]
         for job in changed:
             self._put(job)
+
+    def _moves_grants(self, job: Job) -> bool:
+        """Whether grants may pay for other slices since this job changed."""
+        known = self._holders.get(job.id)
+        return bool(job.grants) and (known is None or known.slices != job.slices)
 
     def _put(self, job: Job) -> None:
         assert self._sums is not None
