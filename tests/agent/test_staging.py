@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,27 @@ def test_bytes_that_came_wrong_are_fetched_again_and_never_get_a_name(shelf: She
     with pytest.raises(Failure, match=r"a\.bin came with other bytes than are stored"):
         shelf.stage()
     assert "a.bin" not in shelf.files()
+
+
+def test_when_one_file_cannot_come_the_others_end_at_once(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "THREADS", 2)
+    for number in range(20):
+        shelf.bucket.put(f"set/more/{number}", b"m")
+    asked = list[str]()
+
+    def slow(path: str, take: Any, *_: Any) -> None:
+        asked.append(path)
+        if path.endswith("b.txt"):
+            raise StorageError("HTTP 403: no", 403)
+        for _ in range(500):
+            take(b"")
+            time.sleep(0.01)
+
+    with pytest.raises(Failure, match="HTTP 403"):
+        shelf.stage(read=slow)
+    assert len(asked) == len({*asked}) <= 3, "none is asked for again, nor are those that wait"
 
 
 def test_what_no_file_can_be_called_is_left_out_and_told(shelf: Shelf) -> None:

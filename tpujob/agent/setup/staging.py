@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any, Callable, Dict, List, NamedTuple, TextIO, Tuple
 
 from tpujob.agent.base import Failure, Note
@@ -137,11 +137,14 @@ class Staging:
         self._done, self._failed = 0, False
         record = open(self._record, "a", encoding="utf-8")  # noqa: SIM115
         pool = ThreadPoolExecutor(THREADS)
+        fetched: List[Future[None]] = []
         try:
-            fetched = [pool.submit(self._fetch, file, lanes, record) for file in files]
+            fetched.extend(pool.submit(self._fetch, file, lanes, record) for file in files)
             self._wait_for(fetched, total, began)
         except BaseException:
             self._failed = True
+            for one in fetched:
+                one.cancel()
             raise
         finally:
             pool.shutdown()
@@ -153,13 +156,13 @@ class Staging:
 
     def _wait_for(self, fetched: List[Future[None]], total: int, began: float) -> None:
         """Until all have come, or one cannot; tells how far they are."""
-        told = began
-        for one in fetched:
-            while not wait([one], 1.0).done:
-                if time.monotonic() - told >= TELL_EVERY:
-                    told = time.monotonic()
-                    self._tell(total, told - began)
-            one.result()
+        while True:
+            done, left = wait(fetched, TELL_EVERY, FIRST_EXCEPTION)
+            for one in done:
+                one.result()
+            if not left:
+                return
+            self._tell(total, time.monotonic() - began)
 
     def _tell(self, total: int, took: float) -> None:
         words = (self._name, amount(self._done), amount(total), amount(int(self._done / took)))
@@ -195,7 +198,7 @@ class Staging:
             def take(piece: bytes) -> None:
                 nonlocal position
                 if self._failed or self._cancelled.is_set():
-                    raise StorageError("cancelled")
+                    raise Failure("cancelled")  # which is not tried again
                 position += os.pwrite(descriptor, piece, position)
 
             path = self._source + file.object.name
@@ -212,7 +215,7 @@ class Staging:
             self._done += span[1] - span[0]
 
     def _again(self, do: Callable[[], Any]) -> Any:
-        return insist(do, self._cancelled.wait)
+        return insist(do, lambda seconds: self._cancelled.wait(seconds) or self._failed)
 
 
 def _is_below_a_file(path: str, files: Dict[str, _File], top: str) -> bool:
