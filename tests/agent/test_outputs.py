@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,6 +140,23 @@ def test_what_cannot_be_kept_is_told_once_and_tried_until_it_can(kept: Kept) -> 
     kept.write("b", "2")
     left.extend([1] * 999)
     assert "HTTP 503" in kept.outputs.finish(0)
+
+
+def test_a_checkpoint_that_cannot_be_kept_at_once_is_kept_soon(kept: Kept) -> None:
+    kept.write("a", "1")
+    put, safe = kept.storage.put_file, threading.Event()
+
+    def refusing(path: str, file: str, md5: str) -> None:
+        kept.storage.put_file = put
+        raise StorageError("HTTP 503: busy", 503)
+
+    kept.storage.put_file = refusing
+    wake: Any = SimpleNamespace(up=safe.set)
+    kept.outputs.told(7)
+    kept.outputs.follow(wake)
+    assert safe.wait(10), "not before the next look for new files, minutes later"
+    assert kept.outputs.told(7) == 7
+    assert kept.outputs.finish(1) == ""
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tpujob.agent.wake import Wake
 THREADS = 8  #: that fetch what an earlier attempt kept
 EVERY = 300.0  #: seconds between two looks for new files, while the program tells no checkpoint
 SETTLED = 2.0  #: seconds for which a file has not changed, unless a checkpoint was told or the program has ended
-RETRY = 5.0  #: seconds between two tries at the end
+RETRY = 5.0  #: seconds between two tries for a checkpoint, and at the end
 
 
 class _Version(NamedTuple):
@@ -104,11 +104,12 @@ class Outputs:
         return self.checkpoint
 
     def _follow(self) -> None:
+        left = False  #: of what was asked for
         while not self._over.is_set():
-            asked = self._asked.wait(EVERY)
+            asked = self._asked.wait(RETRY if left else EVERY) or left
             self._asked.clear()
             if not self._over.is_set():
-                self._keep(0 if asked else SETTLED)
+                left = bool(self._keep(0 if asked else SETTLED)) and asked
 
     # At its end
 
