@@ -47,6 +47,16 @@ class StoredObject(NamedTuple):
     md5: str  #: base64; empty: the storage has none, as for an object that was composed of others
     link: str  #: an empty object that stands for a symbolic link: where the link leads
 
+    @property
+    def is_path(self) -> bool:
+        """Its name is one that a file below a folder can have."""
+        return "\0" not in self.name and not {"", ".", ".."} & set(self.name.split("/"))
+
+    def check(self, file: str) -> None:
+        """Raises StorageError if a file has other bytes, in so far as the storage has an MD5; OSError."""
+        if self.md5 and md5_of(file) != self.md5:
+            raise StorageError("%s came with other bytes than are stored" % self.name)
+
 
 def insist(do: Callable[[], Any], wait: Callable[[float], object] = time.sleep) -> Any:
     """What `do` returns, tried for about a minute. `wait` pauses; if it returns true, it was the last try. Raises
@@ -91,9 +101,10 @@ class Storage:
         """Write whole or not at all. `md5`: the storage refuses other bytes. Raises StorageError."""
         bucket, name = _bucket_and_name(path)
         facts: Dict[str, Any] = {"name": name, "contentType": "text/plain"}
-        facts.update(
-            {"metadata": metadata} if metadata else {}, **({"md5Hash": md5} if md5 else {})
-        )
+        if metadata:
+            facts["metadata"] = metadata
+        if md5:
+            facts["md5Hash"] = md5
         # nothing holds its own hash; RFC 2046 allows 70 characters
         line = "tpujob-%s" % hashlib.sha256(data).hexdigest()[:40]
         head = "--%s\r\nContent-Type: application/json\r\n\r\n%s\r\n--%s\r\n\r\n"

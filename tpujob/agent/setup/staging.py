@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, TextIO, Tuple
 
 from tpujob.agent.base import Failure, Note
 from tpujob.agent.folders import on_this_host
-from tpujob.agent.storage import Storage, StorageError, StoredObject, insist, md5_of
+from tpujob.agent.storage import Storage, StorageError, StoredObject, insist
 from tpujob.protocol import StageOrder
 
 THREADS = 16
@@ -86,7 +86,7 @@ class Staging:
         found: Dict[str, _File] = {}
         odd: List[str] = []
         for one in self._again(lambda: list(self._storage.objects(self._source))):
-            if not _is_name(one.name):
+            if not one.is_path:
                 if one.size or not one.name.endswith("/"):  # else the mark of an empty folder
                     odd.append(one.name)
                 continue
@@ -188,8 +188,7 @@ class Staging:
         else:
             for span in spans:
                 self._fetch_part(file, span)
-        if file.object.md5 and md5_of(file.partial) != file.object.md5:
-            raise StorageError("%s came with other bytes than are stored" % file.object.name)
+        file.object.check(file.partial)
 
     def _fetch_part(self, file: _File, span: Tuple[int, int]) -> None:
         def fetch() -> None:
@@ -225,11 +224,6 @@ def _is_below_a_file(path: str, files: Dict[str, _File], top: str) -> bool:
         if path in files:
             return True
     return False
-
-
-def _is_name(name: str) -> bool:
-    """Whether it is a path below a folder."""
-    return "\0" not in name and not {"", ".", ".."} & set(name.split("/"))
 
 
 def _recorded(path: str) -> Dict[str, Tuple[str, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -56,22 +57,15 @@ class Outputs:
         for folder in self._folders:
             os.makedirs(os.path.join(self._work, folder), exist_ok=True)
         listed = insist(lambda: list(self._storage.objects(self._where)))
-        found = [one for one in listed if self._is_ours(one.name)]
+        ours = tuple(folder + "/" for folder in self._folders)
+        found = [one for one in listed if one.is_path and one.name.startswith(ours)]
         with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(self._bring_back, found))
+            list(pool.map(lambda one: insist(lambda: self._fetch(one)), found))
         if found:
             size = sum(one.size for one in found)
             self._note(
                 "outputs: %d files, %d bytes of an earlier attempt are back" % (len(found), size)
             )
-
-    def _is_ours(self, name: str) -> bool:
-        parts = name.split("/")
-        inside = any(name.startswith(folder + "/") for folder in self._folders)
-        return inside and "\0" not in name and not {"", ".", ".."} & set(parts)
-
-    def _bring_back(self, one: StoredObject) -> None:
-        insist(lambda: self._fetch(one))
 
     def _fetch(self, one: StoredObject) -> None:
         path = os.path.join(self._work, one.name)
@@ -84,8 +78,7 @@ class Outputs:
         else:
             with open(temporary, "wb") as file:
                 self._storage.read(self._where + one.name, file.write, one.generation)
-            if one.md5 and md5_of(temporary) != one.md5:
-                raise StorageError("%s came with other bytes than are stored" % one.name)
+            one.check(temporary)
         os.replace(temporary, path)
         self._kept[one.name] = _version(path)
 
@@ -198,7 +191,7 @@ class Outputs:
 
 def _version(path: str) -> _Version:
     about = os.lstat(path)
-    link = os.readlink(path) if os.path.islink(path) else None
+    link = os.readlink(path) if stat.S_ISLNK(about.st_mode) else None
     return _Version(about.st_size, about.st_mtime_ns, link)
 
 
