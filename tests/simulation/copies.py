@@ -11,7 +11,6 @@ from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Job
-from tpujob.errors import Refused
 
 
 class Copies(CopiesOfBucket):
@@ -22,9 +21,7 @@ class Copies(CopiesOfBucket):
     def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
         def do() -> CopyProgress:
             self.in_simulation.outage.check("copy an object")
-            if copy.target in self.refused:
-                raise Refused("Permission denied", cause=self.refused[copy.target])
-            return self._advance(copy)
+            return CopiesOfBucket.advance(self, copy, timeout=timeout)
 
         effect = self.in_simulation.effect
         return effect("copy", copy.id, do, timeout=timeout, before="blobs", after="blobs")
