@@ -15,6 +15,7 @@ from tpujob.domain.copies import Dataset
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.money import DataToCopy
 from tpujob.domain.placement import Site, datasets, home_region
+from tpujob.domain.prices import GIB
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.spec.data import Data
 from tpujob.errors import BadSpec, NotFound, Refused
@@ -23,7 +24,6 @@ from tpujob.ports import Blobs, BucketPlace, Comparison, Copies
 #: seconds to ask where a bucket lies, and to count what lies below two prefixes
 ANSWER, COUNT = 15.0, 10.0
 _NOTHING = Comparison(0, 0, 0, 0, counted=True)
-GIB = 2**30
 
 
 class DataPlaces:
@@ -114,8 +114,8 @@ class DataPlaces:
         self, one: Dataset, region: str, zones: Sequence[str], whole: Comparison
     ) -> DataPlaceView:
         target = one.at[region]
-        found = self._count(one, target) if target != one.base else whole
-        missing = (found.missing, found.missing_bytes) if target != one.base else (0, 0)
+        copied = target != one.base
+        lacks = self._count(one, target) if copied else _NOTHING
         prices = self._site.prices
         usd = Decimal(0) if region in one.local else prices.traffic(one.location, region).usd
         month = prices.storage(region)
@@ -123,10 +123,10 @@ class DataPlaces:
             region=region,
             zones=[zone for zone in zones if region_of(zone) == region],
             path=target,
-            copied=target != one.base,
-            missing=missing[0],
-            missing_bytes=missing[1],
-            usd_copy=float(usd * missing[1] / GIB + prices.class_a.of(missing[0])),
+            copied=copied,
+            missing=lacks.missing,
+            missing_bytes=lacks.missing_bytes,
+            usd_copy=float(usd * lacks.missing_bytes / GIB + prices.class_a.of(lacks.missing)),
             usd_epoch=float(usd * whole.bytes / GIB),
             usd_month=None if month is None else float(month.of(1) * whole.bytes / GIB),
         )
