@@ -67,9 +67,7 @@ class Copy:
     started_at: float
     micros_per_gib: int  #: for bytes that leave the source's region
     micros_per_object: int
-    saved: Saved | None = (
-        None  #: the source is a workdir, of which this follows; None: all is copied
-    )
+    saved: Saved | None = None  #: of a workdir, what follows the job; None: all is copied
     progress: CopyProgress = field(default_factory=CopyProgress)
     done_at: float | None = None  #: seen to be whole
     refused: str = ""  #: the cause, such as PERMISSION; empty: it was not refused

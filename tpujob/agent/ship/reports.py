@@ -24,9 +24,7 @@ class ProgressReader:
     def __init__(self, path: str) -> None:
         self._path, self._offset, self._rest = path, 0, b""
         self.facts: ReportDocument = {"metrics": {}}
-        self.held = (
-            False  #: a checkpoint counts once it is confirmed, as it goes to the bucket later
-        )
+        self.held = False  #: a checkpoint counts once it is confirmed: the bucket gets it later
         self.told: Any = None  #: the newest checkpoint that the program told
         self.signs = 0  #: phases, steps and checkpoints so far
 
