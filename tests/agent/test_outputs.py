@@ -13,7 +13,9 @@ import pytest
 
 from tests.support.agent_host import JOB, Host, until
 from tpujob.agent import ending
+from tpujob.agent.base import take_lock
 from tpujob.agent.metadata import MetadataClient
+from tpujob.agent.setup import steps
 from tpujob.agent.ship import outputs as module
 from tpujob.agent.ship.outputs import Outputs
 from tpujob.agent.storage import Storage, StorageError
@@ -170,7 +172,7 @@ def test_a_success_whose_outputs_cannot_be_kept_is_none(
 
     kept.write("a", "1")
     kept.storage.put_file = refuse
-    monkeypatch.setattr(ending, "FINAL_PATIENCE", 0.0)
+    monkeypatch.setattr(ending, "OUTPUTS_PATIENCE", 0.0)
     monkeypatch.setattr(ending, "OUTPUTS_DOOMED", 0.0)
     state: dict[str, Any] = {"notice": notice, "error": "", "cause": None}
     wake = SimpleNamespace(wait=time.sleep)
@@ -180,3 +182,20 @@ def test_a_success_whose_outputs_cannot_be_kept_is_none(
     ending.keep_outputs(attempt, code)
     assert state["cause"] == cause
     assert ("HTTP 403" in state["error"]) is (cause is not None)
+
+
+def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = str(tmp_path / "host.lock")
+    monkeypatch.setattr(steps, "HOST_LOCK", lock)
+    monkeypatch.setattr(steps, "KILL_PATIENCE", 0.1)
+    for name in ("stop_others", "end_all", "remove_containers", "unmount_all", "other_attempts"):
+        monkeypatch.setattr(steps, name, lambda *_, **__: [])
+    held = take_lock(lock, 0)
+    assert held is not None
+    threading.Timer(0.5, os.close, (held,)).start()
+    folder, log = SimpleNamespace(path="own"), SimpleNamespace(note=print)
+    attempt: Any = SimpleNamespace(plan={"grace": 0.0}, folder=folder, log=log, host_lock=None)
+    steps.take_over_host(attempt)
+    os.close(attempt.host_lock)

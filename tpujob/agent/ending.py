@@ -12,7 +12,7 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import read_json
 from tpujob.agent.preflight import invalidate
 from tpujob.agent.setup import unmount_all
-from tpujob.agent.ship import first_lines, number, pick_lines
+from tpujob.agent.ship import OUTPUTS_PATIENCE, first_lines, number, pick_lines
 from tpujob.agent.storage import StorageError
 from tpujob.protocol import Phase, VerdictDocument
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
@@ -83,7 +83,7 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
         return
     doomed = bool(attempt.state["notice"])
     failed: List[str] = []
-    patience = OUTPUTS_DOOMED if doomed else FINAL_PATIENCE
+    patience = OUTPUTS_DOOMED if doomed else OUTPUTS_PATIENCE
     thread = threading.Thread(target=lambda: failed.append(outputs.finish(patience)), daemon=True)
     thread.start()
     while thread.is_alive():

@@ -29,7 +29,7 @@ from tpujob.agent.setup.environments import Builder
 from tpujob.agent.setup.mounts import folder_of, mount_all, unmount_all
 from tpujob.agent.setup.packages import may_install, wait_for_others
 from tpujob.agent.setup.staging import Staging
-from tpujob.agent.ship import CompileCache, Outputs, cache_name
+from tpujob.agent.ship import OUTPUTS_PATIENCE, CompileCache, Outputs, cache_name
 from tpujob.agent.storage import StorageError
 from tpujob.protocol import Phase, paths
 
@@ -48,7 +48,8 @@ def take_over_host(attempt: HostAttempt) -> None:
     """End what other attempts run, so that this daemon alone owns processes on this host. Raises Failure."""
     grace, own = attempt.plan["grace"], attempt.folder.path
     stop_others(grace, besides=own)
-    attempt.host_lock = take_lock(HOST_LOCK, KILL_PATIENCE)
+    # an earlier one that was stopped may still bring its outputs to the bucket
+    attempt.host_lock = take_lock(HOST_LOCK, OUTPUTS_PATIENCE + KILL_PATIENCE)
     if attempt.host_lock is None:
         raise Failure("another agent does not release this host")
     if end_all(lambda: family(ATTEMPTS), grace):

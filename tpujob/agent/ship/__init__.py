@@ -6,10 +6,11 @@ What there is to report is found by `watch/`; how the storage is spoken to is in
 from tpujob.agent.ship.compile_cache import CompileCache, cache_name
 from tpujob.agent.ship.evidence import first_lines, pick_lines
 from tpujob.agent.ship.log import Log
+from tpujob.agent.ship.outputs import PATIENCE as OUTPUTS_PATIENCE
 from tpujob.agent.ship.outputs import Outputs
 from tpujob.agent.ship.reports import ProgressReader, ReportWriter, number
 
 __all__ = [
-    "CompileCache", "Log", "Outputs", "ProgressReader", "ReportWriter", "cache_name", "first_lines", "number",
-    "pick_lines",
+    "OUTPUTS_PATIENCE", "CompileCache", "Log", "Outputs", "ProgressReader", "ReportWriter", "cache_name",
+    "first_lines", "number", "pick_lines",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ from tpujob.agent.wake import Wake
 THREADS = 8  #: that fetch what an earlier attempt kept
 EVERY = 300.0  #: seconds between two looks for new files, while the program tells no checkpoint
 SETTLED = 2.0  #: seconds for which a file has not changed, unless a checkpoint was told or the program has ended
+PATIENCE = 600.0  #: seconds that all of it is tried at the end
 RETRY = 5.0  #: seconds between two tries for a checkpoint, and at the end
 
 
