@@ -13,6 +13,7 @@ import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from tpujob.agent.base import Note
@@ -61,7 +62,7 @@ class Outputs:
         ours = tuple(folder + "/" for folder in self._folders)
         found = [one for one in listed if one.is_path and one.name.startswith(ours)]
         with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(lambda one: insist(lambda: self._fetch(one)), found))
+            list(pool.map(insist, [partial(self._fetch, one) for one in found]))
         if found:
             size = sum(one.size for one in found)
             self._note(
