@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.killed import Killed
 from tests.data.rig import Rig
 from tests.emulator import storage_rig
 
@@ -22,3 +23,12 @@ def rig(server: str, tmp_path: Path) -> Iterator[Rig]:
     made = Rig(server, tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[Killed]:
+    """Its storage is its own, as uploads that are left are looked for."""
+    with storage_rig.running(tmp_path / "storage") as server:
+        made = Killed(tmp_path, server.url)
+        yield made
+        made.rig.close()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.data.proxy import Proxy
@@ -16,6 +17,8 @@ from tests.data.rig import Rig
 MIB = 1 << 20
 #: bytes that may be under way in the connections of one process when it is killed
 UNDER_WAY = 8 * MIB
+#: points that are tried in each direction
+KILLS = int(os.environ.get("TPUJOB_KILLS", "1"))
 
 
 class Killed:
@@ -65,7 +68,23 @@ class Killed:
         proxy.watch = lambda: None
         return process.returncode, said
 
-
-def points(seed: str, least: int, most: int, count: int) -> list[int]:
-    chance = random.Random(seed)
-    return [chance.randrange(least, most) for _ in range(count)]
+    def often(
+        self,
+        proxy: Proxy,
+        seed: str,
+        least: int,
+        most: int,
+        *places: object,
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        """How many runs were killed, each after `least` to `most` bytes; then one is done. `check`: after each."""
+        chance, kills = random.Random(seed), 0
+        for at in [chance.randrange(least, most) for _ in range(KILLS)]:
+            code, said = self.run(proxy, *places, kill_at=at)
+            assert code in (0, -9), said
+            kills += code != 0
+            check()
+        assert kills, "some were killed"
+        code, said = self.run(proxy, *places)
+        assert code == 0, said
+        return kills

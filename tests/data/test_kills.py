@@ -5,29 +5,15 @@ TPUJOB_KILLS is how many points are tried in each direction; `make kills` tries 
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.data.killed import MIB, UNDER_WAY, Killed, points
+from tests.data.killed import MIB, UNDER_WAY, Killed
 from tests.data.proxy import between
 from tests.data.rig import files_in
-from tests.emulator import storage_rig
-
-KILLS = int(os.environ.get("TPUJOB_KILLS", "1"))
-
-
-@pytest.fixture
-def killed(tmp_path: Path) -> Iterator[Killed]:
-    with storage_rig.running(tmp_path / "storage") as server:
-        made = Killed(tmp_path, server.url)
-        yield made
-        made.rig.close()
 
 
 @pytest.mark.slow
@@ -39,14 +25,7 @@ def test_a_large_file_goes_on_where_it_was_after_each_kill(killed: Killed) -> No
     back = killed.rig.folder / "back"
     for places in ((killed.rig.source, killed.rig.place), (killed.rig.place, back)):
         with between(killed.rig.url) as proxy:
-            kills = 0
-            for at in points(str(places[1] == back), 20 * MIB, 60 * MIB, KILLS):
-                code, said = killed.run(proxy, *places, kill_at=at)
-                assert code in (0, -9), said
-                kills += code != 0
-            assert kills, "some were killed"
-            code, said = killed.run(proxy, *places)
-            assert code == 0, said
+            kills = killed.often(proxy, str(places[1] == back), 20 * MIB, 60 * MIB, *places)
             moved = max(proxy.up, proxy.down)
             assert moved <= size + kills * UNDER_WAY + MIB, "what had arrived is not moved again"
     assert killed.rig.stored() == {"large": data}
@@ -62,19 +41,16 @@ def test_many_small_files_and_a_large_one_arrive_after_kills(killed: Killed) -> 
     files["large"] = chance.randbytes(10 * MIB)
     killed.rig.write(files)
     back = killed.rig.folder / "back"
+
+    def check() -> None:
+        for name, data in files_in(back).items() if back.exists() else ():
+            if not name.startswith(".tpujob-parts/"):
+                assert data == files[name], "nothing half-written has its final name"
+
     for places in ((killed.rig.source, killed.rig.place), (killed.rig.place, back)):
         with between(killed.rig.url) as proxy:
-            kills = 0
-            for at in points(str(places[1] == back), 20_000, 6 * MIB, KILLS):
-                code, said = killed.run(proxy, *places, kill_at=at)
-                assert code in (0, -9), said
-                kills += code != 0
-                for name, data in files_in(back).items() if back.exists() else ():
-                    if not name.startswith(".tpujob-parts/"):
-                        assert data == files[name], "nothing half-written has its final name"
-            assert kills
-            code, said = killed.run(proxy, *places)
-            assert code == 0, said
+            seed = str(places[1] == back)
+            kills = killed.often(proxy, seed, 20_000, 6 * MIB, *places, check=check)
             total = sum(map(len, files.values())) + 1000 * len(files)
             moved = proxy.up if places[1] == killed.rig.place else proxy.down
             assert moved <= total + kills * (MIB + UNDER_WAY), "what is there is not moved again"

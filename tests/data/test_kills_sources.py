@@ -6,43 +6,25 @@ TPUJOB_KILLS is how many points are tried in each direction; `make kills` tries 
 from __future__ import annotations
 
 import json
-import os
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.data import moto
-from tests.data.killed import MIB, UNDER_WAY, Killed, points
+from tests.data.killed import MIB, UNDER_WAY, Killed
 from tests.data.proxy import Proxy, between
 from tests.data.rig import files_in
 from tests.data.web import WebServer, serving
 from tests.emulator import storage_rig
 from tpujob.emulator.storage import json_api
 
-KILLS = int(os.environ.get("TPUJOB_KILLS", "1"))
 SIZE = 30 * MIB + 321
-
-
-@pytest.fixture
-def killed(tmp_path: Path) -> Iterator[Killed]:
-    with storage_rig.running(tmp_path / "storage") as server:
-        made = Killed(tmp_path, server.url)
-        yield made
-        made.rig.close()
 
 
 def survives(killed: Killed, proxy: Proxy, source: str, target: object, total: int) -> None:
     """Killed some times, then done; what had arrived is not moved again."""
-    kills = 0
-    for at in points(f"{source}{target}".rpartition("/")[2], 9 * MIB, total - MIB, KILLS):
-        code, said = killed.run(proxy, source, target, kill_at=at)
-        assert code in (0, -9), said
-        kills += code != 0
-    assert kills, "some were killed"
-    code, said = killed.run(proxy, source, target)
-    assert code == 0, said
+    seed = f"{source}{target}".rpartition("/")[2]
+    kills = killed.often(proxy, seed, 9 * MIB, total - MIB, source, target)
     assert max(proxy.up, proxy.down) <= total + kills * (MIB + 2 * UNDER_WAY)
 
 
@@ -97,14 +79,7 @@ def test_copies_between_buckets_are_done_once_however_often_they_are_killed(
     killed.rig.put("data/large", b"y" * (20 * MIB))
     there = "gs://far-away/copy"
     with between(killed.rig.url) as proxy:
-        kills = 0
-        for at in points("far", 30_000, 110_000, KILLS):
-            code, said = killed.run(proxy, killed.rig.place, there, kill_at=at)
-            assert code in (0, -9), said
-            kills += code != 0
-        assert kills, "some were killed"
-        code, said = killed.run(proxy, killed.rig.place, there)
-        assert code == 0, said
+        killed.often(proxy, "far", 30_000, 110_000, killed.rig.place, there)
     names = [dict[str, int | None](), dict[str, int | None]()]
     for found, bucket in zip(names, (killed.rig.bucket, "far-away"), strict=True):
         for page in killed.rig.objects.pages(bucket, ""):
