@@ -137,7 +137,7 @@ def problem_lines(record: Mapping[str, Any], title: str = "Not copied") -> list[
     return lines + ([f"  and {count - _SHOWN:,} more: --json"] if count > _SHOWN else [])
 
 
-def problems(found: tuple[LeftOut, ...] | list[LeftOut] | Any) -> list[dict[str, str]]:
+def problems(found: list[LeftOut]) -> list[dict[str, str]]:
     return [{"name": _name(one.name), "reason": clean(one.reason)} for one in found]
 
 
