@@ -1,7 +1,7 @@
 """What a row of the bill is for: TPU time of which kind, or under which heading it is shown. Pure.
 
 SKUs are told by their descriptions, as public code does it (SkyPilot, gpuhunt): Google's `usageType` says OnDemand for
-preemptible TPUs too. That v2 to v4 are charged by eight cores, and later ones by the chip, is from the same code.
+preemptible TPUs too. Which generations are charged by eight cores, and not by the chip, is in `prices/tpu.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tpujob.domain.money.billing.charges import Charge
+from tpujob.domain.prices.tpu import CHIPS_OF_8_CORES, SOLD_BY_CORES
 
 
 class Heading(StrEnum):
@@ -44,7 +45,6 @@ class TpuSku(NamedTuple):
 
 _GENERATION = re.compile(r"tpu[ -]?v(\d)\s?(e|p)?(?![0-9a-z])", re.IGNORECASE)
 _LETTERS = {"5": "e", "6": "e"}  #: of a description that leaves it out
-_BY_CORES = ("v2", "v3", "v4")
 
 
 @lru_cache(4096)
@@ -56,7 +56,7 @@ def tpu_sku(description: str) -> TpuSku | None:
     number, letter = found[1], (found[2] or "").lower()
     generation = f"v{number}{letter or _LETTERS.get(number, '')}"
     spot = "preemptible" in words or "spot" in words
-    return TpuSku(generation, spot, 4 if generation in _BY_CORES else 1)
+    return TpuSku(generation, spot, CHIPS_OF_8_CORES if generation in SOLD_BY_CORES else 1)
 
 
 UNUSED = "compute.googleapis.com/is_unused_reservation"
