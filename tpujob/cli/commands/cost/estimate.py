@@ -16,8 +16,6 @@ from tpujob.errors import BadRequest
 #: with --strict, when something has no known price or amount
 NOT_WHOLE = 6
 
-_Number = Annotated[float | None, typer.Option(metavar="N", min=0)]
-
 
 def estimate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],

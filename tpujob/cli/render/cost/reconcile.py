@@ -82,7 +82,7 @@ def _job_row(line: JobLine, tolerance: float) -> tuple[str, ...]:
         f"{line.chip_time / CHIP_HOUR:,.3f}",
         "?" if line.billed.unmeasured else f"{line.billed.usage / MICROS:,.3f}",
         "unknown" if line.unpriced else dollars(line.estimate / MICROS),
-        signed(line.billed.net)[1:] if line.billed.net >= 0 else signed(line.billed.net),
+        _amount(line.billed.net),
         "-" if line.unpriced else signed(line.gap),
         why(line, tolerance),
     )

@@ -158,7 +158,9 @@ def _rate(currency: str, value: Any) -> str:
             return "1"
         raise BadCharge(f"the cost is in {currency}, and there is no `currency_conversion_rate`")
     text = str(value)
-    return text if _is_rate(text) else _no_rate(text)
+    if not _is_rate(text):
+        raise BadCharge(f"`currency_conversion_rate` is no rate: {text[:40]!r}")
+    return text
 
 
 @lru_cache(1024)
@@ -168,10 +170,6 @@ def _is_rate(text: str) -> bool:
     except InvalidOperation:
         return False
     return found.is_finite() and found > 0
-
-
-def _no_rate(text: str) -> str:
-    raise BadCharge(f"`currency_conversion_rate` is no rate: {text[:40]!r}")
 
 
 def _credits(value: Any) -> tuple[tuple[str, int], ...]:

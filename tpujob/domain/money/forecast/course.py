@@ -160,9 +160,10 @@ def _at_that_pace(course: _Course, work: Work) -> _Course:
     most = HOPELESS * work.seconds / max(course.billed, 1e-9)
     times = min(work.seconds / course.done, most) if course.done else most
     losses = course.losses * times
-    over = work.preemptions is not None and losses > work.preemptions
-    if over and work.preemptions is not None:
-        losses = work.preemptions + 1.0
+    limit = math.inf if work.preemptions is None else work.preemptions
+    over = losses > limit
+    if over:
+        losses = limit + 1.0
         times = losses / course.losses
     return _Course(
         done=course.done * times,
