@@ -9,7 +9,8 @@ import pytest
 
 from tests.domain.money.test_goodput import attempt, job_of, slice_of
 from tests.support.estimates import compare_view, estimate_view
-from tpujob.domain.model import Cause, Job, Outcome
+from tpujob.domain.model import Cause, Grant, Job, Outcome
+from tpujob.domain.placement import EVERYWHERE
 from tpujob.domain.spec import parse
 from tpujob.errors import BadRequest, BadSpec
 
@@ -130,6 +131,24 @@ def test_measured_and_stated_types_are_set_side_by_side():
     assert found["ways"][0] == cheapest
     assert min(pays) == pays[0]
     assert fastest["type"] == "v5litepod-16"
+
+
+@pytest.mark.parametrize("held", ["us-central1-a", "us-west4-a"])
+def test_a_grant_that_pays_for_another_slice_in_one_zone_pays_in_another_zone(held: str):
+    zones = ["us-central1-a", "us-west4-a"]
+    grants = tuple(Grant("v5e", zone, "spot", 8) for zone in zones)
+    one = replace(slice_of(1, 10, 100, None), type="v5litepod-8", zone=held)
+    holder = replace(earlier(1), slices=(one,), grants=grants)
+    spec = {**SPEC, "tpu": {"type": "v5e-8", "zones": zones}}
+    found = compare_view(
+        spec, {}, {"throughput": {"v5e-8": 1.0}}, [holder], replace(EVERYWHERE, grants=grants)
+    )
+    granted = {
+        way["zone"]: f["pay_micros"]["p50"] < f["list_micros"]["p50"]
+        for way in found["ways"]
+        if (f := way["forecast"]) and f["pay_micros"] and f["list_micros"]
+    }
+    assert granted == {zone: zone != held for zone in zones}
 
 
 def test_tokens_are_measured_by_a_metric_that_a_program_reports():

@@ -10,7 +10,7 @@ from tpujob.api import CompareAsked, CompareView, EstimateSaid, EstimateView
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Job
 from tpujob.domain.money import Surroundings
-from tpujob.domain.placement import EVERYWHERE, offers, settled
+from tpujob.domain.placement import EVERYWHERE, Site, offers, settled
 from tpujob.domain.spec import parse
 from tpujob.ports import Store
 from tpujob.service.comparison import Comparisons
@@ -33,8 +33,8 @@ def _placed(given: Mapping[str, Any]) -> Placed:
     return Placed(wanted, found, buckets, doubts=[])
 
 
-def _estimates(jobs: Sequence[Job]) -> Estimates:
-    return Estimates(cast(Store, _Jobs(jobs)), SystemClock(), EVERYWHERE, _placed, Surroundings())
+def _estimates(jobs: Sequence[Job], site: Site = EVERYWHERE) -> Estimates:
+    return Estimates(cast(Store, _Jobs(jobs)), SystemClock(), site, _placed, Surroundings())
 
 
 def estimate_view(
@@ -49,8 +49,9 @@ def compare_view(
     said: EstimateSaid | None = None,
     asked: CompareAsked | None = None,
     jobs: Sequence[Job] = (),
+    site: Site = EVERYWHERE,
 ) -> CompareView:
     """The same."""
     store = cast(Store, _Jobs(jobs))
-    made = Comparisons(store, SystemClock(), EVERYWHERE, _placed, _estimates(jobs))
+    made = Comparisons(store, SystemClock(), site, _placed, _estimates(jobs, site))
     return made.compare(spec, said, asked)

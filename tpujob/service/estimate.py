@@ -109,7 +109,7 @@ class Estimates:
             slices=wanted.tpu.slices,
             hours=long.hours,
             grants=self._site.grants,
-            granted_in_use=in_use(jobs, offer.type, offer.zone, offer.pricing),
+            granted_in_use=in_use(jobs),
             prints=not said.get("quiet", False),
             stored_gib=number.get("stored_gib"),
             stored_days=number.get("stored_days"),

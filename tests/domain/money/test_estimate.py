@@ -222,15 +222,10 @@ def test_two_hundred_slices_cost_what_was_estimated_for_their_time() -> None:
 def test_what_a_grant_already_pays_for_is_not_free_again() -> None:
     held = Slice("a", 1, "v4-16", "us-central2-b", "spot", "r", 7.372, 900.0, ready_at=1000.0)
     job = replace(job_in(State.SUCCEEDED), slices=(held,), grants=(GRANT,))
-    assert in_use([job], "v4-8", "us-central2-b", "spot") == 8
-    assert in_use([job], "v4-8", "us-central2-b", "on-demand") == 0
-    assert (
-        in_use(
-            [replace(job, slices=(replace(held, gone_at=2000.0),))], "v4-8", "us-central2-b", "spot"
-        )
-        == 0
-    )
-    one = replace(SPOT, type="v4-8", granted_in_use=8)
+    taken = in_use([job])
+    assert taken == {("v4", "us-central2-b", "spot"): 8}
+    assert not in_use([replace(job, slices=(replace(held, gone_at=2000.0),))])
+    one = replace(SPOT, type="v4-8", granted_in_use=taken)
     less, more = (replace(one, grants=(replace(GRANT, chips=chips),)) for chips in (8, 12))
     assert line(estimate(less), "v4-8").pay_micros == 11_058_000
     assert "of 8 granted chips, 8 pay for other slices now" in line(estimate(less), "v4-8").note

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.model import Job, Slice
+from tpujob.domain.model import Grant, Job, Slice
 
 #: job and slice, by name
 Key = tuple[str, str]
+#: generation, zone and pricing, which a grant names
+Where = tuple[str, str, str]
+
+
+def where(type: str, zone: str, pricing: str) -> Where:
+    return accelerators.find(type).generation, zone, pricing
+
+
+def granted(grants: Iterable[Grant], there: Where) -> int:
+    """Chips that these grants have there."""
+    return sum(g.chips for g in grants if (g.generation, g.zone, g.pricing) == there)
 
 
 def chips(slice: Slice) -> int:
@@ -25,36 +36,24 @@ def chips(slice: Slice) -> int:
 def covered(jobs: Iterable[Job]) -> frozenset[Key]:
     """The slices that a grant pays for. In the order in which they became ready: a slice is covered whole, for as long
     as it lives, if it fits beside those that are covered already. One that comes later takes nothing from it."""
-    asking: dict[tuple[str, str, str], list[tuple[float, str, str, Slice, int]]] = defaultdict(list)
+    asking: dict[Where, list[tuple[float, str, str, Slice, int]]] = defaultdict(list)
     for job in jobs:
         for one in job.slices if job.grants else ():
-            granted = _granted(job, one)
-            if granted and one.ready_at is not None:
-                place = (accelerators.find(one.type).generation, one.zone, one.pricing)
-                asking[place].append((one.ready_at, job.id, one.name, one, granted))
+            there = where(one.type, one.zone, one.pricing)
+            most = granted(job.grants, there)
+            if most and one.ready_at is not None:
+                asking[there].append((one.ready_at, job.id, one.name, one, most))
     return frozenset(key for these in asking.values() for key in _fitting(these))
 
 
-def in_use(jobs: Iterable[Job], type: str, zone: str, pricing: str) -> int:
-    """Chips of slices of that generation, zone and pricing that are there and that a grant pays for."""
-    known = list(jobs)
-    paid, generation = covered(known), accelerators.find(type).generation
-    return sum(
-        chips(one)
-        for job in known
-        for one in job.slices
-        if (job.id, one.name) in paid
-        and one.gone_at is None
-        and (accelerators.find(one.type).generation, one.zone, one.pricing)
-        == (generation, zone, pricing)
-    )
-
-
-def _granted(job: Job, one: Slice) -> int:
-    """Chips that its job's grants have for such a slice."""
-    generation = accelerators.find(one.type).generation
-    place = (generation, one.zone, one.pricing)
-    return sum(g.chips for g in job.grants if (g.generation, g.zone, g.pricing) == place)
+def in_use(jobs: Sequence[Job]) -> Counter[Where]:
+    """Chips of slices that are there and that a grant pays for."""
+    paid, found = covered(jobs), Counter[Where]()
+    for job in jobs:
+        for one in job.slices:
+            if one.gone_at is None and (job.id, one.name) in paid:
+                found[where(one.type, one.zone, one.pricing)] += chips(one)
+    return found
 
 
 def _fitting(asking: list[tuple[float, str, str, Slice, int]]) -> list[Key]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.money import grants
 from tpujob.domain.money.estimate.lines import Sought, free, line
 from tpujob.domain.money.estimate.shapes import Kind, Line, Use
 from tpujob.domain.prices import HOURS_A_MONTH, Price
@@ -16,7 +17,8 @@ BOOT_DISK = 100
 
 
 def slices(job: Sought) -> Iterator[Line]:
-    use, taken = job.use, job.use.granted_in_use
+    use, there = job.use, grants.where(job.use.type, job.use.zone, job.use.pricing)
+    granted, taken = grants.granted(use.grants, there), use.granted_in_use.get(there, 0)
     price = job.prices.tpu(use.type, use.zone, use.pricing)
     found = line(
         Kind.SLICES,
@@ -26,7 +28,6 @@ def slices(job: Sought) -> Iterator[Line]:
         price,
         _about_price(use, price),
     )
-    granted = _granted(use, job.facts.generation)
     whole = f"of {many(granted, 'granted chip')}, {taken} pay for other slices now" if taken else ""
     if granted - taken >= job.chips:
         pays = f"a grant of {many(granted, 'chip')} pays for it, where nothing else uses them"
@@ -44,11 +45,6 @@ def _about_price(use: Use, price: Price | None) -> str:
     if use.pricing == "reserved" and price.pricing == "on-demand":
         return "priced as on-demand: what a reservation costs is in its contract"
     return ""
-
-
-def _granted(use: Use, generation: str) -> int:
-    place = (generation, use.zone, use.pricing)
-    return sum(g.chips for g in use.grants if (g.generation, g.zone, g.pricing) == place)
 
 
 def machines(job: Sought) -> Iterator[Line]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from typing import Literal
 
 from tpujob.domain.model import Grant
+from tpujob.domain.money.grants import Where
 from tpujob.domain.prices import Price, Pricing
 
 
@@ -56,7 +58,8 @@ class Use:
     #: for which slices are ready, preemptions and all; None: the estimate is of one hour
     hours: Decimal | None = None
     grants: tuple[Grant, ...] = ()
-    granted_in_use: int = 0  #: chips of these grants that pay for other slices now
+    #: chips of these grants that pay for other slices now
+    granted_in_use: Mapping[Where, int] = field(default_factory=dict[Where, int])
     prints: bool = True  #: whether the program writes output all the time
     stored_gib: Decimal | None = None  #: in the bucket: checkpoints, logs, data of its own
     stored_days: Decimal | None = None
