@@ -10,8 +10,8 @@ from typing import Any, get_args
 from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.money.forecast import (
-    Conditions,
     Hardware,
+    Outlook,
     Place,
     Throughput,
     Way,
@@ -54,19 +54,16 @@ class Comparisons:
         speeds = measured(jobs, wanted, unit) | _stated(asked, unit, wanted.tpu.slices)
         found, _ = self._estimates.of(placed, told, jobs)
         forecaster = Forecaster(jobs, now, prices)
+
+        def outlook(place: Place, speed: Throughput) -> Outlook:
+            region = accelerators.region_of(place.zone)  # with a bucket there
+            use = replace(found.use, type=place.type, zone=place.zone, location=region)
+            return forecaster.of(wanted, use, amount / speed.per_second / 3600, told)
+
         ways = list[Way]()
-        known: dict[Place, Conditions] = {}
         for place in places:
-            chips = accelerators.find(place.type).chips * place.tpu_slices
             speed = speeds.get(Hardware(place.type, place.tpu_slices))
-            way = Way(place, chips, speed)
-            if speed is not None:
-                hours = amount / speed.per_second / 3600
-                region = accelerators.region_of(place.zone)  # with a bucket there
-                use = replace(found.use, type=place.type, zone=place.zone, location=region)
-                expected, known[place], costs = forecaster.of(wanted, use, hours, told)
-                way = replace(way, hours=hours, expected=expected, amounts=costs)
-            ways.append(way)
+            ways.append(Way(place, speed, outlook(place, speed) if speed else None))
         marks = best(ways)
         ways.sort(key=_order)
         return CompareView(
@@ -77,7 +74,6 @@ class Comparisons:
             ways=[
                 _view(
                     way,
-                    known.get(way.place),
                     prices.usd_per_hour(
                         way.place.type, way.place.zone, way.place.pricing, way.place.tpu_slices
                     ),
@@ -156,32 +152,25 @@ def _stated(asked: CompareAsked, unit: Unit, slices: int) -> dict[Hardware, Thro
 
 def _order(way: Way) -> tuple[bool, bool, float, float]:
     """The cheapest first, then what has no price by time, then what nobody knows."""
-    priced = way.amounts is not None and way.amounts.priced
-    cost = way.amounts.pay.p50 if way.amounts and priced else 0
-    time = way.expected.wall.p50 if way.expected else 0.0
-    return way.expected is None, not priced, cost, time
+    if way.outlook is None:
+        return True, True, 0, 0.0
+    costs, time = way.outlook.amounts, way.outlook.forecast.wall.p50
+    return False, not costs.priced, costs.pay.p50 if costs.priced else 0, time
 
 
-def _view(
-    way: Way, known: Conditions | None, usd_per_hour: float | None, *, cheapest: bool, fastest: bool
-) -> WayView:
+def _view(way: Way, usd_per_hour: float | None, *, cheapest: bool, fastest: bool) -> WayView:
     place, speed = way.place, way.throughput
-    expected = (
-        forecast_view(way.hours, way.expected, known, way.amounts)
-        if way.hours is not None and way.expected and known and way.amounts
-        else None
-    )
     return WayView(
         type=place.type,
         tpu_slices=place.tpu_slices,
-        chips=way.chips,
+        chips=accelerators.find(place.type).chips * place.tpu_slices,
         zone=place.zone,
         pricing=place.pricing,
         usd_per_hour=usd_per_hour,
         per_second=speed.per_second if speed else None,
         throughput_by=speed.source if speed else "",
         measured_jobs=speed.jobs if speed else 0,
-        forecast=expected,
+        forecast=forecast_view(way.outlook) if way.outlook else None,
         cheapest=cheapest,
         fastest=fastest,
         note=_note(way, usd_per_hour),
@@ -193,6 +182,6 @@ def _note(way: Way, usd_per_hour: float | None) -> str:
         return f"nobody ran it on {way.place.type}: --throughput {way.place.type}=N"
     if usd_per_hour is None:
         return f"no price is known for {way.place.pricing} {way.place.type} in {way.place.zone}"
-    if way.expected and way.expected.fails > 0.5:
+    if way.outlook and not way.outlook.ends:
         return "most likely it fails before its end: recovery.preemptions, recovery.wait"
     return ""

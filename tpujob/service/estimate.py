@@ -68,8 +68,8 @@ class Estimates:
         view = self._view(placed, found, long)
         if long.work is not None:
             forecaster = Forecaster(jobs, self._clock.now(), self._site.prices)
-            expected = forecaster.of(placed.spec, found.use, long.work, told)
-            view["forecast"] = forecast_view(long.work, *expected)
+            outlook = forecaster.of(placed.spec, found.use, long.work, told)
+            view["forecast"] = forecast_view(outlook)
         return view
 
     def within_budget(self, placed: Placed) -> None:

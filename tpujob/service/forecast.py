@@ -11,11 +11,10 @@ from tpujob.api import ForecastView, HalvesView, RangeView
 from tpujob.domain.model import Job
 from tpujob.domain.money import Use
 from tpujob.domain.money.forecast import (
-    Amounts,
     Conditions,
-    Forecast,
     Met,
     Micros,
+    Outlook,
     Place,
     Range,
     Work,
@@ -44,7 +43,7 @@ class Forecaster:
 
     def of(
         self, wanted: JobSpec, use: Use, hours: Decimal | float, said: Mapping[str, Any]
-    ) -> tuple[Forecast, Conditions, Amounts]:
+    ) -> Outlook:
         """For so many hours of steps with that use of slices. Of `said`, it reads `preempt_every`, `wait` and
         `checkpoint_every`, in seconds."""
         place = Place(use.type, use.zone, use.pricing, use.slices)
@@ -63,7 +62,7 @@ class Forecaster:
             wait=wanted.recovery.wait,
         )
         found = forecast(work, expected)
-        return found, expected, amounts(use, found, self._prices)
+        return Outlook(float(hours), found, expected, amounts(use, found, self._prices))
 
 
 def _checkpoints(wanted: JobSpec, seconds: float) -> float:
@@ -74,11 +73,10 @@ def _checkpoints(wanted: JobSpec, seconds: float) -> float:
     return CHECKPOINTS
 
 
-def forecast_view(
-    hours: Decimal | float, found: Forecast, expected: Conditions, costs: Amounts
-) -> ForecastView:
+def forecast_view(outlook: Outlook) -> ForecastView:
+    hours, found, expected, costs = outlook
     return ForecastView(
-        work_hours=round(float(hours), 6),
+        work_hours=round(hours, 6),
         wall_hours=_hours(found.wall),
         billed_hours=_hours(found.billed),
         preemptions=_range(found.preemptions),

@@ -5,7 +5,7 @@ that it may take (`course`). How fast programs go is in `throughput`, what it
 comes to in dollars in `amounts`. What the lines of an estimate are is not here.
 """
 
-from tpujob.domain.money.forecast.amounts import Amounts, Best, Micros, Way, amounts, best
+from tpujob.domain.money.forecast.amounts import Amounts, Best, Micros, Outlook, Way, amounts, best
 from tpujob.domain.money.forecast.course import Forecast, Range, Work, forecast
 from tpujob.domain.money.forecast.experience import Conditions, conditions
 from tpujob.domain.money.forecast.met import Met, Place, history
@@ -20,6 +20,7 @@ __all__ = [
     "Hardware",
     "Met",
     "Micros",
+    "Outlook",
     "Place",
     "Range",
     "Throughput",

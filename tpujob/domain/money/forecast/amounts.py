@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tpujob.domain.money.estimate import Use, estimate
 from tpujob.domain.money.forecast.course import Forecast
+from tpujob.domain.money.forecast.experience import Conditions
 from tpujob.domain.money.forecast.met import Place
 from tpujob.domain.money.forecast.throughput import Throughput
 from tpujob.domain.prices import LIST, PriceList
@@ -42,16 +43,27 @@ def amounts(use: Use, found: Forecast, prices: PriceList = LIST) -> Amounts:
     )
 
 
+class Outlook(NamedTuple):
+    """What a job will probably take at one place, and come to."""
+
+    hours: float  #: of steps
+    forecast: Forecast
+    conditions: Conditions
+    amounts: Amounts
+
+    @property
+    def ends(self) -> bool:
+        """Whether at least half of its courses do not fail."""
+        return self.forecast.fails <= 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """One place where a job may run."""
 
     place: Place
-    chips: int
     throughput: Throughput | None  #: None: nobody knows how fast it goes there
-    hours: float | None = None  #: of steps, at that speed
-    expected: Forecast | None = None  #: None: the same
-    amounts: Amounts | None = None
+    outlook: Outlook | None  #: None: the same
 
 
 class Best(NamedTuple):
@@ -62,21 +74,14 @@ class Best(NamedTuple):
 def best(ways: Sequence[Way]) -> Best:
     """Of those that are known: the one of which half of all courses cost less than of any other, and the one of which
     half end sooner. A course that fails is no end: places where most do are not among them."""
+    ending = [(way.outlook, way.place) for way in ways if way.outlook and way.outlook.ends]
     paid = [
-        ((way.amounts.pay.p50, way.amounts.list.p50), way.place)
-        for way in ways
-        if way.amounts and way.amounts.priced and _ends(way)
+        ((one.amounts.pay.p50, one.amounts.list.p50), place)
+        for one, place in ending
+        if one.amounts.priced
     ]
-    timed = [
-        ((way.expected.wall.p50, way.expected.billed.p50), way.place)
-        for way in ways
-        if way.expected and _ends(way)
-    ]
+    timed = [((one.forecast.wall.p50, one.forecast.billed.p50), place) for one, place in ending]
     return Best(
         min(paid, default=(None, None))[1],
         min(timed, default=(None, None))[1],
     )
-
-
-def _ends(way: Way) -> bool:
-    return way.expected is not None and way.expected.fails <= 0.5
