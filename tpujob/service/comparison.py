@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.money import told_steps
 from tpujob.domain.money.forecast import (
     Hardware,
     Outlook,
@@ -95,8 +96,7 @@ def _amount(wanted: JobSpec, asked: CompareAsked) -> tuple[Unit, float]:
             hint=f"one of: {', '.join(get_args(Unit))}",
         )
     if amount is None and unit == "steps":
-        steps = wanted.run.args.get("steps")
-        amount = float(steps) if isinstance(steps, int) else None
+        amount = told_steps(wanted)
     if amount is None:
         raise BadRequest(
             f"nobody said how many {unit} there are to do", hint="--steps, --tokens or --samples"

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpujob.api import ForecastView, HalvesView, RangeView
 from tpujob.domain.model import Job
-from tpujob.domain.money import Use
+from tpujob.domain.money import Use, told_steps
 from tpujob.domain.money.forecast import (
     Conditions,
     Met,
@@ -67,8 +67,8 @@ class Forecaster:
 
 def _checkpoints(wanted: JobSpec, seconds: float) -> float:
     """As a bundled program is told, at the pace at which its steps take so long."""
-    every, steps = (wanted.run.args.get(name) for name in ("checkpoint_every", "steps"))
-    if isinstance(every, int) and isinstance(steps, int) and 0 < every <= steps:
+    every, steps = wanted.run.args.get("checkpoint_every"), told_steps(wanted)
+    if isinstance(every, int) and steps and 0 < every <= steps:
         return seconds * every / steps
     return CHECKPOINTS
 

@@ -18,7 +18,7 @@ from tpujob.domain.money.estimate import (
 from tpujob.domain.money.goodput import Part, Span, spans
 from tpujob.domain.money.grants import chips, covered, in_use
 from tpujob.domain.money.ledger import Bill, bill, free, moment, rate, usd_of_job, usd_of_slice
-from tpujob.domain.money.length import Length, Said, length
+from tpujob.domain.money.length import Length, Said, length, told_steps
 from tpujob.domain.money.report import GROUPS, Group, Report, Row, report
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "report",
     "spans",
     "sums",
+    "told_steps",
     "usd_of_job",
     "usd_of_slice",
 ]

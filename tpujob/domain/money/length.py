@@ -55,7 +55,7 @@ def length(spec: JobSpec, type: str, jobs: Iterable[Job], said: Said = Said()) -
     on as many slices of the type, then its steps at the pace of earlier runs."""
     if said.hours is not None:
         return Length(said.hours, "said", "as said by --hours", work=said.hours)
-    steps = said.steps if said.steps is not None else _steps(spec)
+    steps = said.steps if said.steps is not None else told_steps(spec)
     if said.step_seconds is not None and steps is not None:
         text = (
             f"{steps:,} steps of {said.step_seconds.normalize():f} s, without set-up and compiling"
@@ -66,7 +66,7 @@ def length(spec: JobSpec, type: str, jobs: Iterable[Job], said: Said = Said()) -
     return _whole(alike, spec, said) or _by_steps(alike, steps) or NOBODY
 
 
-def _steps(spec: JobSpec) -> int | None:
+def told_steps(spec: JobSpec) -> int | None:
     """The steps that a bundled program was told to make."""
     given = spec.run.args.get("steps")
     return given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else None
