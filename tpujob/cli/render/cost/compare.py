@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tpujob.cli.render.cost.forecast import MICROS
+from tpujob.cli.render.cost.forecast import EMULATED, MICROS, hours
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.text import clean, duration
+from tpujob.domain.text import clean
 
 if TYPE_CHECKING:
     from tpujob.api import CompareView, RangeView, WayView
@@ -17,7 +17,6 @@ LISTED = (
     "Half of all courses stay below these times and amounts, nine of ten within the range. All lines of an "
     "estimate are in it, with a bucket in the region of the zone."
 )
-EMULATED = "The local stack bills nothing: it is what Google Cloud would list."
 _COLUMNS = (
     Column("Type"),
     Column("Zone", floors=(14,), cut=clip_middle),
@@ -64,7 +63,7 @@ def _cells(way: WayView, emulated: bool) -> tuple[str, ...]:
         way["zone"],
         str(way["chips"]),
         "unknown" if speed is None else f"{_many(speed)}",
-        duration(forecast["wall_hours"]["p50"] * 3600) if forecast else "unknown",
+        hours(forecast["wall_hours"]["p50"]) if forecast else "unknown",
         _money(listed),
         dollars(0.0) if emulated and forecast else _money(pay),
         "both" if len(marks) == 2 else "".join(marks),

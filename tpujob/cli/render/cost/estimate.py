@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
+from tpujob.cli.render.cost.forecast import EMULATED, MICROS, forecast_lines, hours
 from tpujob.cli.render.cost.forecast import explained as forecast_explained
-from tpujob.cli.render.cost.forecast import forecast_lines
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
-from tpujob.domain.text import clean, duration, many
+from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
     from tpujob.api import EstimateLineView, EstimateView, PriceView
 
-MICROS = 1_000_000
-EMULATED = "The local stack bills nothing: it is what Google Cloud would list."
 LISTED = (
     "By list price, an estimate: no bill has been seen. `--explain` has each price with its source."
 )
@@ -71,14 +69,10 @@ def estimate_page(
 def _length(found: EstimateView) -> str:
     if found["hours"] is None:
         return f"For each hour: {found['length']}."
-    range_ = ""
-    if found["least_hours"] is not None and found["least_hours"] != found["most_hours"]:
-        range_ = f" ({_hours(found['least_hours'])} to {_hours(found['most_hours'])})"
-    return f"For {_hours(found['hours'])}{range_}, {found['length']}."
-
-
-def _hours(hours: float | None) -> str:
-    return duration((hours or 0.0) * 3600)
+    range_, least, most = "", found["least_hours"], found["most_hours"]
+    if least is not None and most is not None and least != most:
+        range_ = f" ({hours(least)} to {hours(most)})"
+    return f"For {hours(found['hours'])}{range_}, {found['length']}."
 
 
 def _usd(micros: int | None) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tpujob.api import ForecastView, RangeView
 
 MICROS = 1_000_000
+EMULATED = "The local stack bills nothing: it is what Google Cloud would list."
 _COLUMNS = (
     Column("Nine of ten jobs"),
     Column("From", right=True),
@@ -42,11 +43,11 @@ def forecast_lines(
         ("preemptions", *(f"{value:,.0f}" for value in _shown(found["preemptions"]))),
     ]
     means = (
-        f"On average {_time(found['waiting_hours'])} of waiting, {_time(found['setup_hours'])} of set-up, and "
-        f"{_time(found['redone_hours'])} of work that is lost, beside {_time(found['work_hours'])} of work that counts."
+        f"On average {hours(found['waiting_hours'])} of waiting, {hours(found['setup_hours'])} of set-up, and "
+        f"{hours(found['redone_hours'])} of work that is lost, beside {hours(found['work_hours'])} of work that counts."
     )
     short = (
-        in_short(found) or f"{_time(found['billed_hours']['p50'])} of slices, and no known price"
+        in_short(found) or f"{hours(found['billed_hours']['p50'])} of slices, and no known price"
     )
     out = [paint(f"With preemptions: {short}", "bold", color)]
     out += [table(_COLUMNS, rows, columns, color=color), *wrap(means, columns)]
@@ -107,8 +108,9 @@ def _money(found: RangeView | None) -> tuple[str, ...]:
 
 
 def _hours(found: RangeView) -> tuple[str, ...]:
-    return tuple(_time(value) for value in _shown(found))
+    return tuple(hours(value) for value in _shown(found))
 
 
-def _time(hours: float) -> str:
-    return duration(hours * 3600)
+def hours(value: float) -> str:
+    """`45 s`, `2.5 h`, `3 days`."""
+    return duration(value * 3600)
