@@ -7,14 +7,12 @@ import io
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
-from tpujob.domain.text import clean, many
-from tpujob.domain.text import dollars as micros_text
+from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.domain.text import clean, dollars, many
 
 if TYPE_CHECKING:
     from tpujob.api import CostRowView, CostView
 
-MICROS = 1_000_000
 NOTHING = "There are no jobs, so nothing was spent."
 LEFT_OUT = "List prices of TPU slices, from ready to gone. Disks, addresses, storage and traffic are not in it."
 EMULATED = "These jobs ran on this machine's emulator, which bills nothing: it is what Google Cloud would list."
@@ -61,7 +59,7 @@ def parts(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
             part["part"],
             f"{part['chip_hours']:,.3f}",
             f"{part['chip_hours'] / whole:.1%}" if whole else "-",
-            dollars(0.0) if part["part"] in FREE else _money(part["list_micros"], row),
+            dollars(0) if part["part"] in FREE else _money(part["list_micros"], row),
             MEANING.get(part["part"], ""),
         )
         for part in row["parts"]
@@ -90,15 +88,15 @@ def _cells(row: CostRowView, by: str, emulated: bool) -> tuple[str, ...]:
         f"{row['chip_hours']:,.3f}",
         "-" if good is None else f"{good:.1%}",
         _money(row["list_micros"], row),
-        dollars(0.0) if emulated else _money(row["pay_micros"], row),
+        dollars(0) if emulated else _money(row["pay_micros"], row),
     )
 
 
 def _money(micros: int, row: CostRowView) -> str:
     """An amount that leaves out slices without a price is a lower bound."""
     if not row["unpriced_chip_hours"]:
-        return dollars(micros / MICROS)
-    return f">{dollars(micros / MICROS)}" if micros else "unknown"
+        return dollars(micros)
+    return f">{dollars(micros)}" if micros else "unknown"
 
 
 def _remarks(found: CostView, columns: int) -> list[str]:
@@ -108,7 +106,7 @@ def _remarks(found: CostView, columns: int) -> list[str]:
             f"{many(total['open_slices'], 'slice')} still billed; billing ends when it is seen to be gone."
         )
     if total["least_micros"] < total["list_micros"]:
-        least, most = (dollars(total[key] / MICROS) for key in ("least_micros", "list_micros"))
+        least, most = (dollars(total[key]) for key in ("least_micros", "list_micros"))
         said.append(
             f"The list value is between {least} and {most}: a slice is missing, and not yet known to be gone."
         )
@@ -118,9 +116,8 @@ def _remarks(found: CostView, columns: int) -> list[str]:
             f"No price is known for {total['unpriced_chip_hours']:,.3f} chip-hours; the amounts cover {share:.1%}."
         )
     if copies := found.get("copies_micros", 0):
-        amount = micros_text(copies)
         said.append(
-            f"Copies of data and checkpoints into other regions: {amount}, beside these amounts."
+            f"Copies of data and checkpoints into other regions: {dollars(copies)}, beside these amounts."
         )
     return [line for text in said for line in wrap(clean(text), columns)]
 
