@@ -25,7 +25,7 @@ EXIT_CODES: dict[int, str] = {
     errors.IllegalInState.exit_code: "not possible in the job's state",
     ENDED_CANCELLED: "the job was cancelled",
     FOUND: "leaks, fsck and doctor: a problem was found; data: something was not copied; "
-    "cost reconcile: a job differs",
+    "cost estimate --strict: something is not known; cost reconcile: a job differs",
     errors.BadSpec.exit_code: "the job file is wrong",
     errors.BackendGone.exit_code: "the backend does not answer",
     errors.Refused.exit_code: "a remote service refused",

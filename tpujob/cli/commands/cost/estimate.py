@@ -9,12 +9,10 @@ import typer
 
 from tpujob.cli.backend import connect, current_settings
 from tpujob.cli.commands.cost import compare as comparison
+from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
 from tpujob.errors import BadRequest
-
-#: with --strict, when something has no known price or amount
-NOT_WHOLE = 6
 
 
 def estimate(
@@ -137,4 +135,4 @@ def estimate(
             found, on.columns, color=on.color, emulated=emulated, explained=explain
         )
         say(page)
-    return NOT_WHOLE if strict and found["unknown"] else 0
+    return FOUND if strict and found["unknown"] else 0
