@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,6 +126,23 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(
     with pytest.raises(Failure, match=r"needs 2\.4 KiB more on this host, where .* has 0 B free"):
         shelf.stage()
     assert shelf.files() == {}
+
+
+def test_a_disk_need_hold_neither_two_versions_nor_room_for_what_is_there(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def usage(_: object) -> SimpleNamespace:
+        return SimpleNamespace(free=3000 - sum(map(len, shelf.files().values())))
+
+    monkeypatch.setattr(staging, "SPARE", 0)
+    monkeypatch.setattr(staging.shutil, "disk_usage", usage)
+    shelf.stage()
+    shelf.bucket.put("set/a.bin", b"n" * 2500)
+    shelf.stage()
+    assert shelf.files() == WHOLE | {"a.bin": b"n" * 2500}
+    monkeypatch.setattr(staging, "SPARE", 2**60)
+    shelf.stage()
+    assert len(shelf.files()) == 3
 
 
 def test_a_source_with_nothing_in_it_is_an_error_and_an_object_that_is_replaced_is_not(

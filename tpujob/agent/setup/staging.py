@@ -15,7 +15,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import Any, Callable, Dict, List, NamedTuple, TextIO, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Set, TextIO, Tuple
 
 from tpujob.agent.base import Failure, Note
 from tpujob.agent.folders import on_this_host
@@ -75,9 +75,10 @@ class Staging:
     def _mirror(self) -> None:
         wanted = self._wanted()
         known = _recorded(self._record)
-        missing = [f for f in wanted.values() if not _is_there(f, known)]
+        there = {path for path, file in wanted.items() if _is_there(file, known)}
+        missing = [file for path, file in wanted.items() if path not in there]
+        self._remove_others(there)
         self._make_room(sum(f.object.size for f in missing))
-        self._remove_others(wanted)
         if missing:
             self._fetch_all(missing)
 
@@ -108,16 +109,16 @@ class Staging:
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         shutil.rmtree(self._parts, ignore_errors=True)
         os.makedirs(self._parts, mode=0o700)
-        free = shutil.disk_usage(self.folder).free - SPARE
+        free = max(0, shutil.disk_usage(self.folder).free - SPARE)
         if size > free:
             raise Failure(
                 "%s needs %s more on this host, where %s has %s free; let the program stream it instead"
-                % (self._source, amount(size), self.folder, amount(max(0, free)))
+                % (self._source, amount(size), self.folder, amount(free))
             )
 
-    def _remove_others(self, wanted: Dict[str, _File]) -> None:
-        """Delete what the source has no more, and what is in the way of a new file or folder."""
-        folders = {os.path.dirname(path) for path in wanted}
+    def _remove_others(self, kept: Set[str]) -> None:
+        """Delete what the source has no more, and what is in the way of a new file or folder or takes its room."""
+        folders = {os.path.dirname(path) for path in kept}
         for path in list(folders):
             while len(path) > len(self.folder):
                 path = os.path.dirname(path)
@@ -126,7 +127,7 @@ class Staging:
             for name in files + names:
                 path = os.path.join(root, name)
                 if os.path.islink(path) or not os.path.isdir(path):
-                    if path not in wanted:
+                    if path not in kept:
                         os.unlink(path)
                 elif path not in folders:
                     os.rmdir(path)
