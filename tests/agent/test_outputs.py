@@ -107,6 +107,27 @@ def test_files_go_up_in_the_order_in_which_they_were_written(kept: Kept) -> None
     assert order == ["z", "deep", "a"], "what the bucket has is not sent again"
 
 
+def test_a_file_that_changes_before_its_turn_waits_for_those_that_were_written_before(
+    kept: Kept,
+) -> None:
+    kept.write("1", "weights", age=10)
+    kept.write("latest", "1", age=9)
+    put, order = kept.storage.put_file, list[str]()
+
+    def noted(path: str, file: str, md5: str) -> None:
+        order.append(path.rpartition("/")[2])
+        put(path, file, md5)
+        if order == ["1"]:
+            kept.write("2", "weights", age=8)
+            kept.write("latest", "2", age=7)
+
+    kept.storage.put_file = noted
+    kept.outputs._keep(0)
+    assert order == ["1"], "else the bucket would name a checkpoint that it does not have"
+    assert kept.outputs.finish(1) == ""
+    assert order == ["1", "2", "latest"]
+
+
 def test_a_file_that_changes_while_it_is_sent_is_sent_again(kept: Kept) -> None:
     kept.write("a", "half")
     put = kept.storage.put_file

@@ -174,6 +174,8 @@ class Outputs:
     def _put(self, name: str, version: _Version) -> bool:
         """False: it changed or vanished meanwhile, and its turn comes again."""
         path = os.path.join(self._work, name)
+        if _changed(path, version):  # it may speak of files that are written since
+            return False
         try:
             if version.link is not None:
                 self._storage.put_link(self._where + name, version.link)
