@@ -115,12 +115,12 @@ def test_jax_finds_in_a_filled_folder_what_another_process_compiled(host: Host) 
     host.env.update(JAX_PLATFORMS="cpu", PYTHONPATH=str(Path(__file__).parents[2]))
     program = """
 import jax
-from workloads import compiled
-compiled.listen()
+from workloads.frame import cache_stats
+cache_stats.listen()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.jit(lambda x: x @ x + 1)(jax.numpy.ones((8, 8))).block_until_ready()
-print(compiled.counts())
+print(cache_stats.counts())
 """
     plan = {"preflight": CHECK, "type": "v4-16", "shared": "gs://shed/cache"}
     plan["preflight"] = {**CHECK, "chips": 1}

@@ -92,7 +92,7 @@ def main() -> None:
 def _import() -> None:
     """Nothing of it starts a thread or chooses its devices."""
     gc.disable()
-    from workloads import loop
+    from workloads.frame import loop
     from workloads.mlp import model
 
     assert loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workloads.blame import Bad, ReplayFinding, blame_of, marks, transient
+from workloads.frame.blame import Bad, ReplayFinding, blame_of, marks, transient
 
 
 def _bad(*units: str) -> Bad:

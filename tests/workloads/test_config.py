@@ -7,8 +7,8 @@ import json
 import pytest
 from pydantic import Field
 
-from workloads.config import TrainConfig, parse
 from workloads.contract import Exit
+from workloads.frame.config import TrainConfig, parse
 from workloads.mlp import MlpConfig
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workloads.data import Feed, InMemory, Order, digits, synthetic
+from workloads.data.rows import Feed, InMemory, Order, digits, synthetic
 
 
 def test_the_digits_are_scikit_learns_and_no_test_row_is_trained_on() -> None:

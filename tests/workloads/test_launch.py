@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from workloads.config import ConfigError
 from workloads.contract import Exit
-from workloads.launch import code_of
+from workloads.frame.config import ConfigError
+from workloads.frame.launch import code_of
 
 GLOO = "UNKNOWN: Gloo all-reduce failed: Read error [127.0.0.1]:1: Connection reset by peer"
 

@@ -15,10 +15,10 @@ from tests.support.workload_rig import Job
 from tpujob.data.pack.places import FolderTarget
 from tpujob.data.pack.run import Pack
 from tpujob.data.places import Folder
-from workloads import packed
-from workloads.config import ConfigError
 from workloads.contract import Exit
-from workloads.data import Feed, digits
+from workloads.data import packed
+from workloads.data.rows import Feed, digits
+from workloads.frame.config import ConfigError
 from workloads.mlp import MlpConfig
 
 

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from workloads.config import TrainConfig
-from workloads.data import Dataset, Rows
-from workloads.fault_injection import Batch
+from workloads.data.rows import Dataset, Rows
+from workloads.frame.config import TrainConfig
+from workloads.frame.fault_injection import Batch
+from workloads.frame.program import Program, mesh_of
+from workloads.frame.replay import Bench, examine
 from workloads.mlp.model import Mlp
-from workloads.program import Program, mesh_of
-from workloads.replay import Bench, examine
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from workloads.config import Sizes, TrainConfig
+from workloads.frame.config import Sizes, TrainConfig
 
 
 class MlpConfig(TrainConfig):
@@ -31,6 +31,6 @@ class MlpConfig(TrainConfig):
 
     def identity(self) -> dict[str, Any]:
         """With the content of the packed set: where it lies may change, what is in it may not."""
-        from workloads import packed  # imports numpy, which takes its time
+        from workloads.data import packed  # imports numpy, which takes its time
 
         return {**super().identity(), "data": packed.identity(self.data) if self.data else ""}

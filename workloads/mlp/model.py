@@ -14,7 +14,9 @@ import numpy as np
 import optax
 from flax import nnx
 
-from workloads import data, packed
+from workloads.data import packed
+from workloads.data.rows import Dataset, digits, synthetic
+from workloads.frame.workload import Batch, ByRow, Watch, Workload
 from workloads.mlp import MlpConfig
 
 
@@ -23,70 +25,59 @@ class Mlp(nnx.Module):
     the second over its inputs, so that a pair needs one exchange between the devices that share it."""
 
     def __init__(self, sizes: tuple[int, ...], rngs: nnx.Rngs) -> None:
-        layers = len(sizes) - 1
         self.layers = nnx.List(
-            _linear(sizes[i], sizes[i + 1], i, paired=i < layers // 2 * 2, rngs=rngs)
-            for i in range(layers)
+            _linear(sizes[i], sizes[i + 1], first=i % 2 == 0, rngs=rngs)
+            for i in range(len(sizes) - 1)
         )
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        for layer in self.layers[:-1]:
-            x = nnx.relu(layer(x))
+    def __call__(self, x: jax.Array, watch: Watch = lambda x: x) -> jax.Array:
+        for i, layer in enumerate(self.layers[:-1]):
+            x = nnx.relu(watch(layer(x)) if i == 0 else layer(x))
         return self.layers[-1](x)
 
 
-def _linear(inputs: int, outputs: int, index: int, *, paired: bool, rngs: nnx.Rngs) -> nnx.Linear:
-    if not paired:
-        kernel, bias = (None, None), (None,)
-    elif index % 2 == 0:
-        kernel, bias = (None, "tensor"), ("tensor",)
-    else:
-        kernel, bias = ("tensor", None), (None,)
+def _linear(inputs: int, outputs: int, *, first: bool, rngs: nnx.Rngs) -> nnx.Linear:
+    kernel = ("embed", "mlp") if first else ("mlp", "embed")
     return nnx.Linear(
         inputs,
         outputs,
         rngs=rngs,
         kernel_metadata={"out_sharding": kernel},
-        bias_metadata={"out_sharding": bias},
+        bias_metadata={"out_sharding": kernel[1:]},
     )
 
 
-class MlpWorkload:
-    """The perceptron on its data set, as the training loop sees it."""
-
-    def __init__(self, config: MlpConfig) -> None:
-        self._config = config
+class MlpWorkload(Workload[MlpConfig]):
+    """The perceptron on its data set."""
 
     @property
     def title(self) -> str:
-        return (
-            f"mlp {'-'.join(map(str, self.sizes))} on {self._config.data or self._config.dataset}"
-        )
+        return f"mlp {'-'.join(map(str, self.sizes))} on {self.config.data or self.config.dataset}"
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """From the inputs to the classes, which both follow the data set."""
         inputs = self._dataset.train.take(np.zeros(1, dtype=np.int64))["x"].shape[1]
-        return (inputs, *self._config.hidden, self._dataset.classes)
+        return (inputs, *self.config.hidden, self._dataset.classes)
 
-    @property
-    def split_sizes(self) -> tuple[int, ...]:
-        return self.sizes[1:-1:2]
-
-    def dataset(self) -> data.Dataset:
+    def dataset(self) -> Dataset:
         return self._dataset
 
     def model(self, rngs: nnx.Rngs) -> Mlp:
         return Mlp(self.sizes, rngs)
 
-    def losses(self, model: Mlp, rows: dict[str, jax.Array]) -> jax.Array:
-        return optax.softmax_cross_entropy_with_integer_labels(model(rows["x"]), rows["y"])
+    def loss(self, model: Mlp, batch: Batch, watch: Watch) -> ByRow:
+        losses = optax.softmax_cross_entropy_with_integer_labels(
+            model(batch["x"], watch), batch["y"]
+        )
+        return ByRow(losses, jnp.ones_like(losses))
 
-    def right(self, model: Mlp, rows: dict[str, jax.Array]) -> jax.Array:
-        return jnp.argmax(model(rows["x"]), axis=-1) == rows["y"]
+    def metrics(self, model: Mlp, batch: Batch) -> dict[str, ByRow]:
+        right = jnp.argmax(model(batch["x"]), axis=-1) == batch["y"]
+        return {"accuracy": ByRow(right.astype(jnp.float32), jnp.ones(right.shape))}
 
     @cached_property
-    def _dataset(self) -> data.Dataset:
-        if self._config.data:
-            return packed.dataset(self._config.data)
-        return data.digits() if self._config.dataset == "digits" else data.synthetic()
+    def _dataset(self) -> Dataset:
+        if self.config.data:
+            return packed.dataset(self.config.data)
+        return digits() if self.config.dataset == "digits" else synthetic()

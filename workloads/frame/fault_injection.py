@@ -19,9 +19,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.config import ConfigError
 from workloads.contract import Fault
-from workloads.data import Rows
+from workloads.data.rows import Rows
+from workloads.frame.config import ConfigError
 
 Batch = dict[str, jax.Array]
 

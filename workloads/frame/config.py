@@ -41,22 +41,50 @@ class TrainConfig(BaseModel):
     steps: int = Field(2000, ge=1, description="train until this step")
     batch: int = Field(256, ge=1, description="rows in a step, over all hosts")
     lr: float = Field(1e-3, gt=0, description="highest learning rate; warmed up, then a cosine")
-    weight_decay: float = Field(1e-2, ge=0, description="AdamW's weight decay")
+    warmup: float = Field(
+        0.05, ge=0, le=0.5, description="part of the steps over which the learning rate rises"
+    )
+    decay_steps: int = Field(
+        0, ge=0, description="step at which the learning rate is lowest; 0: the last one of `steps`"
+    )
+    final_lr: float = Field(
+        0.0, ge=0, le=1, description="the lowest learning rate, as a part of lr"
+    )
+    weight_decay: float = Field(
+        1e-2, ge=0, description="AdamW's weight decay; biases and norms have none"
+    )
+    beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's decay of the mean gradient")
+    beta2: float = Field(0.999, ge=0, lt=1, description="AdamW's decay of the mean square")
+    clip: float = Field(1.0, ge=0, description="largest norm of the gradients; 0: any")
     seed: int = Field(0, ge=0, lt=2**32, description="of the first weights and of the data order")
-    tensor: int = Field(
-        0,
+    fsdp: int = Field(
+        1,
         ge=0,
-        description="devices that share one copy of the model; the others split the batch. "
-        "0: 1, but on CPU all devices of a host, as they share its cores",
+        description="devices that each have a part of the parameters and rows of their own; "
+        "0: all of a slice",
+    )
+    tensor: int = Field(
+        1, ge=1, description="devices of a host that share rows and compute parts of each layer"
     )
     checkpoint_every: int = Field(200, ge=1, description="steps between checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints to keep")
     eval_every: int = Field(0, ge=0, description="steps between tests; 0: only at the end")
     log_every: int = Field(50, ge=1, description="steps between printed lines")
 
+    @property
+    def schedule_steps(self) -> int:
+        """Steps until the learning rate is lowest."""
+        return self.decay_steps or self.steps
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps over which the learning rate rises."""
+        return int(self.warmup * self.schedule_steps)
+
     def identity(self) -> dict[str, Any]:
         """The binding settings as JSON, to be kept in a checkpoint and compared at a restore."""
-        return self.model_dump(mode="json", include=set(self.binding))
+        bound = self.model_dump(mode="json", include=set(self.binding))
+        return {**bound, "decay_steps": self.schedule_steps}
 
 
 Config = TypeVar("Config", bound=TrainConfig)

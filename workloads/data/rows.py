@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.config import ConfigError
+from workloads.frame.config import ConfigError
 
 Rows = dict[str, NDArray[np.generic]]  #: arrays with the same first dimension
 
@@ -55,7 +55,7 @@ class Dataset:
     """Rows to train on and rows to test on, never the same."""
 
     train: RowSource
-    test: Rows
+    test: RowSource
     classes: int = 10  #: `y` of each row is below
 
 
@@ -85,7 +85,7 @@ def synthetic(rows: int = 10_240, inputs: int = 784, classes: int = 10) -> Datas
 def _split(rows: Rows, test: int) -> Dataset:
     all_rows = InMemory(rows)
     tested, trained = split(len(all_rows), test)
-    return Dataset(InMemory(all_rows.take(trained)), all_rows.take(tested))
+    return Dataset(InMemory(all_rows.take(trained)), InMemory(all_rows.take(tested)))
 
 
 def split(count: int, test: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:

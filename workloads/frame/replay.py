@@ -20,9 +20,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh
 from numpy.typing import NDArray
 
-from workloads.blame import Bad, ReplayFinding, StepVerdict, blame_of, transient
-from workloads.fault_injection import Batch
-from workloads.program import Program
+from workloads.frame.blame import Bad, ReplayFinding, StepVerdict, blame_of, marks, transient
+from workloads.frame.mesh import AXES, row_parts
+from workloads.frame.program import Program, StepOutcome
+from workloads.frame.workload import Batch
 
 #: Rows that a sentence names, at most.
 _NAMED_ROWS = 5
@@ -42,20 +43,34 @@ class Bench:
     def replay(self, spoil: Callable[[Batch], Batch], *, moved: bool = False) -> Bad | None:
         """Compute the step once more, on request with each unit's rows on the next unit. Returns what was
         bad; None if the step was finite, after which the state is no longer the one before it."""
-        batch = self.program.moved(self._batch) if moved else self._batch
+        batch = self._moved() if moved else self._batch
         self._state, outcome = self._step(self._state, self.program.all_good(), spoil(batch))
-        return None if self.program.is_good(outcome) else self.program.bad(outcome)
+        return None if bool(outcome.good) else bad_in(self.program, outcome)
 
     def finer(self) -> Bench:
-        """The same step with a whole copy of the model on each device, so that each can be told apart."""
+        """The same step with rows of its own on each device, so that each can be told apart. The parameters are
+        split over all devices of a slice, so no device holds more of them than before."""
         devices = self.program.mesh.devices
-        apart = Mesh(devices.reshape(-1, 1), self.program.mesh.axis_names, (AxisType.Auto,) * 2)
+        slices = devices.shape[0]
+        apart = Mesh(devices.reshape(slices, 1, -1, 1), AXES, axis_types=(AxisType.Auto,) * 4)
         program = self.program.on(apart)
         count = len(next(iter(self._batch.values())))
         which = np.arange(devices.size * max(1, count // devices.size)) % count
         batch = program.laid_out(self._batch, lambda array: jnp.take(array, which, axis=0))
-        state = program.taken_over(self._state)
+        state = program.taken_over(self._state, program.shardings)
         return Bench(program, program.compile(batch, in_haste=True), state, batch)
+
+    def _moved(self) -> Batch:
+        units = row_parts(self.program.mesh)
+        return self.program.laid_out(
+            self._batch, lambda array: jnp.roll(array, array.shape[0] // units, axis=0)
+        )
+
+
+def bad_in(program: Program, outcome: StepOutcome) -> Bad:
+    """What was bad in a step, by the units of the mesh. All hosts learn of all, so all must call it."""
+    forward, backward = program.everywhere((outcome.forward, outcome.backward))
+    return marks(forward, backward, row_parts(program.mesh))
 
 
 def examine(
@@ -97,10 +112,10 @@ def blame_state(sound: NDArray[np.bool_], program: Program, host: int) -> StepVe
 
 
 def _verdict(finding: ReplayFinding, program: Program, host: int) -> StepVerdict:
-    mesh = program.mesh
+    devices = program.mesh.devices.reshape(-1, program.mesh.shape["tensor"])
     if finding.blame == "model":
         text = "most rows are not finite on every device, again in a replay: the model made it"
-        if mesh.devices.size == 1:
+        if devices.size == 1:
             text += ", or the only device, which there is no other to compare with"
         return StepVerdict("model", 0, "", text)
     if finding.blame == "data":
@@ -112,9 +127,9 @@ def _verdict(finding: ReplayFinding, program: Program, host: int) -> StepVerdict
         which, them = ("rows", "them") if bad[1:] else ("row", "it")
         are = "are" if bad[1:] else "is"
         text = f"{which} {shown} of the batch {are} not finite on whichever device computes {them}"
-        whose, _ = _named([mesh.devices[bad[0] * len(mesh.devices) // batch, 0]], host)
+        whose, _ = _named([devices[bad[0] * len(devices) // batch, 0]], host)
         return StepVerdict("data", whose, "", f"{text}: the data made it")
-    units = [list(mesh.devices[unit]) for unit in finding.units] or [list(mesh.devices.flat)]
+    units = [list(devices[unit]) for unit in finding.units] or [list(devices.flat)]
     whose, name = _named(units[0], host)
     others = "" if len(units) == 1 else f" (and {len(units) - 1} more)"
     text = (

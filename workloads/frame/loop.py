@@ -19,23 +19,24 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental import multihost_utils
 
-from workloads import compiled
-from workloads.blame import StepVerdict
-from workloads.checkpoints import Checkpoints
-from workloads.config import TrainConfig
 from workloads.contract import Exit, ProgramContext, Reporter, faults
-from workloads.data import Feed, Rows
-from workloads.fault_injection import Batch, Injection
-from workloads.program import Program, StepOutcome, Workload, mesh_of
-from workloads.progress import ProgressLog
-from workloads.replay import Bench, blame_state, examine
-from workloads.resume import NoneFinite, restore
-from workloads.signals import Watcher
+from workloads.data.rows import Feed, RowSource
+from workloads.frame import cache_stats
+from workloads.frame.blame import StepVerdict
+from workloads.frame.checkpoints import Checkpoints
+from workloads.frame.config import TrainConfig
+from workloads.frame.fault_injection import Injection
+from workloads.frame.log import ProgressLog
+from workloads.frame.mesh import mesh_of
+from workloads.frame.program import Program, StepOutcome
+from workloads.frame.replay import Bench, bad_in, blame_state, examine
+from workloads.frame.resume import NoneFinite, restore
+from workloads.frame.signals import Watcher
+from workloads.frame.workload import Batch, Workload
 
 
 def train(
-    workload: Workload,
-    config: TrainConfig,
+    workload: Workload[Any],
     context: ProgramContext,
     reporter: Reporter,
     watcher: Watcher,
@@ -47,13 +48,14 @@ def train(
     made it; the verdict is written and the checkpoints before it stand. NONFINITE also if checkpoints
     were found and none of them is finite.
     """
-    mesh = mesh_of(config, workload)
+    config = workload.config
+    mesh = mesh_of(config, slices=context.slices)
     injection = Injection(faults.parse(context.fault))
     progress = ProgressLog(reporter, config, speaks=context.host == 0)
     progress.line(f"{workload.title}; {_devices(context)}, mesh {dict(mesh.shape)}")
     dataset = workload.dataset()
     feed = Feed(dataset.train, config.batch, config.seed, jax.process_index(), jax.process_count())
-    program = Program(workload, config, mesh)
+    program = Program(workload, mesh)
 
     progress.phase("restore")
     checkpoints = Checkpoints(f"{context.workdir.rstrip('/')}/checkpoints", config.keep)
@@ -66,7 +68,7 @@ def train(
     if start < config.steps:
         progress.phase("compile")
         run.compile()
-        progress.compiled(compiled.counts())
+        progress.compiled(cache_stats.counts())
         watcher.training()
         progress.phase("train")
         state, code = run.train(start, state)
@@ -94,7 +96,7 @@ class _Run:
         checkpoints: Checkpoints,
         feed: Feed,
         progress: ProgressLog,
-        test_rows: Rows,
+        test_rows: RowSource,
         injection: Injection,
         host: int,
     ) -> None:
@@ -141,11 +143,11 @@ class _Run:
         return state, Exit.DONE
 
     def test(self, step: int, state: Any) -> None:
-        """Say how many of the test rows the model has right."""
+        """Say what the test rows measure."""
         self._progress.phase("eval")
-        right = self._program.count_right(state, self._test_rows)
-        self._progress.compiled(compiled.counts())
-        self._progress.accuracy(step, right, of=len(next(iter(self._test_rows.values()))))
+        found = self._program.evaluate(state, self._test_rows)
+        self._progress.compiled(cache_stats.counts())
+        self._progress.tested(step, found)
 
     def _saves_at(self, step: int) -> bool:
         return step % self._config.checkpoint_every == 0 or step == self._config.steps
@@ -157,7 +159,7 @@ class _Run:
         last, self._unread = self._unread, None
         loss = float(last.outcome.loss)
         self._progress.step(last.number, loss if math.isfinite(loss) else None)
-        return None if self._program.is_good(last.outcome) else last
+        return None if bool(last.outcome.good) else last
 
     def _examine(self, bad: _Step, state: Any) -> Exit:
         """Find out who made a step that was not finite; `state` is still the one before it."""
@@ -168,10 +170,10 @@ class _Run:
             bad.number,
             examine(
                 Bench(self._program, self._step, state, bad.batch),
-                self._program.bad(bad.outcome),
+                bad_in(self._program, bad.outcome),
                 lambda batch: self._injection.batch(bad.number, batch),
                 self._host,
-                apart=self._config.tensor == 0,
+                apart=True,
             ),
         )
 

@@ -11,6 +11,7 @@ What belongs here: joining the other hosts, and the codes of the contract. Every
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import socket
 import sys
@@ -19,10 +20,10 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import NoReturn
 
-from workloads import compiled
-from workloads.config import ConfigError
 from workloads.contract import Exit, ProgramContext, Reporter, faults
-from workloads.signals import Watcher
+from workloads.frame import cache_stats
+from workloads.frame.config import ConfigError, TrainConfig, parse
+from workloads.frame.signals import Watcher
 
 #: A host that is silent for so long is dead. JAX's default is 100 s; a busy host misses 10 s now and then.
 _SILENCE_S = 20
@@ -33,6 +34,21 @@ _ARRIVAL_S = 180
 _PEER_SIGNS = ("gloo", "coordination service", "coordinationservice", "heartbeat", "barrier")
 
 Program = Callable[[ProgramContext, Reporter, Watcher], Exit]
+
+
+def main(record: type[TrainConfig], workload: str) -> NoReturn:
+    """`python -m workloads.NAME`: read the command line into that record, then train that workload, given as
+    `module:Class`. It is imported after the command line was found to be good."""
+    module, _, name = workload.partition(":")
+    config = parse(record, module.split(".")[-2], sys.argv[1:])
+
+    def prepare() -> Program:
+        from workloads.frame.loop import train
+
+        made = getattr(importlib.import_module(module), name)(config)
+        return lambda context, reporter, watcher: train(made, context, reporter, watcher)
+
+    launch(prepare)
 
 
 def launch(prepare: Callable[[], Program], arrival_s: int = _ARRIVAL_S) -> NoReturn:
@@ -100,7 +116,7 @@ def _join(context: ProgramContext, arrival_s: int) -> None:
     import jax
 
     if context.cache:
-        compiled.listen()
+        cache_stats.listen()
         jax.config.update("jax_compilation_cache_dir", context.cache)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

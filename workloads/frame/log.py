@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from workloads.blame import StepVerdict
-from workloads.config import TrainConfig
 from workloads.contract import Reporter
+from workloads.frame.blame import StepVerdict
+from workloads.frame.config import TrainConfig
 
 
 class ProgressLog:
@@ -66,6 +67,13 @@ class ProgressLog:
         for name, count in counts.items():
             self._reporter.event("metric", name=name, value=count)
 
-    def accuracy(self, step: int, right: int, of: int) -> None:
-        self._reporter.event("metric", name="test_accuracy", value=round(right / of, 6), step=step)
-        self.line(f"step {step}: test accuracy {100 * right / of:.2f} % ({right} of {of})")
+    def tested(self, step: int, found: Mapping[str, float]) -> None:
+        """What a test has measured, by name; an accuracy is printed in percent."""
+        for name, value in found.items():
+            rounded = round(value, 6) if math.isfinite(value) else None
+            self._reporter.event("metric", name=f"test_{name}", value=rounded, step=step)
+        shown = (
+            f"{name} {100 * value:.2f} %" if name == "accuracy" else f"{name} {value:.4f}"
+            for name, value in found.items()
+        )
+        self.line(f"step {step}: test {', '.join(shown)}")

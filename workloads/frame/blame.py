@@ -46,13 +46,13 @@ class StepVerdict:
         return Exit.DEVICE if self.blame == "device" else Exit.NONFINITE
 
 
-def marks(rows: NDArray[Any], gradients: NDArray[Any]) -> Bad:
-    """What was bad, from the notes of a step: `rows` [batch] and `gradients` [units, devices], true if finite.
+def marks(forward: NDArray[Any], backward: NDArray[Any], units: int) -> Bad:
+    """What was bad, from the notes of a step, each [rows] and true if finite, over so many units.
 
-    A unit whose rows are finite but whose gradients are not counts as bad in each of its rows.
+    Gradients count only where the loss of every row is finite: a row that is not makes others' gradients bad.
     """
-    units = len(gradients)
-    return ~(rows.reshape(units, -1) & gradients.all(axis=1, keepdims=True))
+    good = backward if forward.all() else forward
+    return ~good.reshape(units, -1)
 
 
 def transient(first: Bad) -> ReplayFinding:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from workloads.checkpoints import Checkpoints
-from workloads.config import ConfigError, TrainConfig
-from workloads.data import Feed
-from workloads.program import Program
-from workloads.progress import ProgressLog
+from workloads.data.rows import Feed
+from workloads.frame.checkpoints import Checkpoints
+from workloads.frame.config import ConfigError, TrainConfig
+from workloads.frame.log import ProgressLog
+from workloads.frame.program import Program
 
 
 class NoneFinite(Exception):

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.config import ConfigError
-from workloads.data import Dataset, Rows, split
+from workloads.data.rows import Dataset, InMemory, Rows, split
+from workloads.frame.config import ConfigError
 
 _FORMAT = ("tpujob.pack", 1)
 #: A fifth of the set is for the test, but no more rows than these: all hosts hold all of them.
@@ -79,7 +79,7 @@ def dataset(folder: str) -> Dataset:
     if not len(records) == len(labels) == said["records"]:
         raise ConfigError(f"data={folder}: {len(records)} records instead of {said['records']}")
     tested, trained = split(len(records), min(len(records) // _FEWEST, _MOST_TESTED))
-    test = Packed(records, labels, tested).take(np.arange(len(tested)))
+    test = InMemory(Packed(records, labels, tested).take(np.arange(len(tested))))
     return Dataset(Packed(records, labels, trained), test, len(said["labels"]))
 
 

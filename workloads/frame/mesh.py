@@ -1,0 +1,101 @@
+"""Where the parts of arrays lie: one mesh of all devices, and the rules from names of axes to axes of the mesh.
+
+dcn      the slices, joined by the data centre's network; each has all parameters
+data     copies of the parameters within a slice; each has its own rows
+fsdp     devices that have their own rows, and each a part of the parameters
+tensor   devices that share rows, and each compute a part of the layers; always on one host
+"""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import mesh_utils
+from jax.sharding import AxisType, Mesh, PartitionSpec
+
+from workloads.frame.config import ConfigError, TrainConfig
+
+AXES = ("dcn", "data", "fsdp", "tensor")
+#: Of the first dimension of a batch.
+ROWS = ("dcn", "data", "fsdp")
+#: What a model calls the dimensions of its parameters, and the axis of the mesh that splits them. Other names and
+#: None: not split. The axes of the mesh may be named, too.
+RULES = {"embed": "fsdp", "heads": "tensor", "mlp": "tensor", "vocab": "tensor"}
+
+
+def mesh_of(config: TrainConfig, devices: Sequence[Any] | None = None, slices: int = 1) -> Mesh:
+    """The mesh of these devices (default: all of all hosts), which are in so many slices.
+
+    Raises ConfigError if the settings do not fit the devices: a `tensor` group that would span hosts, parts that
+    do not divide, a batch that cannot be split.
+    """
+    devices = jax.devices() if devices is None else devices
+    within = len(devices) // slices
+    local = len([d for d in devices if d.process_index == devices[0].process_index])
+    if local % config.tensor:
+        raise ConfigError(
+            f"tensor={config.tensor} does not divide the {local} devices of a host, "
+            "and devices that share rows must be on one host"
+        )
+    fsdp = config.fsdp or within // config.tensor
+    if within % (fsdp * config.tensor):
+        raise ConfigError(
+            f"fsdp={fsdp} x tensor={config.tensor} does not divide the {within} devices of a slice"
+        )
+    shape = (within // (fsdp * config.tensor), fsdp, config.tensor)
+    if config.batch % (slices * shape[0] * fsdp):
+        parts = slices * shape[0] * fsdp
+        raise ConfigError(f"batch={config.batch} cannot be split over {parts} devices")
+    arranged = np.stack([_within(shape, part) for part in _by_slice(devices, slices)])
+    return Mesh(arranged, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def spec_of(names: Sequence[str | None] | None, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
+    """How an array is split whose dimensions have these names. A dimension that does not divide is not split."""
+    axes = [RULES.get(name, name) if name else None for name in names or ()]
+    known = [axis if axis in mesh.shape and mesh.shape[axis] > 1 else None for axis in axes]
+    divided = [
+        axis if axis and size % mesh.shape[axis] == 0 else None
+        for axis, size in zip(known, shape, strict=False)
+    ]
+    return PartitionSpec(*divided)
+
+
+def row_parts(mesh: Mesh) -> int:
+    """Over how many units (a device, or some that share rows) the rows of a batch are split."""
+    return math.prod(mesh.shape[axis] for axis in ROWS)
+
+
+def _by_slice(devices: Sequence[Any], slices: int) -> list[list[Any]]:
+    """The devices of each slice. Where they do not say their slice (CPU), hosts are numbered through the slices."""
+    if slices == 1:
+        return [list(devices)]
+    hosts = len({device.process_index for device in devices})
+    each: list[list[Any]] = [[] for _ in range(slices)]
+    for device in devices:
+        number = getattr(device, "slice_index", None)
+        each[device.process_index * slices // hosts if number is None else number].append(device)
+    if len({len(part) for part in each}) > 1:
+        raise ConfigError(f"{len(devices)} devices are not {slices} slices of the same size")
+    return each
+
+
+def _within(shape: tuple[int, int, int], devices: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """The devices of a slice in that shape: by the wires between them, or, if that would have a tensor group span
+    hosts, host by host."""
+    found = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+    hosts = np.vectorize(lambda device: device.process_index)(found)
+    if (hosts == hosts[..., :1]).all():
+        return found
+    ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
+    arranged = np.empty(len(ordered), dtype=object)
+    arranged[:] = ordered
+    return arranged.reshape(shape)

@@ -1,0 +1,40 @@
+"""AdamW as the settings describe it: warm-up and cosine, clipping, no decay of biases and norms."""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import optax
+
+from workloads.frame.config import TrainConfig
+
+
+def adamw(config: TrainConfig) -> optax.GradientTransformation:
+    """The gradients are clipped to a norm of `clip`, then AdamW. Arrays of one dimension do not decay."""
+    parts = [optax.clip_by_global_norm(config.clip)] if config.clip else []
+    return optax.chain(
+        *parts,
+        optax.adamw(
+            schedule(config),
+            b1=config.beta1,
+            b2=config.beta2,
+            weight_decay=config.weight_decay,
+            mask=_decays,
+        ),
+    )
+
+
+def schedule(config: TrainConfig) -> optax.Schedule:
+    """The learning rate by step: it rises for `warmup` steps, then falls along a cosine until `decay_steps`."""
+    return optax.warmup_cosine_decay_schedule(
+        0.0, config.lr, config.warmup_steps, config.schedule_steps, config.lr * config.final_lr
+    )
+
+
+def _decays(parameters: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.ndim > 1, parameters)

@@ -1,0 +1,254 @@
+"""What runs on the devices: the first state, one training step, one batch of a test. All under `jit`.
+
+The state (parameters, optimiser, counters, random keys) is one nnx State, laid out by the rules of `mesh.py`; the
+compiler makes the exchanges. A step whose loss or gradients are not finite changes nothing, nor does any step after
+it: the state before it is still there to replay it. Each step says which rows were not finite, forwards and
+backwards, before rows are mixed: `blame.py` finds the device from that.
+"""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from workloads.data.rows import Rows, RowSource
+from workloads.frame.mesh import AXES, ROWS, spec_of
+from workloads.frame.workload import Batch, ByRow, Workload
+
+#: For a program that runs once: on CPU it compiles in 1 s then, instead of 4.
+_IN_HASTE: dict[str, Any] = {"xla_backend_optimization_level": 0}
+
+
+class StepOutcome(NamedTuple):
+    """What a step says of itself."""
+
+    good: jax.Array  #: bool: this step and all before it were finite; the same on all hosts
+    loss: jax.Array  #: float32, the mean that was trained on
+    gradient_norm: jax.Array  #: float32, before clipping
+    #: bool [rows]: the loss of the row is finite. Split as the rows are: a host has only its own.
+    forward: jax.Array
+    #: bool [rows]: the gradients of the row's activations are finite
+    backward: jax.Array
+
+
+class Program:
+    """The compiled parts of a workload on a mesh."""
+
+    def __init__(self, workload: Workload[Any], mesh: Mesh) -> None:
+        self.workload = workload
+        self.config = workload.config
+        self.mesh = mesh
+        self._by_row = NamedSharding(mesh, PartitionSpec(ROWS))
+        self._whole = NamedSharding(mesh, PartitionSpec())
+        with nnx.use_eager_sharding(False):
+            self._graph, shapes = nnx.split(nnx.eval_shape(self._modules))
+        #: The state as `jax.ShapeDtypeStruct`s with their shardings, and the shardings alone.
+        self.layout = jax.tree.map(self._laid_out, shapes, is_leaf=_is_variable)
+        self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.layout)
+
+    def first_state(self) -> Any:
+        """The state before step 1: a function of the seed, whatever the mesh."""
+        options = _IN_HASTE if self._on_cpu else None
+        with jax.set_mesh(self.mesh), nnx.use_eager_sharding(False):
+            make = jax.jit(
+                lambda: nnx.state(self._modules()),
+                out_shardings=self.shardings,
+                compiler_options=options,
+            )
+            return make()
+
+    def lower(self, batch: Mapping[str, Any]) -> jax.stages.Lowered:
+        """`(state, good, batch) -> (state, StepOutcome)` for batches like this one: arrays of a batch, or their
+        `ShapeDtypeStruct`s. The step consumes its state. `good` is that of the step before, or `all_good()`; if
+        it does not hold, the state stays as it is.
+        """
+        outcome: Any = (self._whole, self._whole, self._whole, self._by_row, self._by_row)
+        layout = self.shardings, StepOutcome._make(outcome)
+        step = jax.jit(self._step, donate_argnums=0, out_shardings=layout)
+        good = jax.ShapeDtypeStruct((), jnp.bool_, sharding=self._whole)
+        shapes = jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self._by_row), dict(batch)
+        )
+        with jax.set_mesh(self.mesh):
+            return step.lower(self.layout, good, shapes)
+
+    def compile(self, batch: Mapping[str, Any], *, in_haste: bool = False) -> jax.stages.Compiled:
+        """The step of `lower`, for the devices of this mesh."""
+        return self.lower(batch).compile(_IN_HASTE if in_haste and self._on_cpu else None)
+
+    def all_good(self) -> jax.Array:
+        """What the first step is given for the outcome of the one before it."""
+        return jax.make_array_from_callback((), self._whole, np.array(True).__getitem__)
+
+    def batch(self, rows: Rows) -> Batch:
+        """One batch over all devices, of which this host has these rows."""
+        return {
+            name: jax.make_array_from_process_local_data(self._by_row, array)
+            for name, array in rows.items()
+        }
+
+    def evaluate(self, state: Any, source: RowSource) -> dict[str, float]:
+        """The metrics over all rows of a source that every host has, in batches of the usual size."""
+        sums: dict[str, list[jax.Array]] = defaultdict(list)
+        for start in range(0, len(source), self.config.batch):
+            batch, counts = self._piece(source, start)
+            for name, found in self._test(state, batch, counts).items():
+                sums[name].append(found)
+        totals = {
+            name: np.sum([np.asarray(x) for x in found], axis=0) for name, found in sums.items()
+        }
+        means = {name: float(value / weight) for name, (value, weight) in totals.items()}
+        return self.workload.summary(means)
+
+    def on(self, mesh: Mesh) -> Program:
+        """The same program on the same devices in another mesh."""
+        return Program(self.workload, mesh)
+
+    def laid_out(self, batch: Batch, change: Callable[[jax.Array], jax.Array]) -> Batch:
+        """A changed batch, laid out over this mesh by its rows, wherever it was before."""
+        return jax.jit(partial(jax.tree.map, change), out_shardings=self._by_row)(batch)
+
+    def sound(self, state: Any) -> np.ndarray[Any, Any]:
+        """In the shape of the mesh: whether what each device holds of the state is finite. All hosts learn of all."""
+        return np.asarray(self._sound(state))
+
+    def taken_over(self, tree: Any, shardings: Any) -> Any:
+        """Arrays from another mesh of the same devices, laid out as these shardings say."""
+        return jax.jit(_same, out_shardings=shardings)(tree)
+
+    def everywhere(self, tree: Any) -> Any:
+        """Arrays of this mesh as NumPy's, whole, on every host. All hosts must call it."""
+        return jax.tree.map(np.asarray, jax.jit(_same, out_shardings=self._whole)(tree))
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self.mesh.devices.flat[0].platform == "cpu"
+
+    def _laid_out(self, variable: nnx.Variable[Any]) -> Any:
+        """The variable, with the shape, type and sharding of its array in place of it."""
+        names = variable.get_metadata("out_sharding", None)
+        where = NamedSharding(self.mesh, spec_of(names, variable.shape, self.mesh))
+        return variable.replace(
+            jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=where)
+        )
+
+    def _modules(self) -> tuple[nnx.Module, nnx.Optimizer[Any]]:
+        model = self.workload.model(nnx.Rngs(self.config.seed))
+        return model, nnx.Optimizer(model, self.workload.optimizer(), wrt=nnx.Param)
+
+    def _step(self, state: Any, before: jax.Array, batch: Batch) -> tuple[Any, StepOutcome]:
+        # without a copy the update would change `state` too, and nothing be left to go back to
+        model, optimizer = nnx.merge(self._graph, state, copy=True)
+        loss, gradients, forward, backward = self._gradients(model, batch)
+        norm = optax.global_norm(gradients)
+        good = before & jnp.isfinite(loss) & jnp.isfinite(norm)
+        optimizer.update(model, gradients)
+        after = jax.tree.map(partial(jnp.where, good), nnx.state((model, optimizer)), state)
+        return after, StepOutcome(good, loss, norm, forward, backward)
+
+    def _gradients(self, model: nnx.Module, batch: Batch) -> tuple[Any, Any, jax.Array, jax.Array]:
+        """The mean loss, its gradients, and of each row whether its loss and its gradients are finite. What
+        else the model keeps (counts, running means) has moved on in `model`."""
+        graph, parameters, others = nnx.split(model, nnx.Param, ...)
+        rows = len(next(iter(batch.values())))
+
+        def mean(parameters: Any, probe: jax.Array) -> tuple[jax.Array, Any]:
+            trained = nnx.merge(graph, parameters, others, copy=True)
+            found = self.workload.loss(trained, batch, partial(_watched, probe=probe))
+            moved = nnx.state(trained, nnx.Not(nnx.Param))
+            return _mean(found), (jnp.isfinite(found.values), moved)
+
+        probe = jax.lax.with_sharding_constraint(jnp.zeros(rows), self._by_row)
+        compute = jax.value_and_grad(mean, argnums=(0, 1), has_aux=True)
+        (loss, (forward, moved)), (gradients, bad) = compute(parameters, probe)
+        nnx.update(model, moved)
+        return loss, gradients, forward, bad == 0
+
+    @cached_property
+    def _sound(self) -> Callable[[Any], jax.Array]:
+        def own(state: Any) -> jax.Array:
+            floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.inexact)]
+            return jnp.stack([jnp.isfinite(x).all() for x in floats]).all()[(None,) * 4]
+
+        specs = jax.tree.map(lambda leaf: leaf.spec, self.shardings)
+        by_device = PartitionSpec(*AXES)
+        check = jax.shard_map(
+            own, mesh=self.mesh, in_specs=(specs,), out_specs=by_device, check_vma=False
+        )
+        return jax.jit(check, out_shardings=self._whole)
+
+    def _piece(self, source: RowSource, start: int) -> tuple[Batch, jax.Array]:
+        """The rows from `start` on as a batch, filled up with copies of the last one, and which of them count."""
+        size = self.config.batch
+        which = np.minimum(np.arange(start, start + size), len(source) - 1)
+        example = source.take(which[:1])
+
+        def rows(name: str, index: tuple[slice, ...]) -> Any:
+            return source.take(which[index[0]])[name][(slice(None), *index[1:])]
+
+        batch = {
+            name: jax.make_array_from_callback(
+                (size, *one.shape[1:]), self._by_row, partial(rows, name)
+            )
+            for name, one in example.items()
+        }
+        counts = np.arange(start, start + size) < len(source)
+        return batch, jax.make_array_from_callback((size,), self._by_row, counts.__getitem__)
+
+    @cached_property
+    def _test(self) -> Callable[..., dict[str, jax.Array]]:
+        def test(state: Any, batch: Batch, counts: jax.Array) -> dict[str, jax.Array]:
+            model, _ = nnx.merge(self._graph, state)
+            model.eval()
+            found = self.workload.metrics(model, batch)
+            return {
+                name: jnp.stack([jnp.where(counts, part, 0).sum() for part in by_row])
+                for name, by_row in found.items()
+            }
+
+        return jax.jit(test, out_shardings=self._whole)
+
+
+@jax.custom_vjp
+def _watched(x: jax.Array, probe: jax.Array) -> jax.Array:
+    """`x`, [rows, ...]. The gradient of `probe`, [rows], is then 0 where that of the row is finite, else 1."""
+    del probe
+    return x
+
+
+def _watched_forward(x: jax.Array, probe: jax.Array) -> tuple[jax.Array, None]:
+    del probe
+    return x, None
+
+
+def _watched_backward(_: None, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    good = jnp.isfinite(gradient).all(axis=tuple(range(1, gradient.ndim)))
+    return gradient, jnp.where(good, 0.0, 1.0)
+
+
+_watched.defvjp(_watched_forward, _watched_backward)
+
+
+def _mean(found: ByRow) -> jax.Array:
+    return found.values.sum() / found.weights.sum()
+
+
+def _is_variable(leaf: object) -> bool:
+    return isinstance(leaf, nnx.Variable)
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -1,0 +1,78 @@
+"""What a training program gives to the frame: data, a model, an optimiser, a loss and metrics by row."""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import jax
+import optax
+from flax import nnx
+
+from workloads.data.rows import Dataset
+from workloads.frame.config import TrainConfig
+from workloads.frame.optimizer import adamw
+
+Batch = dict[
+    str, jax.Array
+]  #: arrays with the same first dimension: the rows of a step, over all hosts
+
+#: Identity on activations [rows, ...]. The frame sees through it whether the gradients of each row are finite.
+Watch = Callable[[jax.Array], jax.Array]
+
+Config = TypeVar("Config", bound=TrainConfig)
+
+
+class ByRow(NamedTuple):
+    """A mean over a batch in the making: the sum of `values` over the sum of `weights`. Both are float32 [rows]."""
+
+    values: jax.Array  #: of each row a sum over what it has: over its tokens, or of one picture
+    weights: jax.Array  #: how much of that there was: the number of its tokens, or 1
+
+
+class Workload(ABC, Generic[Config]):
+    """A model, its data and its loss. A subclass and a `TrainConfig` are all that the frame needs.
+
+    Everything is in terms of rows; batches, devices and hosts are the frame's. No row may depend on another: a
+    mean over the batch inside the model (BatchNorm) mixes bad numbers of one row into all.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """One line that says what is trained."""
+
+    @abstractmethod
+    def dataset(self) -> Dataset:
+        """Rows to train on and rows to test on. Called once."""
+
+    @abstractmethod
+    def model(self, rngs: nnx.Rngs) -> nnx.Module:
+        """A new model. Its parameters name their axes: `out_sharding=("embed", "mlp")`, see `mesh.RULES`.
+
+        Other state (counts of dropout, running means) is carried from step to step and saved with the rest."""
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Batch, watch: Watch) -> ByRow:
+        """What is trained on: the mean of these values. Pass the activations that enter the first layer through
+        `watch`, so that a bad gradient can be traced to its row."""
+
+    @abstractmethod
+    def metrics(self, model: Any, batch: Batch) -> dict[str, ByRow]:
+        """What a test measures, by name; the model is in its evaluation mode."""
+
+    def summary(self, means: dict[str, float]) -> dict[str, float]:
+        """What is told of a test, from the means of `metrics`: for numbers that are no means, as perplexity is."""
+        return means
+
+    def optimizer(self) -> optax.GradientTransformation:
+        """AdamW by the settings; override it for another."""
+        return adamw(self.config)
