@@ -50,9 +50,14 @@ def free(job: Job, slice: Slice) -> bool:
 
 
 def accrued(rate: int, time: int) -> int:
-    """Micro-dollars at that rate after that many microseconds, rounded. Of two times, the difference of the amounts is
-    what the time between them costs; so the parts of a time cost what the whole costs."""
+    """Micro-dollars at that rate after that many microseconds, rounded."""
     return (rate * time + HOUR // 2) // HOUR
+
+
+def between(rate: int, ready: int, since: int, until: int) -> int:
+    """Micro-dollars from `since` to `until` of what is billed from `ready` on: the difference of what accrued, so that
+    the parts of a time cost what the whole costs."""
+    return accrued(rate, max(0, until - ready)) - accrued(rate, max(0, since - ready))
 
 
 def billed_time(slice: Slice, now: float) -> int:

@@ -16,7 +16,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import goodput, grants, ledger
 from tpujob.domain.money.goodput import Part, Span
-from tpujob.domain.money.ledger import US, accrued, moment
+from tpujob.domain.money.ledger import US, between, moment
 
 Group = Literal["job", "user", "day", "type", "zone"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -133,18 +133,14 @@ def _add(row: Row, span: Span, rate: _Rate) -> None:
     if rate.micros is None:
         row.unpriced += time
         return
-    cost = accrued(rate.micros, span.end - rate.ready) - accrued(
-        rate.micros, span.start - rate.ready
-    )
+    cost = between(rate.micros, rate.ready, span.start, span.end)
     share.micros += cost
     row.list += cost
     if rate.granted:
         row.granted += cost
     elif rate.missing is not None:
         since = max(span.start, min(span.end, rate.missing))
-        row.unsure += accrued(rate.micros, span.end - rate.ready) - accrued(
-            rate.micros, since - rate.ready
-        )
+        row.unsure += between(rate.micros, rate.ready, since, span.end)
 
 
 def _sum(rows: Sequence[Row]) -> Row:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import budget, ledger
-from tpujob.domain.money.ledger import accrued, moment
+from tpujob.domain.money.ledger import between, moment
 from tpujob.domain.observations import Account
 
 
@@ -90,9 +90,8 @@ def _cost(one: Slice, since: float) -> int:
     assert one.gone_at is not None
     if one.ready_at is None or one.gone_at <= since:
         return 0
-    rate, ready = ledger.rate(one) or 0, moment(one.ready_at)
-    before = accrued(rate, max(0, moment(since) - ready))
-    return accrued(rate, max(0, moment(one.gone_at) - ready)) - before
+    ready, gone = moment(one.ready_at), moment(one.gone_at)
+    return between(ledger.rate(one) or 0, ready, moment(since), gone)
 
 
 @dataclass(slots=True)
@@ -153,10 +152,7 @@ class Sums:
         found: defaultdict[str, _Sum] = defaultdict(_Sum)
         for each in self._open.values():
             for one in each.open:
-                used = 0
-                if one.ready is not None:
-                    before = accrued(one.rate, max(0, since - one.ready))
-                    used = accrued(one.rate, max(0, at - one.ready)) - before
+                used = 0 if one.ready is None else between(one.rate, one.ready, since, at)
                 for total in (found[each.user], found[""]):
                     total.used += used
                     total.reserve += one.reserve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tpujob.domain.money.ledger import accrued
+from tpujob.domain.money.ledger import between
 
 
 class LedgerSlice(NamedTuple):
@@ -30,7 +30,7 @@ class LedgerSlice(NamedTuple):
         since, until = self._since(start), self._until(end)
         if self.rate is None or until <= since:
             return 0
-        return accrued(self.rate, until - self.ready) - accrued(self.rate, since - self.ready)
+        return between(self.rate, self.ready, since, until)
 
     def _since(self, start: int) -> int:
         return max(self.ready, start)
