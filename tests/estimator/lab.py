@@ -37,7 +37,7 @@ class Trial:
     number: int
     hours: float
     forecast: Forecast
-    micros: tuple[int, ...]  #: the forecast's in the order of a `Range`
+    micros: tuple[int, ...]  #: what the forecast's slices cost, in the order of a `Range`
     job: Job
     paid: int  #: micro-dollars of the ledger
 
@@ -68,7 +68,8 @@ def _trial(zone: Zone, number: int, hours: float, said: Forecast, job: Job) -> T
     rate = ledger.rate(job.slices[0])
     assert rate
     paid = round((ledger.usd_of_job(job, job.finished_at or 0.0) or 0.0) * US)
-    return Trial(zone.name, number, hours, said, said.micros(rate), job, paid)
+    micros = tuple(round(rate * seconds / HOUR) for seconds in said.billed)
+    return Trial(zone.name, number, hours, said, micros, job, paid)
 
 
 def run(zone: Zone, at: float, steps: int, seed: int) -> Job:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.service.test_budgets import alive
 from tests.support.stage import SPEC, Stage
-from tpujob.domain.model import Cause, State
+from tpujob.domain.events import EventKind
+from tpujob.domain.lifecycle import event
+from tpujob.domain.model import Cause, Grant, State
 from tpujob.domain.money.ledger import US
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.errors import IllegalInState, Transient
@@ -97,6 +100,26 @@ def test_of_many_that_ask_at_once_only_those_get_a_slice_that_are_paid_for(tmp_p
     assert len(asked) == 10
     stage.clock.sleep(5)
     assert stage.api.get(jobs[-1])["waiting"].startswith("waiting: the budget of project")
+
+
+def test_what_a_grant_pays_for_is_in_no_sum(tmp_path: Path) -> None:
+    """The grant is for one slice: that of the job which got one first."""
+    stage = stage_with(tmp_path, PROJECT)
+    first, second = submit(stage, "ada"), submit(stage, "ada")
+    for job in map(stage.job, (first, second)):
+        granted = replace(job, grants=(Grant("v4", "us-central2-b", "spot", 8),))
+        told = event(job, EventKind.RESUME_REQUESTED, stage.clock.now(), "granted")
+        version = job.version
+        stage.store.commit(granted, told, expected_version=version, op_id=job.id, lease=None)
+    stage.running(first)
+    stage.clock.sleep(600)
+    assert stage.api.budgets()[0]["used_micros"] == 0
+    stage.running(second)
+    stage.clock.sleep(360)
+    alone = stage.api.budgets()[0]
+    assert alone["micros_per_hour"] == 7_372_000
+    assert 737_000 <= alone["used_micros"] <= 760_000
+    assert stage.new_backend().spending.accounts()[0].used == alone["used_micros"]
 
 
 def test_sums_that_cannot_be_read_again_are_as_old_as_they_are(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_what_nobody_said_is_named_and_in_no_sum() -> None:
 
 def test_without_a_length_the_estimate_is_of_one_hour() -> None:
     found = estimate(replace(V4, hours=None))
-    assert found.hourly
+    assert found.use.hours is None
     assert found.lines == estimate(V4).lines
 
 

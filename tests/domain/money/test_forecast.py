@@ -48,7 +48,7 @@ def test_without_preemptions_a_job_is_billed_for_its_work_its_setup_and_its_rele
     assert set(found.preemptions) == {0}
     assert found.redone == 0
     assert found.waiting == pytest.approx(600, rel=0.1)
-    assert found.micros(1_000_000)[2] == 2_100_000
+    assert found.billed.p50 == 2.1 * HOUR
 
 
 def test_the_expected_number_of_preemptions_is_that_of_a_poisson_process():

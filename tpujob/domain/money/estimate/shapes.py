@@ -97,11 +97,6 @@ class Estimate:
     lines: tuple[Line, ...]
 
     @property
-    def hourly(self) -> bool:
-        """Whether it is of one hour, as nobody said how long the job takes."""
-        return self.use.hours is None
-
-    @property
     def list_micros(self) -> int:
         """The sum of what is known: a lower bound unless `whole`."""
         return sum(line.list_micros or 0 for line in self.lines)

@@ -63,10 +63,6 @@ class Forecast:
     fails: float  #: the share of courses that use up the preemptions or the wait that the job is allowed
     courses: int
 
-    def micros(self, rate: int) -> tuple[int, ...]:
-        """`billed` in micro-dollars, for slices at that many micro-dollars an hour: in the order of a `Range`."""
-        return tuple(round(rate * seconds / 3600) for seconds in self.billed)
-
 
 @dataclass(slots=True)
 class _Course:
