@@ -55,9 +55,10 @@ def accrued(rate: int, time: int) -> int:
 
 
 def between(rate: int, ready: int, since: int, until: int) -> int:
-    """Micro-dollars from `since` to `until` of what is billed from `ready` on: the difference of what accrued, so that
-    the parts of a time cost what the whole costs."""
-    return accrued(rate, max(0, until - ready)) - accrued(rate, max(0, since - ready))
+    """Micro-dollars from `since` to `until` of what is billed from `ready` on; 0 if that is no time at all. It is the
+    difference of what accrued, so the parts of a time cost what the whole costs."""
+    since = max(since, ready)
+    return accrued(rate, until - ready) - accrued(rate, since - ready) if until > since else 0
 
 
 def billed_time(slice: Slice, now: float) -> int:

@@ -88,7 +88,7 @@ def share(job: Job, now: Month, granted: Collection[str] = ()) -> Share:
 def _cost(one: Slice, since: float) -> int:
     """Micro-dollars of a slice that is gone, from then on."""
     assert one.gone_at is not None
-    if one.ready_at is None or one.gone_at <= since:
+    if one.ready_at is None:
         return 0
     ready, gone = moment(one.ready_at), moment(one.gone_at)
     return between(ledger.rate(one) or 0, ready, moment(since), gone)

@@ -23,17 +23,13 @@ class LedgerSlice(NamedTuple):
 
     def time(self, start: int, end: int) -> int:
         """Chip-microseconds of it in that time."""
-        return self.chips * max(0, self._until(end) - self._since(start))
+        return self.chips * max(0, self._until(end) - max(self.ready, start))
 
     def cost(self, start: int, end: int) -> int:
         """Micro-dollars by list price in that time, as far as a price is known."""
-        since, until = self._since(start), self._until(end)
-        if self.rate is None or until <= since:
+        if self.rate is None:
             return 0
-        return between(self.rate, self.ready, since, until)
-
-    def _since(self, start: int) -> int:
-        return max(self.ready, start)
+        return between(self.rate, self.ready, start, self._until(end))
 
     def _until(self, end: int) -> int:
         return end if self.gone is None else min(self.gone, end)
