@@ -52,7 +52,8 @@ def test_a_replay_with_finite_numbers_blames_the_device() -> None:
     assert finding == ReplayFinding("device", units=(2,), again=False)
 
 
-def test_gradients_that_are_not_finite_count_for_all_rows_of_their_unit() -> None:
-    rows = np.array([True, True, True, False])
-    gradients = np.array([[True, False], [True, True]])
-    assert marks(rows, gradients).tolist() == _bad("xx", ".x").tolist()
+def test_gradients_count_only_where_the_loss_of_every_row_is_finite() -> None:
+    loss = np.array([True, True, True, False])
+    gradients = np.array([True, False, True, False])
+    assert marks(loss, gradients, units=2).tolist() == _bad("..", ".x").tolist()
+    assert marks(np.ones(4, bool), gradients, units=2).tolist() == _bad(".x", ".x").tolist()

@@ -153,7 +153,7 @@ class Program:
         # without a copy the update would change `state` too, and nothing be left to go back to
         model, optimizer = nnx.merge(self._graph, state, copy=True)
         loss, gradients, forward, backward = self._gradients(model, batch)
-        norm = optax.global_norm(gradients)
+        norm = optax.tree.norm(gradients)
         good = before & jnp.isfinite(loss) & jnp.isfinite(norm)
         optimizer.update(model, gradients)
         after = jax.tree.map(partial(jnp.where, good), nnx.state((model, optimizer)), state)
