@@ -34,9 +34,10 @@ class Warm:
             text=True,
         )
 
-    def start(self, flags: Sequence[str], env: Mapping[str, str], log: Path) -> Forked:
-        """`python -m workloads.mlp FLAGS` with that environment; what it says goes to that file."""
-        return Forked(self, self.ask({"flags": flags, "env": {**env}, "log": str(log)}))
+    def start(self, module: str, flags: Sequence[str], env: Mapping[str, str], log: Path) -> Forked:
+        """`python -m MODULE FLAGS` with that environment; what it says goes to that file."""
+        asked = {"module": module, "flags": flags, "env": {**env}, "log": str(log)}
+        return Forked(self, module, self.ask(asked))
 
     def ask(self, what: Any) -> Any:
         assert self._process.stdin
@@ -52,8 +53,8 @@ class Warm:
 class Forked:
     """A host, as `subprocess.Popen` has it."""
 
-    def __init__(self, warm: Warm, pid: int) -> None:
-        self.warm, self.pid = warm, pid
+    def __init__(self, warm: Warm, module: str, pid: int) -> None:
+        self.warm, self.module, self.pid = warm, module, pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -65,7 +66,7 @@ class Forked:
         deadline = time.monotonic() + (timeout or float("inf"))
         while (code := self.poll()) is None:
             if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("workloads.mlp", timeout or 0.0)
+                raise subprocess.TimeoutExpired(self.module, timeout or 0.0)
             time.sleep(0.01)
         return code
 
@@ -92,27 +93,28 @@ def main() -> None:
 def _import() -> None:
     """Nothing of it starts a thread or chooses its devices."""
     gc.disable()
+    from workloads.data import packed
     from workloads.frame import loop
-    from workloads.mlp import model
 
     assert loop
-    assert model
+    assert packed
     gc.freeze()
     gc.enable()
 
 
-def _become(flags: list[str], env: dict[str, str], log: str) -> NoReturn:
+def _become(module: str, flags: list[str], env: dict[str, str], log: str) -> NoReturn:
     try:
         import jax
 
         os.environ.clear()
         os.environ.update(env)
+        sys.path[:0] = env.get("PYTHONPATH", "").split(os.pathsep)
         jax.config.update("jax_num_cpu_devices", int(env["JAX_NUM_CPU_DEVICES"]))
         said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, said), (2, said)):
             os.dup2(file, number)
-        sys.argv = ["mlp", *flags]
-        runpy.run_module("workloads.mlp", run_name="__main__", alter_sys=True)
+        sys.argv = [module, *flags]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
         os._exit(70)  # it ends by itself, and never gets here
 

@@ -1,4 +1,4 @@
-"""Starts `python -m workloads.mlp` on emulated hosts (processes on loopback) and reads what they left."""
+"""Starts a bundled program on emulated hosts (processes on loopback) and reads what they left."""
 
 from __future__ import annotations
 
@@ -65,8 +65,10 @@ class Host:
 
 
 class Job:
-    """A workdir, and attempts in it. `environment` is added to that of every process, `on_host` to some. `warm`: what
-    its hosts are forked from; None: each is a new process."""
+    """A workdir, and attempts in it to run `module`. `environment` is added to that of every process, `on_host` to
+    some. `warm`: what its hosts are forked from; None: each is a new process."""
+
+    module = "workloads.mlp"
 
     def __init__(
         self, folder: Path, cache: Path, warm: Warm | None = None, **environment: str
@@ -123,10 +125,12 @@ class Job:
         log = self.folder / f"log-{self._attempt}-{host}"
         log.touch()
         if self._warm:
-            return Host(self._warm.start(flags, environment, log), out, log, self._attempt)
+            return Host(
+                self._warm.start(self.module, flags, environment, log), out, log, self._attempt
+            )
         with log.open("w") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-m", "workloads.mlp", *flags],
+                [sys.executable, "-m", self.module, *flags],
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 text=True,

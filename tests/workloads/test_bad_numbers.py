@@ -18,7 +18,10 @@ from workloads.contract import Exit
 
 pytestmark = pytest.mark.slow
 
-SMALL = ("--hidden=64,32", "--batch=64", "--keep=3", "--log-every=1000", "--checkpoint-every=10")
+SMALL = (
+    *("--hidden=64,32", "--batch=64", "--keep=3", "--log-every=1000", "--checkpoint-every=10"),
+    "--decay-steps=40",
+)
 
 
 def _verdict(host: Host) -> dict[str, Any]:

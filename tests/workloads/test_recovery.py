@@ -71,21 +71,35 @@ def test_a_partial_checkpoint_is_ignored_and_removed(job: Job) -> None:
     temporary = checkpoints / "80.orbax-checkpoint-tmp"
     temporary.mkdir()
 
-    [again] = job.run(*SMALL, "--steps=70", "--checkpoint-every=20")
+    [again] = job.run(*SMALL, "--steps=70", "--decay-steps=40", "--checkpoint-every=20")
 
     assert _step_of(again, "resume") == 40
     assert [event["step"] for event in again.events("checkpoint")] == [60, 70]
     assert not temporary.exists()
 
 
-def test_another_seed_on_an_old_checkpoint_is_refused(job: Job) -> None:
+def test_another_seed_on_an_old_checkpoint_is_refused_and_so_is_a_schedule_that_moves_unasked(
+    job: Job,
+) -> None:
     job.run(*SMALL, "--steps=10")
-    with job.start(*SMALL, "--steps=20", "--seed=1") as [other]:
-        assert other.code() == Exit.CONFIG
-    text = other.log.read_text()
-    assert text.splitlines()[-1] == (
-        "seed=1, but the checkpoint of step 10 was made with 0: use that value, or another workdir"
-    )
+    refusals = {
+        (
+            "--steps=10",
+            "--seed=1",
+        ): "seed=1, but the checkpoint of step 10 was made with 0: use that "
+        "value, or another workdir",
+        (
+            "--steps=20",
+        ): "steps=20 would move the learning rate, which is lowest at step 10 in the run "
+        "of the checkpoint of step 10: --decay-steps=10 keeps that, --decay-steps=20 moves it",
+    }
+    for flags, line in refusals.items():
+        with job.start(*SMALL, *flags) as [other]:
+            assert other.code() == Exit.CONFIG
+        assert other.log.read_text().splitlines()[-1] == line
+
+    [longer] = job.run(*SMALL, "--steps=20", "--decay-steps=20")
+    assert list(longer.losses()) == list(range(11, 21))
 
 
 @pytest.mark.parametrize("phase", ["init", "compile"])

@@ -86,6 +86,23 @@ class TrainConfig(BaseModel):
         bound = self.model_dump(mode="json", include=set(self.binding))
         return {**bound, "decay_steps": self.schedule_steps}
 
+    def check_same(self, saved: dict[str, Any], step: int) -> None:
+        """Raises ConfigError if the checkpoint of that step, made with the identity `saved`, is of another model or
+        of another order of the data, or if `steps` has changed and would move the learning rate unasked."""
+        for name, now in self.identity().items():
+            before = saved.get(name, now)
+            if before == now or (name == "decay_steps" and self.decay_steps):
+                continue
+            if name == "decay_steps":
+                raise ConfigError(
+                    f"steps={now} would move the learning rate, which is lowest at step {before} in the run of "
+                    f"the checkpoint of step {step}: --decay-steps={before} keeps that, --decay-steps={now} moves it"
+                )
+            raise ConfigError(
+                f"{name}={now}, but the checkpoint of step {step} was made with {before}: "
+                "use that value, or another workdir"
+            )
+
 
 Config = TypeVar("Config", bound=TrainConfig)
 

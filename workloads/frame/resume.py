@@ -15,7 +15,7 @@ from typing import Any
 
 from workloads.data.rows import Feed
 from workloads.frame.checkpoints import Checkpoints
-from workloads.frame.config import ConfigError, TrainConfig
+from workloads.frame.config import TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.program import Program
 
@@ -50,7 +50,7 @@ def restore(
         progress.line(f"not going on from the checkpoint of step {late}: not before step {before}")
     for step in tried:
         notes = checkpoints.notes(step)
-        _check_same(notes["settings"], config, step)
+        config.check_same(notes["settings"], step)
         state = checkpoints.state(step, program.layout)
         if program.sound(state).all():
             checkpoints.remove_from(step + 1)
@@ -66,13 +66,3 @@ def restore(
         checkpoints.remove_from(0)
         progress.line("no older checkpoint is left: from the beginning")
     return 0, program.first_state()
-
-
-def _check_same(saved: dict[str, Any], config: TrainConfig, step: int) -> None:
-    """Raises ConfigError if the checkpoint is of another model or of another order of the data."""
-    for name, now in config.identity().items():
-        if saved.get(name, now) != now:
-            raise ConfigError(
-                f"{name}={now}, but the checkpoint of step {step} was made with {saved[name]}: "
-                "use that value, or another workdir"
-            )
