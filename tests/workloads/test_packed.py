@@ -17,7 +17,8 @@ from tpujob.data.pack.run import Pack
 from tpujob.data.places import Folder
 from workloads.contract import Exit
 from workloads.data import packed
-from workloads.data.rows import Feed, digits
+from workloads.data.bundled import digits
+from workloads.data.rows import Feed, Rows, RowSource
 from workloads.frame.config import ConfigError
 from workloads.mlp import MlpConfig
 
@@ -31,11 +32,15 @@ def npy(folder: Path, x: np.ndarray, y: np.ndarray) -> Path:
     return folder
 
 
+def every(source: RowSource) -> Rows:
+    return source.take(np.arange(len(source)))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits that the workload tests on otherwise, packed."""
     place = tmp_path_factory.mktemp("digits")
-    rows = digits().test
+    rows = every(digits().test)
     source = npy(place / "source", rows["x"], rows["y"])
     target = FolderTarget(str(place / "packed"))
     Pack(Folder(str(source)), shard_bytes=64 << 10, seed=1).run(target, Silent())
@@ -45,12 +50,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_row_is_trained_on_or_tested_and_has_its_class(folder: Path) -> None:
     found = packed.dataset(str(folder))
-    rows = found.train.take(np.arange(len(found.train)))
-    x = np.concatenate([rows["x"], found.test["x"]])
-    y = np.concatenate([rows["y"], found.test["y"]])
-    expected = digits().test
+    rows, test = every(found.train), every(found.test)
+    x = np.concatenate([rows["x"], test["x"]])
+    y = np.concatenate([rows["y"], test["y"]])
+    expected = every(digits().test)
     assert found.classes == 10
-    assert len(found.test["y"]) == 360 // 5
+    assert len(test["y"]) == 360 // 5
     assert x.dtype == np.float32
 
     def in_order(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -61,7 +66,7 @@ def test_every_row_is_trained_on_or_tested_and_has_its_class(folder: Path) -> No
 
 
 def test_hosts_share_the_batches_and_go_on_where_they_were(folder: Path) -> None:
-    source = packed.dataset(str(folder)).train
+    source = packed.dataset(str(folder))
     whole = Feed(source, batch=16, seed=0, host=0, hosts=1)
     halves = [Feed(source, batch=16, seed=0, host=host, hosts=2) for host in (0, 1)]
     for _ in range(30):
@@ -70,7 +75,7 @@ def test_hosts_share_the_batches_and_go_on_where_they_were(folder: Path) -> None
         np.testing.assert_array_equal(batch[0::2], parts[0])
         np.testing.assert_array_equal(batch[1::2], parts[1])
         assert whole.state == halves[0].state == halves[1].state
-    other = Feed(packed.dataset(str(folder)).train, batch=16, seed=0, host=0, hosts=1)
+    other = Feed(packed.dataset(str(folder)), batch=16, seed=0, host=0, hosts=1)
     other.state = halves[1].state
     np.testing.assert_array_equal(next(other)["x"], next(whole)["x"])
 

@@ -80,7 +80,7 @@ def dataset(folder: str) -> Dataset:
         raise ConfigError(f"data={folder}: {len(records)} records instead of {said['records']}")
     tested, trained = split(len(records), min(len(records) // _FEWEST, _MOST_TESTED))
     test = InMemory(Packed(records, labels, tested).take(np.arange(len(tested))))
-    return Dataset(Packed(records, labels, trained), test, len(said["labels"]))
+    return Dataset(Packed(records, labels, trained), test, len(said["labels"]), readers=2)
 
 
 def identity(folder: str) -> str:

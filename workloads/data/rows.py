@@ -1,22 +1,21 @@
 """Data sets of rows, and an endless order over their rows that can be continued anywhere.
 
-Grain's ElasticIterator keeps the position: one number, the same on every host, which goes into the
-checkpoint. It hands out *positions* in the endless order; `Order` turns them into rows, and the rows
-are gathered in one go. (Asking Grain for each row costs 40 us a row, which is more than a training
-step of a small model.) Sets that do not fit into memory are in `packed.py`.
+A source has rows that can be asked for by number, many at a time. `Order` is the endless order in which a run trains on
+them, `Feed` hands them out batch by batch. Grain prepares batches ahead, as it does not cost it more than 60 us each;
+to have Grain ask for each row would cost 40 us a row, which is more than a training step of a small model takes.
 """
 
-# JAX and its libraries are typed in part only.
+# Grain is typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
 from __future__ import annotations
 
-import gzip
-import importlib.util
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -26,12 +25,14 @@ from workloads.frame.config import ConfigError
 
 Rows = dict[str, NDArray[np.generic]]  #: arrays with the same first dimension
 
-#: Of the split and of the generated rows. They are the data set: a run's own seed does not change them.
-_DATASET_SEED = 20240229
+#: Of splits and of generated rows. They are the data set: a run's own seed does not change them.
+DATASET_SEED = 20240229
+#: Batches that a thread has ready or is preparing.
+_AHEAD = 2
 
 
 class RowSource(Protocol):
-    """Rows that can be asked for by number."""
+    """Rows that can be asked for by number, from several threads at a time."""
 
     def __len__(self) -> int: ...
     def take(self, which: NDArray[np.integer]) -> Rows: ...
@@ -56,41 +57,17 @@ class Dataset:
 
     train: RowSource
     test: RowSource
-    classes: int = 10  #: `y` of each row is below
-
-
-def digits() -> Dataset:
-    """1,797 scanned digits: `x` 64 numbers from 0 to 1, `y` the digit. A fifth of them is for the test.
-
-    Reads the file in scikit-learn's package without importing scikit-learn, which takes a second.
-    """
-    spec = importlib.util.find_spec("sklearn")
-    if spec is None or spec.origin is None:
-        raise ConfigError("dataset=digits needs the package scikit-learn, which is not installed")
-    path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    with gzip.open(path, "rt") as lines:
-        table = np.loadtxt(lines, delimiter=",", dtype=np.float32)
-    return _split({"x": table[:, :-1] / 16, "y": table[:, -1].astype(np.int32)}, test=360)
-
-
-def synthetic(rows: int = 10_240, inputs: int = 784, classes: int = 10) -> Dataset:
-    """Generated rows in the shape of MNIST: a random pattern for each class, under heavy noise."""
-    random = np.random.default_rng(_DATASET_SEED)
-    patterns = random.standard_normal((classes, inputs), dtype=np.float32)
-    y = random.integers(0, classes, rows, dtype=np.int32)
-    noise = random.standard_normal((rows, inputs), dtype=np.float32)
-    return _split({"x": 0.2 * patterns[y] + noise, "y": y}, test=rows // 5)
-
-
-def _split(rows: Rows, test: int) -> Dataset:
-    all_rows = InMemory(rows)
-    tested, trained = split(len(all_rows), test)
-    return Dataset(InMemory(all_rows.take(trained)), InMemory(all_rows.take(tested)))
+    classes: int = 10  #: `y` of each row, or each token, is below
+    #: Threads that prepare batches ahead of the training; 0: rows are in memory, and there is nothing to wait for.
+    readers: int = 0
+    #: Changes one row at random, before it is trained on. What it draws follows from the seed of the run and the
+    #: row's position in the endless order alone.
+    augment: Callable[[Rows, np.random.Generator], Rows] | None = None
 
 
 def split(count: int, test: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     """Which of so many rows are for the test, and which are to be trained on. Always the same."""
-    order = np.random.default_rng(_DATASET_SEED).permutation(count)
+    order = np.random.default_rng(DATASET_SEED).permutation(count)
     return order[:test], order[test:]
 
 
@@ -100,7 +77,8 @@ class Order:
     def __init__(self, count: int, seed: int) -> None:
         self._count = count
         self._seed = seed
-        self._orders: dict[int, NDArray[np.integer]] = {}
+        # batches that are prepared at the same time are in two epochs at most
+        self._order = lru_cache(maxsize=2)(self._shuffled)
 
     def rows(self, positions: NDArray[np.integer]) -> NDArray[np.integer]:
         """The rows at these positions of the endless order."""
@@ -111,47 +89,77 @@ class Order:
             found[of_epoch] = self._order(epoch)[places[of_epoch]]
         return found
 
-    def _order(self, epoch: int) -> NDArray[np.integer]:
-        if epoch not in self._orders:
-            random = np.random.default_rng((self._seed, epoch))
-            self._orders = {
-                **{e: o for e, o in self._orders.items() if e == epoch - 1},
-                epoch: random.permutation(self._count),
-            }
-        return self._orders[epoch]
+    def _shuffled(self, epoch: int) -> NDArray[np.integer]:
+        return np.random.default_rng((self._seed, epoch)).permutation(self._count)
 
 
 class Feed:
-    """This host's rows of one batch after another, with a position that can be saved and restored."""
+    """This host's rows of one batch after another, with a position that can be saved and restored.
 
-    def __init__(self, source: RowSource, batch: int, seed: int, host: int, hosts: int) -> None:
-        import grain
+    The position is that of the rows that were handed out, however many are prepared behind them: a run that goes on
+    from it gets the next ones, on any number of hosts.
+    """
 
-        self._source = source
-        self._share = batch // hosts
-        self._order = Order(len(source), seed)
-        self._positions = iter(
-            grain.experimental.ElasticIterator(
-                grain.MapDataset.range(sys.maxsize),
-                batch,
-                grain.sharding.ShardOptions(host, hosts),
-                # no reader threads: there is nothing to wait for
-                read_options=grain.ReadOptions(num_threads=0, prefetch_buffer_size=0),
-            )
-        )
+    def __init__(self, dataset: Dataset, batch: int, seed: int, host: int, hosts: int) -> None:
+        """Raises ConfigError if there are no rows to train on."""
+        if not len(dataset.train):
+            raise ConfigError("the data set has no rows to train on")
+        self._dataset = dataset
+        self._batch = batch
+        self._own = np.arange(host, batch, hosts)
+        self._order = Order(len(dataset.train), seed)
+        self._seed = seed
+        self.waited_ms = 0.0  #: how long the last batch was waited for
+        self.state = {"position": 0}
 
     def __next__(self) -> Rows:
-        return self._source.take(self._order.rows(next(self._positions)))
+        """The next batch. Raises ConfigError for a row that cannot be read, wherever it was prepared."""
+        began = time.perf_counter()
+        rows = next(self._batches)
+        self.waited_ms = (time.perf_counter() - began) * 1000
+        return rows
 
     def example(self) -> Rows:
         """Rows in the shape of a batch, to compile with; the position stays where it is."""
-        return self._source.take(np.zeros(self._share, dtype=np.int64))
+        return self._dataset.train.take(np.zeros(len(self._own), dtype=np.int64))
 
     @property
     def state(self) -> dict[str, int]:
-        """Where the next batch begins; the same on every host, and for any number of hosts."""
-        return self._positions.get_state()
+        """How many rows all hosts together have been handed; the same on every host."""
+        return {"position": self._begin + self._batches.get_state()["next_index"] * self._batch}
 
     @state.setter
     def state(self, state: dict[str, int]) -> None:
-        self._positions.set_state(state)
+        import grain
+
+        self._begin = state["position"]
+        readers = self._dataset.readers
+        options = grain.ReadOptions(num_threads=readers, prefetch_buffer_size=readers * _AHEAD)
+        endless = grain.MapDataset.range(sys.maxsize)
+        augment = self._dataset.augment
+        if augment is None:
+            numbered = endless.map(self._rows_of_batch)
+        else:
+            # Grain draws by the seed and the number of the element, which is the position of the row
+            rows = endless.seed(self._seed).random_map(
+                lambda position, random: augment(self._row(position), random)
+            )
+            numbered = endless.map(
+                lambda number: _stacked([rows[int(at)] for at in self._positions(number)])
+            )
+        self._batches = iter(numbered.to_iter_dataset(options))
+
+    def _positions(self, number: int) -> NDArray[np.integer]:
+        """Of this host's rows of the batch of that number, counted from the restored position."""
+        return self._begin + number * self._batch + self._own
+
+    def _rows_of_batch(self, number: int) -> Rows:
+        return self._dataset.train.take(self._order.rows(self._positions(number)))
+
+    def _row(self, position: int) -> Rows:
+        found = self._dataset.train.take(self._order.rows(np.array([position])))
+        return {name: array[0] for name, array in found.items()}
+
+
+def _stacked(rows: list[Rows]) -> Rows:
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

@@ -37,13 +37,16 @@ class ProgressLog:
         self._last = self._line_at = time.perf_counter()
         self._since_line = 0
 
-    def step(self, step: int, loss: float | None) -> None:
-        """A step is over. None stands for a loss that is not finite."""
+    def step(self, step: int, loss: float | None, waited_ms: float) -> None:
+        """A step is over, for whose batch the training waited so long. None: a loss that is not finite."""
         now = time.perf_counter()
         ms = round((now - self._last) * 1000, 2)
         self._last = now
         self._since_line += 1
-        self._reporter.event("step", step=step, steps=self._config.steps, loss=loss, ms=ms)
+        wait_ms = round(waited_ms, 3)
+        self._reporter.event(
+            "step", step=step, steps=self._config.steps, loss=loss, ms=ms, wait_ms=wait_ms
+        )
         if step % self._config.log_every == 0 or loss is None:
             each = (now - self._line_at) / self._since_line
             shown = "nan" if loss is None else f"{loss:.4f}"

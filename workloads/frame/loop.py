@@ -54,7 +54,7 @@ def train(
     progress = ProgressLog(reporter, config, speaks=context.host == 0)
     progress.line(f"{workload.title}; {_devices(context)}, mesh {dict(mesh.shape)}")
     dataset = workload.dataset()
-    feed = Feed(dataset.train, config.batch, config.seed, jax.process_index(), jax.process_count())
+    feed = Feed(dataset, config.batch, config.seed, jax.process_index(), jax.process_count())
     program = Program(workload, mesh)
 
     progress.phase("restore")
@@ -84,6 +84,7 @@ class _Step(NamedTuple):
     number: int
     batch: Batch  #: as it was read, without what an injected fault did to it
     outcome: StepOutcome
+    waited_ms: float  #: for the batch
 
 
 class _Run:
@@ -122,7 +123,7 @@ class _Run:
             state, outcome = self._step(state, good, self._injection.batch(step, batch))
             good = outcome.good
             bad = self._read()
-            self._unread = _Step(step, batch, outcome)
+            self._unread = _Step(step, batch, outcome, self._feed.waited_ms)
             stop = multihost_utils.reached_preemption_sync_point(step)
             if (save := stop or self._saves_at(step)) and not bad:
                 bad = self._read()
@@ -158,7 +159,7 @@ class _Run:
             return None
         last, self._unread = self._unread, None
         loss = float(last.outcome.loss)
-        self._progress.step(last.number, loss if math.isfinite(loss) else None)
+        self._progress.step(last.number, loss if math.isfinite(loss) else None, last.waited_ms)
         return None if bool(last.outcome.good) else last
 
     def _examine(self, bad: _Step, state: Any) -> Exit:

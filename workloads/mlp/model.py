@@ -15,7 +15,8 @@ import optax
 from flax import nnx
 
 from workloads.data import packed
-from workloads.data.rows import Dataset, digits, synthetic
+from workloads.data.bundled import digits, synthetic
+from workloads.data.rows import Dataset
 from workloads.frame.workload import Batch, ByRow, Watch, Workload
 from workloads.mlp import MlpConfig
 

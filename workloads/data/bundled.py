@@ -1,0 +1,41 @@
+"""Data sets that need no download: they come with scikit-learn, or are generated."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from workloads.data.rows import DATASET_SEED, Dataset, InMemory, Rows, split
+from workloads.frame.config import ConfigError
+
+
+def digits() -> Dataset:
+    """1,797 scanned digits: `x` 64 numbers from 0 to 1, `y` the digit. A fifth of them is for the test.
+
+    Reads the file in scikit-learn's package without importing scikit-learn, which takes a second.
+    """
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise ConfigError("dataset=digits needs the package scikit-learn, which is not installed")
+    path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    with gzip.open(path, "rt") as lines:
+        table = np.loadtxt(lines, delimiter=",", dtype=np.float32)
+    return _in_memory({"x": table[:, :-1] / 16, "y": table[:, -1].astype(np.int32)}, test=360)
+
+
+def synthetic(rows: int = 10_240, inputs: int = 784, classes: int = 10) -> Dataset:
+    """Generated rows in the shape of MNIST: a random pattern for each class, under heavy noise."""
+    random = np.random.default_rng(DATASET_SEED)
+    patterns = random.standard_normal((classes, inputs), dtype=np.float32)
+    y = random.integers(0, classes, rows, dtype=np.int32)
+    noise = random.standard_normal((rows, inputs), dtype=np.float32)
+    return _in_memory({"x": 0.2 * patterns[y] + noise, "y": y}, test=rows // 5)
+
+
+def _in_memory(rows: Rows, test: int) -> Dataset:
+    all_rows = InMemory(rows)
+    tested, trained = split(len(all_rows), test)
+    return Dataset(InMemory(all_rows.take(trained)), InMemory(all_rows.take(tested)))
