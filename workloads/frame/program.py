@@ -70,11 +70,8 @@ class Program:
             )
             return make()
 
-    def lower(self, batch: Mapping[str, Any]) -> jax.stages.Lowered:
-        """`(state, good, batch) -> (state, StepOutcome)` for batches like this one: arrays of a batch, or their
-        `ShapeDtypeStruct`s. The step consumes its state. `good` is that of the step before, or `all_good()`; if
-        it does not hold, the state stays as it is.
-        """
+    def trace(self, batch: Mapping[str, Any]) -> jax.stages.Traced:
+        """The step of `lower`, before it is lowered for any device."""
         outcome: Any = (self._whole, self._whole, self._whole, self._by_row, self._by_row)
         layout = self.shardings, StepOutcome._make(outcome)
         step = jax.jit(self._step, donate_argnums=0, out_shardings=layout)
@@ -83,7 +80,15 @@ class Program:
             lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self._by_row), dict(batch)
         )
         with jax.set_mesh(self.mesh):
-            return step.lower(self.layout, good, shapes)
+            return step.trace(self.layout, good, shapes)
+
+    def lower(self, batch: Mapping[str, Any]) -> jax.stages.Lowered:
+        """`(state, good, batch) -> (state, StepOutcome)` for batches like this one: arrays of a batch, or their
+        `ShapeDtypeStruct`s. The step consumes its state. `good` is that of the step before, or `all_good()`; if
+        it does not hold, the state stays as it is.
+        """
+        with jax.set_mesh(self.mesh):
+            return self.trace(batch).lower()
 
     def compile(self, batch: Mapping[str, Any], *, in_haste: bool = False) -> jax.stages.Compiled:
         """The step of `lower`, for the devices of this mesh."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
+import numpy as np
 import optax
 from flax import nnx
 
@@ -72,6 +73,17 @@ class Workload(ABC, Generic[Config]):
     def summary(self, means: dict[str, float]) -> dict[str, float]:
         """What is told of a test, from the means of `metrics`: for numbers that are no means, as perplexity is."""
         return means
+
+    @property
+    def tokens_per_row(self) -> int:
+        """For the compile check, which then speaks of tokens a second. 0: a row is counted as one."""
+        return 0
+
+    def row_layout(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shape and type of what one row has in a batch, by name. Looks at the first row to train on; override it
+        where that takes long, or where the data is on the TPU's hosts only."""
+        row = self.dataset().train.take(np.zeros(1, dtype=np.int64))
+        return {name: jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for name, a in row.items()}
 
     def optimizer(self) -> optax.GradientTransformation:
         """AdamW by the settings; override it for another."""
