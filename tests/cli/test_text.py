@@ -45,10 +45,16 @@ def test_step_numbers(given: int, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "shown"),
-    [(None, "price unknown"), (0, "$0.00"), (0.0042, "$0.0042"), (1234.5, "$1,234.50")],
+    [
+        (None, "price unknown"),
+        (0, "$0.00"),
+        (0.0000004, "under $0.0001"),
+        (0.0042, "$0.0042"),
+        (1234.5, "$1,234.50"),
+    ],
 )
 def test_money(given: float | None, shown: str) -> None:
-    assert text.dollars(given) == shown
+    assert text.usd(given) == shown
 
 
 def test_an_invalid_time_is_tolerated() -> None:

@@ -62,8 +62,8 @@ def rfc3339(seconds: float) -> str:
 
 
 def many(n: int, thing: str) -> str:
-    """`1 host`, `2 hosts`."""
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+    """`1 host`, `1,250 hosts`."""
+    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
 
 
 def amount_of_bytes(size: float) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import elapsed, event_line, job_title, labelled, progress_line
-from tpujob.cli.render.text import clip, clock, dollars, number, paint, rate, seconds, span, wrap
+from tpujob.cli.render.text import clip, clock, number, paint, rate, seconds, span, usd, wrap
 from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Progress", progress_line(job) if job["step"] is not None else ""),
         ("Metrics", ", ".join(metrics)),
         ("TPU", f"{hardware}, {job['pricing']}, {job['zone'] or 'no zone yet'}"),
-        ("Cost", f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"),
+        ("Cost", f"{rate(job['usd_per_hour'])} now, {usd(job['usd_spent'])} so far"),
         ("Budget", words.spending(job)),
         ("User", job["user"]),
         ("Workdir", job["workdir"]),
@@ -86,7 +86,7 @@ def _slice(slice: SliceView, columns: int) -> list[str]:
         state = "held" if slice["role"] == "serving" else slice["role"]
     else:
         state = "asked for"
-    cost = f"{dollars(slice['usd'])} at {rate(slice['usd_per_hour'])}"
+    cost = f"{usd(slice['usd'])} at {rate(slice['usd_per_hour'])}"
     name, kind = clean(slice["name"]), f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}"
     out = [clip(f"  {name}  {state:9}  {clean(kind)}  {cost}", columns)]
     if slice["hosts"] and not slice["gone_at"]:

@@ -17,7 +17,7 @@ from rich.text import Text
 from tpujob.cli.output import Screen
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE
-from tpujob.cli.render.text import clock, dollars, number, rate, seconds, span
+from tpujob.cli.render.text import clock, number, rate, seconds, span, usd
 from tpujob.domain.text import clean
 
 if TYPE_CHECKING:
@@ -146,4 +146,4 @@ def _cost(job: JobView, list_price: float | None) -> str:
     held = rate(job["usd_per_hour"])
     awaited = job["state"] in ("queued", "provisioning") and list_price and not job["usd_per_hour"]
     full = f" ({rate(list_price)} with its slice)" if awaited else ""
-    return f"{held} now{full}  {dollars(job['usd_spent'])} so far"
+    return f"{held} now{full}  {usd(job['usd_spent'])} so far"

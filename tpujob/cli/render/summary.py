@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.answers import next_commands
-from tpujob.cli.render.text import clip, clock, dollars, pad, paint, rate, seconds, span
+from tpujob.cli.render.text import clip, clock, pad, paint, rate, seconds, span, usd
 from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _facts(job: JobView, list_price: float | None) -> list[str]:
         "Steps lost": "unknown"
         if lost is None
         else f"{lost} of {job['steps'] or job['step'] or 0}",
-        "On Google Cloud": f"about {dollars(job['usd_spent'])}, at {rate(list_price)} for a "
+        "On Google Cloud": f"about {usd(job['usd_spent'])}, at {rate(list_price)} for a "
         f"{job['pricing']} {job['type']} from ready to gone",
         "Here": "$0.00, on this machine's emulator",
     }

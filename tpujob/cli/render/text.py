@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from datetime import UTC, datetime
+from math import ceil
+
+from tpujob.domain.text import dollars
 
 STYLES = {
     "bold": "1",
@@ -120,20 +123,13 @@ def age(value: float | None) -> str:
     return f"{whole}s"
 
 
-def dollars(value: float | None) -> str:
-    """US dollars, to the cent; fractions of a cent where that is all there is."""
-    if value is None:
-        return "price unknown"
-    return f"${value:.4f}" if 0 < value < 0.01 else f"${value:,.2f}"
-
-
-def price(value: float | None) -> str:
-    """As `dollars`, but never a price that looks like none."""
-    return "under $0.0001" if 0 < (value or 0) < 0.0001 else dollars(value)
+def usd(value: float | None) -> str:
+    """An amount of a view in US dollars, as `dollars` shows it; rounded up, so that no price looks like none."""
+    return "price unknown" if value is None else dollars(ceil(value * 1_000_000))
 
 
 def rate(value: float | None) -> str:
-    return "price unknown" if value is None else f"{dollars(value)}/h"
+    return "price unknown" if value is None else f"{usd(value)}/h"
 
 
 def count(value: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render import words
 from tpujob.cli.render.job_page import proof
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
-from tpujob.cli.render.text import clock, dollars, paint, rate, span
+from tpujob.cli.render.text import clock, paint, rate, span, usd
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, EventView, JobView
@@ -56,9 +56,9 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
 
 
 def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
-    cost = f"{rate(job['usd_per_hour'])} now, {dollars(job['usd_spent'])} so far"
+    cost = f"{rate(job['usd_per_hour'])} now, {usd(job['usd_spent'])} so far"
     if (copies := job.get("usd_copies", 0.0)) >= 0.0001:
-        cost += f", and {dollars(copies)} for copies"
+        cost += f", and {usd(copies)} for copies"
     retries = "" if job["state"] == "succeeded" else _retries(job)
     return [
         ("Retries", retries),

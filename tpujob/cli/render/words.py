@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpujob.cli.render.text import clock, dollars, rate, seconds, span
-from tpujob.domain.text import amount_of_bytes, clean
+from tpujob.cli.render.text import clock, rate, seconds, span, usd
+from tpujob.domain.text import amount_of_bytes, clean, dollars
 
 if TYPE_CHECKING:
     from tpujob.api import (
@@ -39,7 +39,7 @@ def copying(job: JobView) -> str:
     total, there = waits["total_bytes"], amount_of_bytes(waits["bytes"])
     size = f"{there} of {amount_of_bytes(total)}" if total is not None else there
     left = "" if waits["left_s"] is None else f", {span(waits['left_s'])} left"
-    cost = f", {dollars(waits['usd'])} so far" if waits["usd"] else ""
+    cost = f", {usd(waits['usd'])} so far" if waits["usd"] else ""
     return f"waits for {waits['name']} to reach {waits['region']}: {size} are there{left}{cost}"
 
 
@@ -80,11 +80,11 @@ def one_budget(one: SpendingView) -> str:
     """`$41.20 of $50.00 spent (82%), $8.50 an hour: lasts until 14:05`."""
     whose = "" if one["whose"] == "job" else f"{clean(one['whose'])}: "
     spent, limit = one["used_micros"], one["limit_micros"]
-    said = f"{whose}{dollars(spent / 1e6)} of {dollars(limit / 1e6)} spent ({spent / limit:.0%})"
+    said = f"{whose}{dollars(spent)} of {dollars(limit)} spent ({spent / limit:.0%})"
     if one["unpriced"]:
         return f"{said}; nobody knows the price of {clean(one['unpriced'])}"
     if one["used_up"]:
-        return f"{said}; used up, with {dollars(one['reserve_micros'] / 1e6)} for the way out"
+        return f"{said}; used up, with {dollars(one['reserve_micros'])} for the way out"
     if one["reached_at"]:
         return f"{said}, {rate(one['micros_per_hour'] / 1e6)} now: lasts until {_utc(one['reached_at'])} UTC"
     return said

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tpujob.cli.render.cost.forecast import EMULATED, MICROS, hours
+from tpujob.cli.render.cost.forecast import EMULATED, hours
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
+from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.text import clean
+from tpujob.domain.text import clean, dollars
 
 if TYPE_CHECKING:
     from tpujob.api import CompareView, RangeView, WayView
@@ -65,7 +65,7 @@ def _cells(way: WayView, emulated: bool) -> tuple[str, ...]:
         "unknown" if speed is None else f"{_many(speed)}",
         hours(forecast["wall_hours"]["p50"]) if forecast else "unknown",
         _money(listed),
-        dollars(0.0) if emulated and forecast else _money(pay),
+        dollars(0) if emulated and forecast else _money(pay),
         "both" if len(marks) == 2 else "".join(marks),
     )
 
@@ -76,7 +76,7 @@ def _range(way: WayView) -> str:
 
 
 def _money(found: RangeView | None, key: Literal["low", "p50", "high"] = "p50") -> str:
-    return "unknown" if found is None else dollars(found[key] / MICROS)
+    return "unknown" if found is None else dollars(round(found[key]))
 
 
 def _many(value: float) -> str:

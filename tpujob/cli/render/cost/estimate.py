@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
-from tpujob.cli.render.cost.forecast import EMULATED, MICROS, forecast_lines, hours
+from tpujob.cli.render.cost.forecast import EMULATED, forecast_lines, hours
 from tpujob.cli.render.cost.forecast import explained as forecast_explained
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
-from tpujob.domain.text import clean, many
+from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.domain.text import clean, dollars, many
 
 if TYPE_CHECKING:
     from tpujob.api import EstimateLineView, EstimateView, PriceView
@@ -46,7 +46,7 @@ def estimate_page(
         "total" if found["hours"] is not None else "an hour",
         "",
         _sum(found["list_micros"], found),
-        dollars(0.0) if emulated else _sum(found["pay_micros"], found),
+        dollars(0) if emulated else _sum(found["pay_micros"], found),
     )
     out += [table(_COLUMNS, [*rows, total], columns, color=color), ""]
     if explained:
@@ -75,25 +75,23 @@ def _length(found: EstimateView) -> str:
     return f"For {hours(found['hours'])}{range_}, {found['length']}."
 
 
-def _usd(micros: int | None) -> str:
-    if micros is None:
-        return "unknown"
-    return "<$0.0001" if 0 < micros < 100 else dollars(micros / MICROS)
+def _amount(micros: int | None) -> str:
+    return "unknown" if micros is None else dollars(micros)
 
 
 def _cells(one: EstimateLineView, emulated: bool) -> tuple[str, ...]:
     return (
         one["kind"],
         clean(one["what"]),
-        _usd(one["list_micros"]),
-        _usd(0 if emulated else one["pay_micros"]),
+        _amount(one["list_micros"]),
+        _amount(0 if emulated else one["pay_micros"]),
     )
 
 
 def _sum(micros: int, found: EstimateView) -> str:
     """A sum that leaves something out is a lower bound."""
     bound = ">" if found["unknown"] else ""
-    return f"{bound}{_usd(micros)}"
+    return f"{bound}{_amount(micros)}"
 
 
 def _explained(one: EstimateLineView, columns: int) -> list[str]:
@@ -102,7 +100,7 @@ def _explained(one: EstimateLineView, columns: int) -> list[str]:
     if price is None:
         said.append(f"  {clean(one['note'])}")
     else:
-        cost = _usd(one["list_micros"])
+        cost = _amount(one["list_micros"])
         said.append(f"  {one['formula']}, at ${price['usd']} {_each(price)} = {cost}")
         said.append(f"  price: {price_source(price)}")
         said += [f"  {clean(one['note'])}"] if one["note"] else []

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import dollars, paint, wrap
-from tpujob.domain.text import duration, many
+from tpujob.cli.render.text import paint, wrap
+from tpujob.domain.text import dollars, duration, many
 
 if TYPE_CHECKING:
     from tpujob.api import ForecastView, RangeView
 
-MICROS = 1_000_000
 EMULATED = "The local stack bills nothing: it is what Google Cloud would list."
 _COLUMNS = (
     Column("Nine of ten jobs"),
@@ -90,11 +89,11 @@ def in_short(found: ForecastView) -> str:
     cost = found["list_micros"]
     if cost is None:
         return ""
-    low, middle, high = (dollars(cost[key] / MICROS) for key in ("low", "p50", "high"))
+    low, middle, high = (dollars(round(cost[key])) for key in ("low", "p50", "high"))
     return f"{low} to {high}, most likely about {middle}"
 
 
-_FREE = (dollars(0.0),) * 4
+_FREE = (dollars(0),) * 4
 
 
 def _shown(found: RangeView) -> tuple[float, float, float, float]:
@@ -104,7 +103,7 @@ def _shown(found: RangeView) -> tuple[float, float, float, float]:
 def _money(found: RangeView | None) -> tuple[str, ...]:
     if found is None:
         return ("unknown",) * 4
-    return tuple(dollars(value / MICROS) for value in _shown(found))
+    return tuple(dollars(round(value)) for value in _shown(found))
 
 
 def _hours(found: RangeView) -> tuple[str, ...]:

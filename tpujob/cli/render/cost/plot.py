@@ -12,7 +12,7 @@ import io
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpujob.cli.render.text import dollars
+from tpujob.domain.text import dollars
 from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
@@ -124,10 +124,10 @@ def _package(name: str) -> Any:
 def _title(found: CostView) -> str:
     total = found["total"]
     sign = "more than " if total["unpriced_chip_hours"] else ""
-    spent = f"{sign}{dollars(total['list_micros'] / MICROS)} list value"
+    spent = f"{sign}{dollars(total['list_micros'])} list value"
     if total["pay_micros"] == total["list_micros"]:
         return spent
-    return f"{spent}, you pay {dollars(total['pay_micros'] / MICROS)}"
+    return f"{spent}, you pay {dollars(total['pay_micros'])}"
 
 
 def _money(axes: Any, shown: list[Bar]) -> None:

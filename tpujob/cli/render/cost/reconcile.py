@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
-from tpujob.domain.text import clean, many, rfc3339
+from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.domain.text import clean, dollars, many, rfc3339
 
 if TYPE_CHECKING:
     from tpujob.billing import Imported
@@ -81,7 +81,7 @@ def _job_row(line: JobLine, tolerance: float) -> tuple[str, ...]:
         how,
         f"{line.chip_time / CHIP_HOUR:,.3f}",
         "?" if line.billed.unmeasured else f"{line.billed.usage / MICROS:,.3f}",
-        "unknown" if line.unpriced else dollars(line.estimate / MICROS),
+        "unknown" if line.unpriced else dollars(line.estimate),
         _amount(line.billed.net),
         "-" if line.unpriced else signed(line.gap),
         why(line, tolerance),
@@ -110,11 +110,11 @@ def why(line: JobLine, tolerance: float) -> str:
 
 
 def signed(micros: int) -> str:
-    return f"{'-' if micros < 0 else '+'}{dollars(abs(micros) / MICROS)}"
+    return f"{'-' if micros < 0 else '+'}{dollars(abs(micros))}"
 
 
 def _amount(micros: int) -> str:
-    return signed(micros) if micros < 0 else dollars(micros / MICROS)
+    return signed(micros) if micros < 0 else dollars(micros)
 
 
 # The whole bill ------------------------------------------------------------------------------------------------------
@@ -162,16 +162,16 @@ def _remarks(found: Reconciled, imported: Imported, tolerance: float) -> list[st
     if found.unsettled.rows or found.unsettled_estimate:
         said.append(
             f"Not settled: use from {_time(found.period.end)} on. The ledger has "
-            f"{dollars(found.unsettled_estimate / MICROS)} of it, the export {_amount(found.unsettled.net)} so far. "
+            f"{dollars(found.unsettled_estimate)} of it, the export {_amount(found.unsettled.net)} so far. "
             "--until DAY compares more."
         )
     if found.earlier_estimate:
         said.append(
-            f"The ledger has {dollars(found.earlier_estimate / MICROS)} from before the first row: not compared."
+            f"The ledger has {dollars(found.earlier_estimate)} from before the first row: not compared."
         )
     promotions = found.billed.promotions
     if promotions:
-        said.append(f"Promotions and grants paid {dollars(-promotions / MICROS)} of the bill.")
+        said.append(f"Promotions and grants paid {dollars(-promotions)} of the bill.")
     differing = len(found.differing(tolerance))
     if differing:
         verb = "differs" if differing == 1 else "differ"

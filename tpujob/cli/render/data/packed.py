@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob.cli.render.data.pages import problem_lines, problems
-from tpujob.cli.render.text import price
+from tpujob.cli.render.text import usd
 from tpujob.data.pack.run import PackOutcome, Survey
 from tpujob.data.pack.unpack import UnpackOutcome
 from tpujob.domain.prices import LIST
@@ -105,10 +105,10 @@ def _price_lines(record: Mapping[str, Any]) -> list[str]:
         return (
             f"  {title:18}{record[f'class_a_{form}']:,} class A to copy them to a bucket, "
             f"{record[f'class_b_{form}']:,} class B to read them {many(record['epochs'], 'time')}: "
-            f"{price(record[f'usd_{form}'])}"
+            f"{usd(record[f'usd_{form}'])}"
         )
 
-    saved = f"{price(record['usd_saved'])} (list prices of {record['prices_as_of']}"
+    saved = f"{usd(record['usd_saved'])} (list prices of {record['prices_as_of']}"
     return [
         line("as files", "as_files"),
         line("as shards", "as_shards"),
@@ -117,9 +117,8 @@ def _price_lines(record: Mapping[str, Any]) -> list[str]:
 
 
 def _files(record: Mapping[str, Any]) -> str:
-    files = f"{record['files']:,} file{'' if record['files'] == 1 else 's'}"
-    return f"{files}, {amount_of_bytes(record['bytes'])}"
+    return f"{many(record['files'], 'file')}, {amount_of_bytes(record['bytes'])}"
 
 
 def _shards(record: Mapping[str, Any]) -> str:
-    return f"{record['shards']:,} shard{'' if record['shards'] == 1 else 's'}"
+    return many(record["shards"], "shard")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from tpujob.cli.render.text import price, span
+from tpujob.cli.render.text import span, usd
 from tpujob.data.objects import LeftOut, Operations, Outcome
 from tpujob.data.sync.run import Preview
 from tpujob.data.traffic import Traffic
@@ -78,14 +78,13 @@ def outcome_page(record: Mapping[str, Any]) -> str:
 
 
 def _amount(record: Mapping[str, Any]) -> str:
-    objects = f"{record['objects']:,} object{'' if record['objects'] == 1 else 's'}"
-    return f"{objects}, {amount_of_bytes(record['bytes'])}"
+    return f"{many(record['objects'], 'object')}, {amount_of_bytes(record['bytes'])}"
 
 
 def _operations(record: Mapping[str, Any]) -> str:
     return (
         f"  operations        {record['class_a']:,} class A, {record['class_b']:,} class B: "
-        f"{price(record['usd_operations'])} (list prices of {record['prices_as_of']})"
+        f"{usd(record['usd_operations'])} (list prices of {record['prices_as_of']})"
     )
 
 
@@ -108,18 +107,18 @@ def _traffic_record(traffic: Traffic, size: int) -> dict[str, Any]:
 
 
 def _traffic_lines(record: Mapping[str, Any]) -> list[str]:
-    usd, size = record["usd_traffic"], record["bytes"]
+    cost, size = record["usd_traffic"], record["bytes"]
     if not size:
         return []
     match record["traffic"]:
-        case "internet" if usd:
-            text = f"{price(usd)} to the internet; free to a VM of the bucket's region"
+        case "internet" if cost:
+            text = f"{usd(cost)} to the internet; free to a VM of the bucket's region"
             return [f"  out of the cloud  {text}"]
-        case "regions" if usd is None:
+        case "regions" if cost is None:
             text = "the price is not known, as this account may not see where a bucket lies"
             return [f"  between regions   {text}"]
-        case "regions" if usd:
-            return [f"  between regions   {record['from']} to {record['to']}: {price(usd)}"]
+        case "regions" if cost:
+            return [f"  between regions   {record['from']} to {record['to']}: {usd(cost)}"]
         case "aws":
             text = "not priced here: AWS bills what leaves its region"
             return [f"  out of S3         {text}"]

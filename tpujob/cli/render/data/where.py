@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import price
-from tpujob.domain.text import amount_of_bytes, clean
+from tpujob.cli.render.text import usd
+from tpujob.domain.text import amount_of_bytes, clean, many
 
 if TYPE_CHECKING:
     from tpujob.api import DataPlaceView, DataView, PlanView
 
 _COLUMNS = (
-    Column("ZONE"),
-    Column("READ FROM", floors=(44, 24)),
-    Column("MISSING", right=True),
-    Column("COPY ONCE", right=True),
-    Column("KEEP, A MONTH", right=True),
-    Column("ACROSS REGIONS", right=True),
+    Column("Zone"),
+    Column("Read from", floors=(44, 24)),
+    Column("Missing", right=True),
+    Column("Copy once", right=True),
+    Column("Keep, a month", right=True),
+    Column("Across regions", right=True),
 )
 
 
@@ -44,12 +44,12 @@ def where_page(record: Mapping[str, Any], columns: int, *, color: bool = False) 
     for one in record["data"]:
         rows = [_row(place, zone) for place in one["places"] for zone in place["zones"]]
         out += ["", _title(one), table(_COLUMNS, rows, columns, color=color)]
-    each = "1 epoch" if epochs == 1 else f"{epochs:,} epochs"
+    each = many(epochs, "epoch")
     return "\n".join([*out[1:], f"Across regions: for {each}. List prices, in US dollars."])
 
 
 def _title(one: DataView) -> str:
-    amount = f"{one['objects']:,} objects, {amount_of_bytes(one['bytes'])}"
+    amount = f"{many(one['objects'], 'object')}, {amount_of_bytes(one['bytes'])}"
     size = amount if one["counted"] else f"at least {amount}"
     return clean(f"{one['name']}: {one['base']} in {one['location']}, {size}")
 
@@ -57,16 +57,16 @@ def _title(one: DataView) -> str:
 def _row(place: Any, zone: str) -> tuple[str, ...]:
     local = not place["usd_epoch"]
     if not place["copied"]:
-        across = "" if local else price(place["usd_across"])
+        across = "" if local else usd(place["usd_across"])
         where = "in place" if local else "in place, across regions"
         return zone, where, "", "", "", across
     return (
         zone,
         clean(place["path"]),
         _missing(place),
-        price(place["usd_copy"]),
-        price(place["usd_month"]),
-        price(place["usd_across"]),
+        usd(place["usd_copy"]),
+        usd(place["usd_month"]),
+        usd(place["usd_across"]),
     )
 
 
@@ -83,9 +83,9 @@ def data_words(one: DataView) -> list[str]:
         elif not place["copied"]:
             said = "is read where it is"
             if place["usd_epoch"]:
-                said += f", across regions: {price(place['usd_epoch'])} an epoch"
+                said += f", across regions: {usd(place['usd_epoch'])} an epoch"
         elif place["missing"]:
-            said = f"{_missing(place)} are copied first, for {price(place['usd_copy'])}"
+            said = f"{_missing(place)} are copied first, for {usd(place['usd_copy'])}"
         else:
             said = "is there already" if one["objects"] else "is copied first"
         found.append(clean(f"{one['name']} in {place['region']}: {said} ({place['path']})"))
