@@ -182,6 +182,12 @@ def test_a_deployed_backend_is_used_with_its_token(
     assert tpujob("list", "--json").json != []
     assert f"prod: the backend is deployed at {url}" in tpujob("status").out
     assert "it is not started here" in tpujob("up", code=2).err
+    file = tpujob_state / "contexts" / "prod.yaml"
+    kept = file.read_text()
+    file.write_text(kept.replace(url, "http://127.0.0.1:9"))
+    gone = tpujob("list", code=69).err
+    assert "check the address" in gone and "tpujob up" not in gone
+    file.write_text(kept)
     token.unlink()
     assert f"tpujob use {url}" in tpujob("list", code=77).err
 

@@ -22,7 +22,7 @@ from tests.support.scripted import (
     served,
     suspect_view,
 )
-from tpujob import errors
+from tpujob import __version__, errors
 from tpujob.adapters.remote import RemoteJobs
 from tpujob.api import BrokenView, HostAccess, JobsApi, LogPage
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient, Unauthorized
@@ -130,6 +130,30 @@ def test_every_error_comes_back_as_it_was(
     assert type(got) is type(error)
     assert (got.message, got.hint, got.exit_code) == (error.message, error.hint, error.exit_code)
     assert getattr(got, "cause", None) == getattr(error, "cause", None)
+
+
+def test_a_refusal_by_a_backend_of_another_version_names_both(
+    api: ScriptedJobs, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the key of a job file that an older backend does not know, or a path that it does not have."""
+    api.raises = errors.BadSpec("outputs: no such key.", hint="see `tpujob schema`")
+    local, deployed = RemoteJobs(url, TOKEN, log="backend.log"), RemoteJobs(url, TOKEN)
+    for remote, cure in (
+        (local, "restart it: tpujob down, then tpujob up"),
+        (deployed, "update the older one (a backend: deploy/up.sh)"),
+    ):
+        with pytest.raises(errors.BadSpec, match="no such key") as told:
+            remote.plan({})
+        versions = f"The backend at {url} is tpujob 0.0.test, this command is {__version__}: {cure}"
+        assert told.value.hint == f"see `tpujob schema`\n{versions}"
+    api.raises = None
+    with pytest.raises(NotFound, match="there is no /v1/newer") as told:
+        deployed._get("/newer")
+    assert versions in told.value.hint
+    monkeypatch.setattr("tpujob.adapters.remote.__version__", "0.0.test")
+    with pytest.raises(NotFound, match="there is no /v1/newer") as told:
+        deployed._get("/newer")
+    assert "version" not in told.value.hint and "0.0.test" not in told.value.hint
 
 
 @pytest.mark.parametrize("name", ["a b", "ä", "<script>", "$(reboot)", "%2F", "?x=1", "a#b", "..;"])

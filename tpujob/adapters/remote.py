@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import threading
@@ -10,8 +11,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from tpujob import errors
-from tpujob.errors import BackendGone, BadRequest, NotFound, TpujobError, Transient
+from tpujob import __version__, errors
+from tpujob.errors import BackendGone, BadRequest, BadSpec, NotFound, TpujobError, Transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -254,7 +255,22 @@ class RemoteJobs:
                     said = f"nothing answers at {self.url} ({str(error) or type(error).__name__})"
                     raise BackendGone(said, hint=self._what_to_do("start it: tpujob up")) from None
                 raise
-            return self._read(status, answer)
+            try:
+                return self._read(status, answer)
+            except (BadSpec, NotFound) as error:
+                if not path.startswith("/jobs/"):
+                    self._compare_versions(error)
+                raise
+
+    def _compare_versions(self, error: TpujobError) -> None:
+        """If the backend is of another version than this command, add both to a refusal that may be due to it."""
+        with contextlib.suppress(TpujobError):
+            there = self.version()
+            if there != __version__:
+                restart = "restart it: tpujob down, then tpujob up"
+                cure = restart if self._log else "update the older one (a backend: deploy/up.sh)"
+                said = f"The backend at {self.url} is tpujob {there}, this command is {__version__}: {cure}"
+                error.hint = f"{error.hint}\n{said}".lstrip()
 
     def _exchange(
         self, method: str, target: str, body: bytes | None, headers: dict[str, str], timeout: float

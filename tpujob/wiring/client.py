@@ -25,18 +25,22 @@ def client(settings: Settings) -> RemoteJobs:
     Raises BackendGone; Refused when it would have no credentials for the cloud."""
     from tpujob.config import stack
 
-    found = deployed(settings) or stack.running_backend(settings)
-    if found is None:
-        up(settings)
-    return _remote(settings, found or stack.ensure_backend(settings))
+    if (running := running_client(settings)) is not None:
+        return running
+    up(settings)
+    return _remote_here(settings, stack.ensure_backend(settings))
 
 
 def running_client(settings: Settings) -> RemoteJobs | None:
     """As `client`, if the backend runs already; nothing is started."""
     from tpujob.config import stack
 
-    found = deployed(settings) or stack.running_backend(settings)
-    return _remote(settings, found) if found else None
+    if there := deployed(settings):
+        from tpujob.adapters.remote import RemoteJobs
+
+        return RemoteJobs(there.url, there.token)
+    here = stack.running_backend(settings)
+    return _remote_here(settings, here) if here else None
 
 
 def up(settings: Settings) -> None:
@@ -85,7 +89,7 @@ def greet(url: str, token: str) -> None:
     """Raises Unauthorized or BackendGone unless a backend answers there that takes this token."""
     from tpujob.adapters.remote import RemoteJobs
 
-    RemoteJobs(url, token, log="").list()
+    RemoteJobs(url, token).list()
 
 
 def open_session(settings: Settings, access: HostAccess, command: list[str] | None) -> int:
@@ -118,13 +122,14 @@ def usual_project() -> str:
     return defaults.usual_project()
 
 
-def _remote(settings: Settings, access: Access) -> RemoteJobs:
+def _remote_here(settings: Settings, access: Access) -> RemoteJobs:
+    """The backend on this machine: it has a log here, and can be started again."""
     from tpujob.adapters.remote import RemoteJobs
 
     def look_again() -> Access | None:
         from tpujob.config import stack
 
-        return None if deployed(settings) else stack.backend_after(settings, access)
+        return stack.backend_after(settings, access)
 
     log = str(settings.log_file("backend"))
     return RemoteJobs(access.url, access.token, log=log, look_again=look_again)
