@@ -186,7 +186,8 @@ def test_a_deployed_backend_is_used_with_its_token(
     kept = file.read_text()
     file.write_text(kept.replace(url, "http://127.0.0.1:9"))
     gone = tpujob("list", code=69).err
-    assert "check the address" in gone and "tpujob up" not in gone
+    assert "check the address" in gone
+    assert "tpujob up" not in gone
     file.write_text(kept)
     token.unlink()
     assert f"tpujob use {url}" in tpujob("list", code=77).err
