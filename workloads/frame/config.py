@@ -31,10 +31,15 @@ def _split(value: object) -> object:
 Sizes = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split)]
 
 
-class TrainConfig(BaseModel):
-    """What every training workload has. A workload adds its own fields in a subclass."""
+class Settings(BaseModel):
+    """The settings of a program. What is not a field is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class TrainConfig(Settings):
+    """What every training workload has. A workload adds its own fields in a subclass."""
+
     #: Fields that a checkpoint is bound to: with another value its weights or its data would not fit.
     binding: ClassVar[tuple[str, ...]] = ("seed",)
 
@@ -104,7 +109,7 @@ class TrainConfig(BaseModel):
             )
 
 
-Config = TypeVar("Config", bound=TrainConfig)
+Config = TypeVar("Config", bound=Settings)
 
 
 def parse(record: type[Config], program: str, arguments: list[str]) -> Config:
@@ -144,7 +149,7 @@ class _Parser(argparse.ArgumentParser):
         return vars(known)
 
 
-def _parser(record: type[TrainConfig], program: str) -> _Parser:
+def _parser(record: type[Settings], program: str) -> _Parser:
     parser = _Parser(prog=program, description=record.__doc__, allow_abbrev=False)
     for name, field in record.model_fields.items():
         parser.add_argument(_flag(name), dest=name, **_options(field))
