@@ -1,0 +1,23 @@
+"""What a program tells through its reporter, read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workloads.contract import EVENTS, Exit, ProgramContext, Reporter
+
+Program = Callable[[ProgramContext, Reporter], Exit]
+
+
+def events_of(folder: Path, program: Program, **context: Any) -> list[dict[str, Any]]:
+    """Run the program in this process, to its end; the events that it told. It must have ended well."""
+    place = ProgramContext(out=str(folder), **context)
+    reporter = Reporter(place)
+    try:
+        assert program(place, reporter) is Exit.DONE
+    finally:
+        reporter._events.close()  # a program leaves that to its end
+    return [json.loads(line) for line in (folder / EVENTS).read_text().splitlines()]

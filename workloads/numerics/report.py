@@ -1,0 +1,113 @@
+"""Runs the checks and says what came out: to a person, to a reader of JSON lines, and to tpujob."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NamedTuple
+
+import jax
+
+from workloads.contract import DONE, Exit, ProgramContext, Reporter
+from workloads.frame.config import ConfigError
+from workloads.measure import text
+from workloads.numerics import NumericsConfig, checks
+
+#: What `approx_max_k` is asked for, and what it may miss of that by chance.
+_RECALL, _CHANCE = 0.95, 0.05
+
+
+class WrongNumbers(Exception):
+    """The machine or its compiler computes something that no setting allows."""
+
+
+class Check(NamedTuple):
+    """One figure, and whether it must be so."""
+
+    name: str
+    value: float
+    good: bool
+    expected: str  #: in words
+
+
+def run(config: NumericsConfig, context: ProgramContext, reporter: Reporter) -> Exit:
+    """Measure and say it; host 0 prints, each host tells its own metrics. Raises WrongNumbers after all is said,
+    ConfigError where a plot is asked for and cannot be drawn."""
+    if config.plot:
+        _plotter()  # before the work
+    reporter.event("phase", name="measure")
+    errors = checks.product_errors(config.sizes, config.seed)
+    found = findings(config)
+    for error in _at_largest(errors):
+        reporter.event(
+            "metric", name=f"{error.shape} {error.way}, d={error.d}"[:60], value=error.largest
+        )
+    for check in found:
+        reporter.event("metric", name=check.name, value=check.value)
+    if context.host == 0:
+        write = as_lines if config.json_lines else as_text
+        sys.stdout.write(write(errors, found) + "\n")
+        if config.plot:
+            _plotter()(errors, config.plot)
+    if bad := [check for check in found if not check.good]:
+        raise WrongNumbers("; ".join(f"{c.name} is {c.value:g}, not {c.expected}" for c in bad))
+    reporter.event("phase", name=DONE)
+    return Exit.DONE
+
+
+def findings(config: NumericsConfig) -> list[Check]:
+    """Those that may be red are good whatever they are: they are what a person should know of this machine."""
+
+    def differing(allowed: bool | None) -> float:
+        return checks.excess_precision(config.rows, config.vocabulary, config.seed, allowed=allowed)
+
+    default, strict = differing(None), differing(False)
+    rounded = checks.rounded_away(config.seed)
+    top = checks.approximate_top_k(config.candidates, config.k, config.seed, _RECALL)
+    off = "xla_allow_excess_precision=False"
+    return [
+        Check("rows whose best logit has two values", default, True, "0, but often is not"),
+        Check(f"the same, {off}", strict, strict == 0, "0"),
+        Check("numbers that reduce_precision leaves unrounded", rounded, rounded == 0, "0"),
+        Check("approx_max_k: recall", top.recall, top.recall >= _RECALL - _CHANCE, f">= {_RECALL}"),
+        Check("approx_max_k: the largest is kept", top.top_kept, True, "1, but need not be"),
+        Check("approx_max_k: values are operand[indices]", top.honest, top.honest, "1"),
+    ]
+
+
+def as_lines(errors: list[checks.ProductError], found: list[Check]) -> str:
+    """A line of JSON for each result."""
+    records: list[dict[str, Any]] = [{"kind": "product", **e._asdict()} for e in errors]
+    records += [{"kind": "check", **c._asdict()} for c in found]
+    return "\n".join(json.dumps({**r, "backend": jax.default_backend()}) for r in records)
+
+
+def as_text(errors: list[checks.ProductError], found: list[Check]) -> str:
+    """Two tables for a person."""
+    sizes = sorted({error.d for error in errors})
+    products = [("largest error", "by", *(f"d={d}" for d in sizes), "not NumPy's bits")]
+    for shape, way in dict.fromkeys((e.shape, e.way) for e in errors):
+        each = sorted((e for e in errors if (e.shape, e.way) == (shape, way)), key=lambda e: e.d)
+        largest = (f"{e.largest:.1e}" for e in each)
+        products.append((shape, way, *largest, f"{each[-1].unequal:.0%}"))
+    results = [("", "found", "", "should be")]
+    for c in found:
+        results.append((c.name, f"{c.value:g}", "" if c.good else "WRONG", c.expected))
+    device = jax.devices()[0]
+    head = f"JAX {jax.__version__} on {device.device_kind} ({device.platform}), against float64"
+    return f"{head}\n\n{text.columns(products, left=2)}\n\n{text.columns(results)}"
+
+
+def _at_largest(errors: list[checks.ProductError]) -> list[checks.ProductError]:
+    largest = max(error.d for error in errors)
+    return [error for error in errors if error.d == largest]
+
+
+def _plotter() -> Any:
+    """`plot.draw`. Raises ConfigError where matplotlib is missing."""
+    try:
+        from workloads.numerics.plot import draw
+    except ImportError as error:
+        text = f"--plot needs matplotlib, which is not installed ({error}); pip install matplotlib"
+        raise ConfigError(text) from error
+    return draw
