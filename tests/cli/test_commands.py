@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.commands import Tpujob
 from tests.support.scripted import AT, ScriptedJobs, coming, event_view, job_view, log_line
-from tpujob import errors
+from tpujob import __version__, errors
 from tpujob.api import HostAccess, JobView, LogPage
 from tpujob.cli.errors import EXIT_CODES
 
@@ -127,12 +127,16 @@ def test_a_bad_file_is_explained_and_nothing_is_submitted(
     assert api.calls == []
 
 
-def test_an_error_of_the_backend_about_a_job_names_its_file(
+def test_an_error_of_the_backend_about_a_job_names_its_file_and_both_versions(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
     api.raises = errors.BadSpec("tpu.zones: us-central2-b has no v5p-16", hint="elsewhere")
     said = tpujob("create", str(job_file), code=65)
-    assert said.err == f"tpujob: {job_file}: {api.raises.message}\n  elsewhere\n"
+    told = f"tpujob: {job_file}: {api.raises.message}\n  elsewhere\n"
+    assert said.err.startswith(f"{told}  The backend at ")
+    assert said.err.endswith(
+        f" is tpujob 0.0.test, this command is {__version__}: restart it: tpujob down, then tpujob up\n"
+    )
 
 
 def test_a_missing_file_is_explained(tpujob: Tpujob) -> None:
