@@ -131,12 +131,10 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
         np.float64(3.5),
     ],
 )
-def test_any_array_of_numbers_is_a_flat_row(array: np.ndarray) -> None:
+def test_any_array_of_numbers_can_be_a_record(array: np.ndarray) -> None:
     file = io.BytesIO()
     np.save(file, array)
-    row = packed._array(file.getvalue(), 0)
-    assert row.dtype == np.float32
-    np.testing.assert_array_equal(row, np.ravel(array))
+    np.testing.assert_array_equal(packed.read_array(file.getvalue(), 0), array)
     for record in (
         file.getvalue()[:-1],
         file.getvalue()[:9],
@@ -145,11 +143,11 @@ def test_any_array_of_numbers_is_a_flat_row(array: np.ndarray) -> None:
         b"x" * 100,
     ):
         with pytest.raises(ConfigError, match="record 8 "):
-            packed._array(record, 8)
+            packed.read_array(record, 8)
     objects = io.BytesIO()
     np.save(objects, np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ConfigError):
-        packed._array(objects.getvalue(), 0)
+        packed.read_array(objects.getvalue(), 0)
 
 
 def test_a_checkpoint_is_bound_to_the_set_not_to_its_place(folder: Path, tmp_path: Path) -> None:

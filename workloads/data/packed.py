@@ -10,10 +10,12 @@ The set lies in a folder of this host: copied, or mounted.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +31,86 @@ _MOST_TESTED = 2048
 _FEWEST = 5
 
 
-class Packed:
+class PackedSet:
+    """The records of a set, by number. Any number of threads may read."""
+
+    def __init__(self, place: str, said: dict[str, Any], records: Any) -> None:
+        self.place = place
+        #: Of the content, wherever it lies.
+        self.identity = identity(place)
+        self._said = said
+        self._records = records
+
+    def __len__(self) -> int:
+        return self._said["records"]
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        """The bytes of these records. Raises ConfigError for one that is damaged: ArrayRecord has a hash of each."""
+        try:
+            return self._records.__getitems__(list(numbers))
+        except (ValueError, RuntimeError, IndexError) as error:
+            raise ConfigError(
+                f"data={self.place}: one of the records {_shown(numbers)} cannot be read; copy the set again ({error})"
+            ) from error
+
+    @property
+    def classes(self) -> list[str]:
+        """What the labels are called. Raises ConfigError if there are none."""
+        if not self._said["label_ids"]:
+            raise ConfigError(
+                f"data={self.place}: its files lie in no folders, which would be their classes"
+            )
+        return self._said["labels"]
+
+    @cached_property
+    def labels(self) -> NDArray[np.integer]:
+        """The class of each record, where there are classes."""
+        return np.fromfile(Path(self.place) / self._said["label_ids"]["name"], "<u4")
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """The bytes of each record, from the index: no record is read for it."""
+        with gzip.open(Path(self.place) / self._said["index"]["name"], "rt") as lines:
+            return np.array([json.loads(line)[1] for line in lines], dtype=np.int64)
+
+    def parts(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """Which records are for the test, and which to be trained on. Raises ConfigError if they are too few."""
+        if len(self) < _FEWEST:
+            raise ConfigError(
+                f"data={self.place}: {len(self)} records are too few, of {_FEWEST} one is for the test"
+            )
+        return split(len(self), min(len(self) // _FEWEST, _MOST_TESTED))
+
+
+def open_set(folder: str) -> PackedSet:
+    """The set in a folder of this host. Raises ConfigError for one that is missing, empty or cut short."""
+    import grain
+
+    place = Path(folder)
+    said = _manifest(place)
+    for file in (
+        *said["shards"],
+        said["index"],
+        *([said["label_ids"]] if said["label_ids"] else []),
+    ):
+        found = (place / file["name"]).stat().st_size if (place / file["name"]).exists() else 0
+        if found != file["bytes"]:
+            raise ConfigError(
+                f"data={folder}: {file['name']} has {found} bytes instead of {file['bytes']}; copy it again"
+            )
+    if not said["records"]:
+        raise ConfigError(f"data={folder}: the set has no records")
+    records = grain.sources.ArrayRecordDataSource([str(place / s["name"]) for s in said["shards"]])
+    if len(records) != said["records"]:
+        raise ConfigError(f"data={folder}: {len(records)} records instead of {said['records']}")
+    return PackedSet(folder, said, records)
+
+
+class Arrays:
     """Some of the records of a set: `x` an array of numbers, flat; `y` the class."""
 
-    def __init__(
-        self, records: Any, labels: NDArray[np.integer], which: NDArray[np.integer]
-    ) -> None:
-        self._records = records
-        self._labels = labels
+    def __init__(self, source: PackedSet, which: NDArray[np.integer]) -> None:
+        self._source = source
         self._which = which
 
     def __len__(self) -> int:
@@ -44,49 +118,48 @@ class Packed:
 
     def take(self, which: NDArray[np.integer]) -> Rows:
         numbers = self._which[which]
-        records = self._records.__getitems__(numbers.tolist())
-        arrays = [_array(record, number) for record, number in zip(records, numbers, strict=True)]
+        records = self._source.read(numbers.tolist())
+        arrays = [
+            read_array(record, number).astype(np.float32).ravel()
+            for record, number in zip(records, numbers.tolist(), strict=True)
+        ]
         if len({len(array) for array in arrays}) > 1:
             raise ConfigError("the arrays of the packed set have different sizes")
-        return {"x": np.stack(arrays), "y": self._labels[numbers].astype(np.int32)}
+        return {"x": np.stack(arrays), "y": self._source.labels[numbers].astype(np.int32)}
 
 
 def dataset(folder: str) -> Dataset:
-    """The set, split for training and test. Raises ConfigError for one that is missing, cut short or has no classes.
-
-    A byte that is wrong in a record is found when it is read: ArrayRecord has a hash for each chunk.
-    """
-    import grain
-
-    place = Path(folder)
-    said = _manifest(place)
-    if not said["label_ids"]:
-        raise ConfigError(
-            f"data={folder}: its files lie in no folders, which would be their classes"
-        )
-    if said["records"] < _FEWEST:
-        raise ConfigError(
-            f"data={folder}: {said['records']} records are too few, of {_FEWEST} one is for the test"
-        )
-    for file in (*said["shards"], said["label_ids"]):
-        found = (place / file["name"]).stat().st_size if (place / file["name"]).exists() else 0
-        if found != file["bytes"]:
-            raise ConfigError(
-                f"data={folder}: {file['name']} has {found} bytes instead of {file['bytes']}; copy it again"
-            )
-    records = grain.sources.ArrayRecordDataSource([str(place / s["name"]) for s in said["shards"]])
-    labels = np.fromfile(place / said["label_ids"]["name"], "<u4")
-    if not len(records) == len(labels) == said["records"]:
-        raise ConfigError(f"data={folder}: {len(records)} records instead of {said['records']}")
-    tested, trained = split(len(records), min(len(records) // _FEWEST, _MOST_TESTED))
-    test = InMemory(Packed(records, labels, tested).take(np.arange(len(tested))))
-    return Dataset(Packed(records, labels, trained), test, len(said["labels"]), readers=2)
+    """A set of arrays with classes, split for training and test. Raises ConfigError as `open_set` does, and for
+    classes or records that are too few."""
+    source = open_set(folder)
+    classes = len(source.classes)
+    tested, trained = source.parts()
+    test = InMemory(Arrays(source, tested).take(np.arange(len(tested))))
+    return Dataset(Arrays(source, trained), test, classes, readers=2)
 
 
 def identity(folder: str) -> str:
     """Of the set's content, wherever it lies. Raises ConfigError."""
     _manifest(Path(folder))
     return hashlib.sha256((Path(folder) / "manifest.json").read_bytes()).hexdigest()[:16]
+
+
+def read_array(record: bytes, number: int) -> NDArray[np.number]:
+    """The array of a `.npy` file. Raises ConfigError for what is none.
+
+    Most arrays of a set have one header, which is parsed once: `np.load` takes 40 us.
+    """
+    try:
+        start = 10 + int.from_bytes(record[8:10], "little")
+        shape, by_columns, dtype = _header(record[:start])
+        found = np.frombuffer(record, dtype, offset=start)
+        if not np.issubdtype(dtype, np.number):
+            raise ValueError("no numbers")
+        return found.reshape(shape, order="F" if by_columns else "C")
+    except (ValueError, EOFError, TypeError) as error:
+        raise ConfigError(
+            f"record {number} of the packed set is no .npy array of numbers"
+        ) from error
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -114,14 +187,5 @@ def _header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return np.lib.format.read_array_header_1_0(file)
 
 
-def _array(record: bytes, number: int) -> NDArray[np.float32]:
-    """Flat, in the order of C. Most arrays of a set have one header, which is parsed once: `np.load` takes 40 us."""
-    try:
-        start = 10 + int.from_bytes(record[8:10], "little")
-        shape, by_columns, dtype = _header(record[:start])
-        found = np.frombuffer(record, dtype, offset=start)
-        return found.reshape(shape, order="F" if by_columns else "C").astype(np.float32).ravel()
-    except (ValueError, EOFError, TypeError) as error:
-        raise ConfigError(
-            f"record {number} of the packed set is no .npy array of numbers"
-        ) from error
+def _shown(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:5])) + ", ..." * (len(numbers) > 5)

@@ -1,0 +1,122 @@
+"""Text as rows of tokens for a language model.
+
+The documents of a set, mixed and each with a token for its end, make one long stream. Row r is the `sequence + 1`
+tokens from position r x sequence on: its last token is the first of the next row, as the one predicts it and the other
+reads it. The last rows are for the test. So any row can be made from its number alone, and no token is left out but at
+the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.data.documents import Records, open_documents
+from workloads.data.kept import short_hash
+from workloads.data.rows import Dataset, Rows
+from workloads.data.streams import FileStream, RecordStream, Stream
+from workloads.data.tokenizer import Bytes, Tokenizer, choose
+from workloads.frame.config import ConfigError
+
+#: One of so many rows is for the test.
+_TESTED_PART = 20
+_READERS = 2
+
+
+@dataclass(frozen=True)
+class Text:
+    """A set of documents as tokens."""
+
+    place: str  #: what it was opened by
+    stream: Stream
+    tokenizer: Tokenizer | None  #: None: the data came as tokens
+    vocabulary: int  #: tokens are 0 to this - 1
+    #: Of the documents and the tokenizer, by their content: a checkpoint is bound to it.
+    identity: str
+
+    def __len__(self) -> int:
+        """All its tokens."""
+        return int(self.stream.ends[-1])
+
+    def dataset(self, sequence: int, *, segments: bool = True, most_tested: int = 256) -> Dataset:
+        """Rows of `tokens`, int32 [sequence + 1]. With `segments` also which document of the row each token is of,
+        int32 [sequence + 1], counted from 1. A twentieth of the rows is for the test, at most `most_tested`.
+
+        Raises ConfigError if the text is too short for a row of each kind.
+        """
+        count = (len(self) - 1) // sequence
+        if count < 2:
+            raise ConfigError(
+                f"data={self.place} is too short for sequence={sequence}: it has {len(self)} tokens, and a row to "
+                f"train on and one for the test need {2 * sequence + 1}"
+            )
+        tested = min(max(count // _TESTED_PART, 1), most_tested)
+        train = TokenRows(self.stream, 0, count - tested, sequence, segments)
+        test = TokenRows(self.stream, count - tested, tested, sequence, segments)
+        return Dataset(train, test, self.vocabulary, _READERS)
+
+
+@lru_cache(maxsize=4)
+def open_text(data: str, tokenizer: str = "bytes", vocabulary: int = 0) -> Text:
+    """The documents of `data` (see `open_documents`) as tokens.
+
+    `tokenizer` is `bytes`, `bpe` or the path of a `tokenizer.json` (see `tokenizer.choose`); or `none`: each record of
+    a packed set is an array of tokens. `vocabulary` is how many tokens the model knows; 0: as many as there are.
+
+    Tokens and a tokenizer that have to be made are made once and kept on this host, in TPUJOB_CACHE or the workdir.
+    Raises ConfigError for data or a tokenizer that cannot be used, and for more tokens than the model knows.
+    """
+    documents = open_documents(data)
+    if tokenizer == "none":
+        if not isinstance(documents, Records):
+            raise ConfigError(f"tokenizer=none: data={data} is no packed set of arrays of tokens")
+        if not vocabulary:
+            raise ConfigError("tokenizer=none: nothing says how many tokens there are; set vocab")
+        stream = RecordStream(documents, None, vocabulary)
+        return Text(data, stream, None, vocabulary, short_hash(documents.identity))
+    known = choose(tokenizer, documents, vocabulary)
+    if vocabulary and known.size > vocabulary:
+        raise ConfigError(
+            f"tokenizer={tokenizer} has {known.size} tokens, and the model knows {vocabulary}"
+        )
+    vocabulary = vocabulary or known.size
+    if isinstance(documents, Records) and isinstance(known, Bytes):
+        stream = RecordStream(documents, known, vocabulary)
+    else:
+        stream = FileStream(documents, known)
+    identity = short_hash(documents.identity, known.identity)
+    return Text(data, stream, known, vocabulary, identity)
+
+
+@dataclass(frozen=True)
+class TokenRows:
+    """Rows of a stream: `count` of them from number `first` on."""
+
+    stream: Stream
+    first: int
+    count: int
+    sequence: int
+    segments: bool
+
+    def __len__(self) -> int:
+        return self.count
+
+    def take(self, which: NDArray[np.integer]) -> Rows:
+        starts = (self.first + which.astype(np.int64)) * self.sequence
+        rows: Rows = {"tokens": self.stream.read(starts, self.sequence + 1)}
+        if self.segments:
+            rows["segments"] = _segments(self.stream.ends, starts, self.sequence + 1)
+        return rows
+
+
+def _segments(ends: NDArray[np.int64], starts: NDArray[np.int64], length: int) -> NDArray[np.int32]:
+    """[len(starts), length]: the documents of each row, numbered from 1."""
+    new = np.zeros((len(starts), length), dtype=np.int32)
+    new[:, 0] = 1
+    for row, start in zip(new, starts.tolist(), strict=True):
+        first, last = np.searchsorted(ends, (start, start + length - 1), side="right")
+        row[ends[first:last] - start] = 1
+    return new.cumsum(axis=1, dtype=np.int32)
