@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test sim estimator bare gcloud kills scale lint fmt bench lock clean help
+.PHONY: demo test sim estimator bare gcloud kills verdicts scale lint fmt bench lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -38,6 +38,9 @@ gcloud: $(READY)  ## everything that drives the real gcloud, against the emulato
 kills: $(READY)  ## data sync and data pack, killed at many points; KILLS=30 points of each sync
 	@TPUJOB_KILLS=$(or $(KILLS),30) TPUJOB_RACES=1000 $(BIN)/python -m pytest tests/data/test_kills.py \
 		tests/data/test_kills_sources.py tests/data/test_races.py tests/data/test_pack_kills.py
+
+verdicts: $(READY)  ## faults in each layer of a model, on each device of each mesh: whom the replay blames
+	@TPUJOB_VERDICTS=all $(BIN)/python -m pytest tests/workloads/test_blame.py tests/workloads/test_verdicts.py
 
 scale: $(READY)  ## data sync of a million objects that changes nothing: operations, CPU and memory, with limits
 	@$(BIN)/python -m tests.bench.scale_sync

@@ -1,9 +1,13 @@
-"""Faults put into a model, in each layer, forwards and backwards, on devices, in rows and everywhere: the
-replay must tell them apart. One process with four devices; the steps are compiled once for each mesh."""
+"""Faults put into a model, in each layer, forwards and backwards, on devices, in rows and everywhere: the replay must
+tell them apart. One process with four devices; each mesh has its programs compiled once.
+
+`make verdicts` tries all cases; `make test` some of each kind.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +19,11 @@ import pytest
 from flax import nnx
 
 from workloads.data.rows import Dataset, Rows
+from workloads.frame.blame import StepVerdict
 from workloads.frame.config import TrainConfig
 from workloads.frame.mesh import mesh_of
 from workloads.frame.program import Program
-from workloads.frame.replay import Bench, bad_in, examine
+from workloads.frame.replay import Replay, evidence, examine
 from workloads.frame.workload import Batch, ByRow, Watch, Workload
 from workloads.mlp.model import Mlp
 
@@ -26,6 +31,31 @@ pytestmark = pytest.mark.slow
 
 DEVICES, ROWS, LAYERS = 4, 16, 3
 SIZES = (8, 16, 8, 4)
+EVERY_CASE = os.environ.get("TPUJOB_VERDICTS") == "all"
+
+#: What is computed wrongly, and the number of it in `fault` in layer 0.
+KINDS = {"forwards": 100, "backwards": 200, "weights": 300}
+MESHES: dict[str, dict[str, int]] = {"data": {}, "fsdp": {"fsdp": 4}, "tensor": {"tensor": 2}}
+if EVERY_CASE:
+    MESHES["fsdp and tensor"] = {"fsdp": 2, "tensor": 2}
+
+
+@jax.custom_vjp
+def _linear(x: jax.Array, kernel: jax.Array, bad: jax.Array) -> jax.Array:
+    """A product whose gradient of the kernel, and nothing else, is broken by bad rows."""
+    return x @ kernel
+
+
+def _linear_forwards(x: jax.Array, kernel: jax.Array, bad: jax.Array) -> tuple[jax.Array, Any]:
+    return x @ kernel, (x, kernel, bad)
+
+
+def _linear_backwards(kept: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array, None]:
+    x, kernel, bad = kept
+    return gradient @ kernel.T, jnp.where(bad[:, None], jnp.nan, x).T @ gradient, None
+
+
+_linear.defvjp(_linear_forwards, _linear_backwards)
 
 
 @jax.custom_vjp
@@ -45,7 +75,7 @@ _breaks_backwards.defvjp(_forwards, _backwards)
 
 
 class Breakable(Workload[TrainConfig]):
-    """A perceptron that fails at a row whose `fault` says where: 1 + layer forwards, -1 - layer backwards."""
+    """A perceptron that fails at a row whose `fault` says how and in which layer."""
 
     title = "breakable"
 
@@ -55,11 +85,10 @@ class Breakable(Workload[TrainConfig]):
     def loss(self, model: Mlp, batch: Batch, watch: Watch) -> ByRow:
         h, fault = batch["x"], batch["fault"]
         for i, layer in enumerate(model.layers):
-            h = layer(h)
+            h = _linear(h, layer.kernel[...], fault == KINDS["weights"] + i) + layer.bias[...]
             h = watch(h) if i == 0 else h
-            h = jnp.where((fault == 1 + i)[:, None], jnp.nan, h)
-            h = _breaks_backwards(h, fault == -1 - i)
-            h = jnp.tanh(h)
+            h = jnp.where((fault == KINDS["forwards"] + i)[:, None], jnp.nan, h)
+            h = jnp.tanh(_breaks_backwards(h, fault == KINDS["backwards"] + i))
         return ByRow((h**2).sum(axis=1), jnp.ones(len(h)))
 
     def metrics(self, model: Mlp, batch: Batch) -> dict[str, ByRow]:
@@ -71,36 +100,35 @@ class Breakable(Workload[TrainConfig]):
 
 @dataclass
 class Rig:
-    """A program on a mesh, compiled, and three steps of it, of which the second is broken."""
+    """A compiled program on a mesh."""
 
     program: Program
     step: Callable[..., Any]
     rows: Rows
+    first: Any  #: its first state, on the host
 
-    def verdict(self, code: int, where: str, place: int, *, once: bool) -> tuple[str, str, int]:
-        """Break the second step, and say what the replay says: blame, device, exit code."""
+    def state(self) -> Any:
+        return jax.device_put(self.first, self.program.shardings)
+
+    def verdict(self, code: int, where: str, places: list[int], *, once: bool) -> StepVerdict:
+        """What is said of a step that is broken in these places: rows of the data, or devices."""
         clean = {**self.rows, "fault": np.zeros(ROWS, np.int32)}
         broken = {**clean, "fault": clean["fault"].copy()}
         if where == "data":
-            broken["fault"][place] = code
-        bad = {"data": (), "device": jax.devices()[place : place + 1], "model": jax.devices()}
-        spoil = _spoiler(set(bad[where]), code, once=once)
+            broken["fault"][places] = code
+        bad = [jax.devices()[place] for place in places] if where == "device" else []
+        spoil = _spoiler(set(bad), code, once=once)
 
         program = self.program
-        state, good = program.first_state(), program.all_good()
-        state, first = self.step(state, good, program.batch(clean))
-        before = jax.tree.map(np.array, state)
         batch = program.batch(broken)
-        state, outcome = self.step(state, first.good, spoil(batch))
+        state, outcome = self.step(self.state(), program.all_good(), spoil(batch))
         state, after = self.step(state, outcome.good, program.batch(clean))
 
-        assert first.good
         assert not outcome.good
         assert not after.good, "a step after the bad one counts"
-        jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.array, state), before)
-        bench = Bench(program, self.step, state, batch)
-        found = examine(bench, bad_in(program, outcome), spoil, 0, apart=True)
-        return found.blame, found.device, int(found.code)
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.array, state), self.first)
+        replay = Replay(program, self.step, state, batch, spoil)
+        return examine(replay, evidence(program, outcome), 0)
 
 
 def _spoiler(bad: set[Any], code: int, *, once: bool) -> Callable[[Batch], Batch]:
@@ -123,14 +151,6 @@ def _spoiler(bad: set[Any], code: int, *, once: bool) -> Callable[[Batch], Batch
     return spoil
 
 
-def _rig(tensor: int) -> Rig:
-    config = TrainConfig(steps=10, batch=ROWS, tensor=tensor)
-    program = Program(Breakable(config), mesh_of(config))
-    x = np.random.default_rng(0).standard_normal((ROWS, SIZES[0]), dtype=np.float32)
-    example = program.batch({"x": x, "fault": np.zeros(ROWS, np.int32)})
-    return Rig(program, program.compile(example, in_haste=True), {"x": x})
-
-
 @pytest.fixture(scope="module")
 def devices() -> None:
     jax.config.update("jax_platforms", "cpu")
@@ -138,56 +158,56 @@ def devices() -> None:
     assert jax.device_count() == DEVICES, "something in this process has used jax before"
 
 
-@pytest.fixture(scope="module")
-def apart(devices: None) -> Rig:
-    """Each device with a copy of the model."""
-    return _rig(tensor=1)
+@pytest.fixture(scope="module", params=list(MESHES))
+def rig(devices: None, request: pytest.FixtureRequest) -> Rig:
+    config = TrainConfig(steps=10, batch=ROWS, **MESHES[request.param])
+    program = Program(Breakable(config), mesh_of(config))
+    x = np.random.default_rng(0).standard_normal((ROWS, SIZES[0]), dtype=np.float32)
+    example = program.batch({"x": x, "fault": np.zeros(ROWS, np.int32)})
+    step = program.compile(example, in_haste=True)
+    return Rig(program, step, {"x": x}, jax.tree.map(np.array, program.first_state()))
 
 
-@pytest.fixture(scope="module")
-def shared(devices: None) -> Rig:
-    """Two copies of the model on two devices each."""
-    return _rig(tensor=2)
+def _cases() -> list[Any]:
+    every = [(kind, layer) for kind in KINDS for layer in range(LAYERS)]
+    some = every if EVERY_CASE else [("forwards", 1), ("backwards", 0), ("weights", 2)]
+    return [
+        pytest.param(kind, KINDS[kind] + layer, id=f"{kind}-layer{layer}") for kind, layer in some
+    ]
 
 
-def _codes() -> list[int]:
-    return [sign * (1 + layer) for layer in range(LAYERS) for sign in (1, -1)]
+def _device(verdict: StepVerdict) -> tuple[str, str, int]:
+    return verdict.blame, verdict.device, int(verdict.code)
 
 
-def _id(value: object) -> str | None:
-    if not isinstance(value, int):
-        return None
-    return f"layer{abs(value) - 1}-{'forwards' if value > 0 else 'backwards'}"
+@pytest.mark.parametrize(("kind", "code"), _cases())
+class TestTheReplay:
+    def test_names_a_device_that_is_broken(self, rig: Rig, kind: str, code: int) -> None:
+        for place in range(DEVICES) if EVERY_CASE else [code % DEVICES]:
+            found = rig.verdict(code, "device", [place], once=False)
+            assert _device(found) == ("device", f"device {place} of host 0", 71), found.text
 
+    def test_names_a_device_that_was_broken_once(self, rig: Rig, kind: str, code: int) -> None:
+        found = rig.verdict(code, "device", [3], once=True)
+        of_group = "devices 2, 3" if rig.program.mesh.shape["tensor"] > 1 else "device 3"
+        name = "devices 0, 1, 2, 3" if kind == "weights" else of_group
+        assert _device(found) == ("device", f"{name} of host 0", 71), found.text
 
-@pytest.mark.parametrize("code", _codes(), ids=_id)
-class TestEachDeviceWithACopy:
-    @pytest.mark.parametrize("once", [False, True], ids=["always", "once"])
-    def test_a_device(self, apart: Rig, code: int, once: bool) -> None:
-        place = abs(code)
-        found = apart.verdict(code, "device", place, once=once)
-        assert found == ("device", f"device {place} of host 0", 71)
+    @pytest.mark.parametrize("bad", [[9], [0, 4, 8, 12]], ids=["one", "one-on-each-device"])
+    def test_names_bad_rows_and_no_others(
+        self, rig: Rig, kind: str, code: int, bad: list[int]
+    ) -> None:
+        found = rig.verdict(code, "data", bad, once=False)
+        if kind != "weights":
+            assert (found.blame, list(found.rows), found.host) == ("data", bad, 0), found.text
+        elif len(bad) == 1:  # a gradient of weights is that of all rows of a device
+            assert (found.blame, found.rows, found.host) == ("data", (8, 9, 10, 11), 0), found.text
+        else:
+            assert found.blame == "model", found.text
+        assert int(found.code) == 65
 
-    def test_a_row(self, apart: Rig, code: int) -> None:
-        assert apart.verdict(code, "data", 5 * abs(code), once=False) == ("data", "", 65)
-
-    def test_everything(self, apart: Rig, code: int) -> None:
-        assert apart.verdict(code, "model", 0, once=False) == ("model", "", 65)
-
-
-@pytest.mark.parametrize("code", [2, -1], ids=_id)
-class TestDevicesThatShareACopy:
-    def test_a_device(self, shared: Rig, code: int) -> None:
-        found = shared.verdict(code, "device", 3, once=False)
-        assert found == ("device", "device 3 of host 0", 71)
-
-    def test_a_row(self, shared: Rig, code: int) -> None:
-        assert shared.verdict(code, "data", 9, once=False) == ("data", "", 65)
-
-    def test_everything(self, shared: Rig, code: int) -> None:
-        assert shared.verdict(code, "model", 0, once=False) == ("model", "", 65)
-
-    def test_a_device_once(self, shared: Rig, code: int) -> None:
-        blame, device, exit_code = shared.verdict(code, "device", 3, once=True)
-        assert (blame, exit_code) == ("device", 71)
-        assert device in ("device 3 of host 0", "devices 2 to 3 of host 0")
+    def test_blames_the_model_for_what_is_bad_everywhere(
+        self, rig: Rig, kind: str, code: int
+    ) -> None:
+        found = rig.verdict(code, "data", list(range(ROWS)), once=False)
+        assert _device(found) == ("model", "", 65), found.text

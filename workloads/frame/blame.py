@@ -1,85 +1,231 @@
-"""What made a non-finite number: pure decisions over which rows were bad on which devices.
+"""Who made a number that is not finite: pure decisions. `replay.py` computes what they are made from.
 
-A step is computed again with the same rows, then with each row on the next device. What is bad on the
-device that was bad before, whatever it is given, is the device's fault; what moves with the rows is
-the data's; what is bad everywhere is the model's.
+A step is computed again with the same rows, then with each row on the next device. What is bad on the device that was
+bad before, whatever it is given, is the device's fault; what moves with the rows is the data's; what is bad everywhere
+is the model's. A host is named only if it must be at fault: else the verdict is that nobody knows, and the job is tried
+on other machines.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads.contract import Blame, Exit
 
-#: [units, rows]: bad rows, by the unit (a device, or some that share a model) they were on
+#: bool [units, rows of a unit]: what was bad. A unit is a device, or a group of `tensor` that shares rows.
 Bad = NDArray[np.bool_]
+#: What of a row was not finite, or the sum of all rows alone. Each counts only where all before it were finite.
+What = Literal["loss", "gradient", "weights' gradient", "sum"]
 
 #: Of all rows of a step. If more are bad, on all units, it is no matter of rows.
 _MOST_BAD_ROWS = 0.5
+#: Rows or devices that a sentence names, at most.
+_NAMED = 5
+
+
+class Place(NamedTuple):
+    """A device, as a person finds it."""
+
+    host: int
+    device: int  #: numbered from 0 on its host
+
+
+class Reader(NamedTuple):
+    """Where a row of the batch came from."""
+
+    host: int  #: that read it
+    number: (
+        int  #: in the batch, in the order of the feed, which is the same for any number of hosts
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayFinding:
-    """What made it, and the evidence."""
+class Evidence:
+    """What was not finite in one computation of the step."""
 
-    blame: Blame
-    units: tuple[int, ...] = ()  #: of blame=device
-    rows: tuple[int, ...] = ()  #: of blame=data: rows of the batch
-    again: bool = True  #: it was bad again with the same rows on the same devices
+    bad: Bad
+    what: What = "loss"
+    #: The parts that the units contributed are known, and are so small that their sum must be finite.
+    bounded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Who made it."""
+
+    blame: Blame | Literal[""]  #: empty: nobody knows
+    units: tuple[int, ...] = ()  #: at fault, or among them is the one at fault
+    rows: tuple[int, ...] = ()  #: of blame=data: places in the batch, as it lies on the devices
+    what: What = "loss"
+    again: bool = True  #: it was bad in the replay, too
 
 
 @dataclass(frozen=True, slots=True)
 class StepVerdict:
     """What `verdict.json` says, less the step."""
 
-    blame: str  #: device, data or model
-    host: int  #: of a device; of data, the host that read it
+    blame: Blame | Literal[""]  #: empty: nobody knows
+    host: int | None  #: of a device; of data, the host that read the first bad row
     device: str  #: such as `device 2 of host 1`; empty if no device is to blame
     text: str  #: one sentence
+    rows: tuple[int, ...] = ()  #: of data: numbers of the bad rows in the batch
 
     @property
     def code(self) -> Exit:
         return Exit.DEVICE if self.blame == "device" else Exit.NONFINITE
 
 
-def marks(forward: NDArray[Any], backward: NDArray[Any], units: int) -> Bad:
-    """What was bad, from the notes of a step, each [rows] and true if finite, over so many units.
-
-    Gradients count only where the loss of every row is finite: a row that is not makes others' gradients bad.
-    """
-    good = backward if forward.all() else forward
-    return ~good.reshape(units, -1)
+def evidence_of(forward: NDArray[np.bool_], backward: NDArray[np.bool_], units: int) -> Evidence:
+    """Which rows were bad, from what a step says of each row: [rows], true if finite."""
+    if forward.all():
+        return Evidence(~backward.reshape(units, -1), "gradient")
+    return Evidence(~forward.reshape(units, -1))
 
 
-def transient(first: Bad) -> ReplayFinding:
-    """The step is finite when it is computed again: no maths does that."""
-    return ReplayFinding("device", units=_units(first), again=False)
+def evidence_of_parts(parts: NDArray[np.floating], rows: int) -> Evidence:
+    """Which units made bad gradients of the weights. `parts` [units, 3]: of the rows of each unit alone the sum of the
+    losses, the norm of its gradients, and the sum of the weights; `rows` of a unit."""
+    bad = ~np.isfinite(parts).all(axis=1, keepdims=True)
+    # as the step computes it: of the gradients of the mean, the root of a sum of squares in float32
+    with np.errstate(all="ignore"):
+        losses, norms, weights = np.abs(parts).sum(axis=0, dtype=np.float32)
+        bounded = bool(np.isfinite([losses, np.square(norms / weights)]).all())
+    return Evidence(np.repeat(bad, rows, axis=1), "weights' gradient", bounded)
 
 
-def blame_of(same: Bad, moved: Bad) -> ReplayFinding:
-    """What made it, from two replays: with the same rows, and with each unit's rows on the next unit."""
-    units = len(same)
-    if not same.any() or (_everywhere(same) and (units == 1 or _everywhere(moved))):
-        return ReplayFinding("model")
-    if units == 1:
-        return ReplayFinding("data", rows=_rows(same))
-    followed = np.roll(same, 1, axis=0) & moved
-    stayed = same & moved
-    if followed.sum() and followed.sum() >= stayed.sum():
-        return ReplayFinding("data", rows=_rows(np.roll(followed, -1, axis=0)))
-    still = tuple(unit for unit in _units(same) if unit in _units(moved))
-    return ReplayFinding("device", units=still or _units(same))
+def blame_once(first: Evidence) -> Finding:
+    """Of a step that is finite when it is computed again: no maths does that."""
+    if not first.bad.any():
+        return Finding(
+            "device", tuple(range(len(first.bad))), what="weights' gradient", again=False
+        )
+    return Finding("device", _units(first.bad), what=first.what, again=False)
+
+
+def blame_again(same: Evidence, moved: Evidence | None) -> Finding:
+    """Of a step that was bad again with the same rows. `moved`: with the rows of each unit on the next unit; None:
+    that was finite, or there is but one unit."""
+    here = same.bad
+    there = np.zeros_like(here) if moved is None else moved.bad
+    if not here.any():
+        return Finding("" if same.bounded else "model", what="sum")
+    if _everywhere(here) and (len(here) == 1 or _everywhere(there)):
+        return Finding("model", what=same.what)
+    if len(here) == 1:
+        return Finding("data", rows=_rows(here), what=same.what)
+    followed = np.roll(here, 1, axis=0) & there
+    if followed.any() and followed.sum() >= (here & there).sum():
+        return Finding("data", rows=_rows(np.roll(followed, -1, axis=0)), what=same.what)
+    still = set(_units(here)) & set(_units(there))
+    return Finding("device", tuple(sorted(still)) or _units(here), what=same.what)
+
+
+def blame_state(finite: NDArray[np.bool_], parts: NDArray[np.integer]) -> Finding | None:
+    """Of a state that is not finite although its steps were; None if it is finite. [devices, arrays]: whether the part
+    of the array that the device holds is finite, and the number of that part.
+
+    An error of the maths is the same on all copies of a part, one of a device on its own copy alone. Of a part that
+    exists once nobody can tell."""
+    if finite.all():
+        return None
+    same = parts[:, None] == parts[None]
+    alone = ~finite & (same & finite[None]).any(axis=1)
+    if alone.any():
+        return Finding("device", _units(alone))
+    if (~finite).any(axis=1).all() or (~finite & (same.sum(axis=1) > 1)).any():
+        return Finding("model")
+    return Finding("", _units(~finite))
+
+
+def readers(processes: Sequence[int], hosts: Sequence[int]) -> list[Reader]:
+    """Of each row, as the batch lies on the devices, who read it: `processes` [rows] has the row on one of its devices,
+    and is the host `hosts[process]`. A process takes the rows process, process + n, process + 2n... of a batch."""
+    seen: Counter[int] = Counter()
+    found: list[Reader] = []
+    for process in processes:
+        found.append(Reader(hosts[process], seen[process] * len(hosts) + process))
+        seen[process] += 1
+    return found
+
+
+def verdict_on_step(
+    finding: Finding, places: Sequence[Sequence[Place]], read: Sequence[Reader]
+) -> StepVerdict:
+    """The finding in words. `places`: the devices of each unit; `read`: who read each row."""
+    if finding.blame == "data":
+        # a small batch is repeated for more devices
+        rows = sorted({read[row % len(read)] for row in finding.rows}, key=lambda r: r.number)
+        numbers = tuple(row.number for row in rows)
+        which, them = ("rows", "them") if rows[1:] else ("row", "it")
+        text = (
+            f"the {finding.what} of {which} {_listed(numbers)} of the batch is not finite on whichever device "
+            f"computes {them}: the data made it"
+        )
+        return StepVerdict("data", rows[0].host, "", text, numbers)
+    if finding.blame == "model":
+        return StepVerdict("model", None, "", _of_model(finding, sum(map(len, places))))
+    if finding.blame == "":
+        text = "what each device made is finite, and must be so together, but is not: a device or a link made it"
+        return StepVerdict("", None, "", f"{text}, and nothing says which")
+    accused = [place for unit in finding.units for place in places[unit]]
+    name, host = named(accused)
+    text = (
+        f"the {finding.what} of whatever rows are on {name} is not finite, and elsewhere it is"
+        if finding.again
+        else f"the {finding.what} was not finite on {name}, and is when the step is replayed"
+    )
+    if host is None:
+        return StepVerdict("", None, "", f"{text}: a device made it, and nothing says which")
+    return StepVerdict("device", host, name, f"{text}: the device made it")
+
+
+def verdict_on_state(finding: Finding, places: Sequence[Place]) -> StepVerdict:
+    """The finding of `blame_state` in words. `places`: of each device."""
+    what = "the weights or the optimizer are not finite, although losses and gradients were"
+    if finding.blame == "model":
+        return StepVerdict("model", None, "", f"{what}: the update of the model made it")
+    name, host = named([places[device] for device in finding.units])
+    if finding.blame == "device" and host is not None:
+        text = f"{what}, and the copies elsewhere are: {name} made it"
+        return StepVerdict("device", host, name, text)
+    text = f"{what}, in parts that only {name} has: the device or the update of the model made it"
+    return StepVerdict("", None, "", text)
+
+
+def named(places: Collection[Place]) -> tuple[str, int | None]:
+    """What to call these devices, and their host; None if they are on several."""
+    hosts = sorted({place.host for place in places})
+    if hosts[1:]:
+        return f"devices of hosts {_listed(hosts)}", None
+    devices = sorted({place.device for place in places})
+    return f"device{'s' * (len(devices) > 1)} {_listed(devices)} of host {hosts[0]}", hosts[0]
+
+
+def _of_model(finding: Finding, devices: int) -> str:
+    if finding.what == "sum":
+        text = "losses and gradients are finite on each device, and their mean is not"
+        return f"{text}: the model made it, with too large a sum or a batch without weight"
+    text = f"the {finding.what} of most rows is not finite on every device, again in a replay"
+    alone = ", or the only device, which there is no other to compare with"
+    return f"{text}: the model made it{alone if devices == 1 else ''}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_NAMED]))
+    return f"{shown} and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else shown
 
 
 def _everywhere(bad: Bad) -> bool:
     return bool(bad.any(axis=1).all() and bad.mean() > _MOST_BAD_ROWS)
 
 
-def _units(bad: Bad) -> tuple[int, ...]:
+def _units(bad: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(np.flatnonzero(bad.any(axis=1)).tolist())
 
 

@@ -29,7 +29,7 @@ from workloads.frame.fault_injection import Injection
 from workloads.frame.log import ProgressLog
 from workloads.frame.mesh import mesh_of
 from workloads.frame.program import Program, StepOutcome
-from workloads.frame.replay import Bench, bad_in, blame_state, examine
+from workloads.frame.replay import Replay, evidence, examine, examine_state
 from workloads.frame.resume import NoneFinite, restore
 from workloads.frame.signals import Watcher
 from workloads.frame.workload import Batch, Workload
@@ -62,7 +62,7 @@ def train(
     try:
         start, state = restore(checkpoints, program, feed, config, progress, context.resume_before)
     except NoneFinite as error:
-        progress.verdict(error.step, StepVerdict("model", 0, "", str(error)))
+        progress.verdict(error.step, StepVerdict("model", None, "", str(error)))
         return Exit.NONFINITE
     run = _Run(config, program, checkpoints, feed, progress, dataset.test, injection, context.host)
     if start < config.steps:
@@ -167,16 +167,15 @@ class _Run:
         self._note(self._checkpoints.wait())
         self._progress.phase("replay")
         self._progress.line(f"step {bad.number} is not finite; replaying it")
-        return self._judged(
-            bad.number,
-            examine(
-                Bench(self._program, self._step, state, bad.batch),
-                bad_in(self._program, bad.outcome),
-                lambda batch: self._injection.batch(bad.number, batch),
-                self._host,
-                apart=True,
-            ),
+        replay = Replay(
+            self._program,
+            self._step,
+            state,
+            bad.batch,
+            spoil=lambda batch: self._injection.batch(bad.number, batch),
         )
+        first = evidence(self._program, bad.outcome)
+        return self._judged(bad.number, examine(replay, first, self._host))
 
     def _judged(self, step: int, verdict: StepVerdict) -> Exit:
         self._progress.verdict(step, verdict)
@@ -184,7 +183,7 @@ class _Run:
 
     def _save(self, step: int, state: Any) -> Exit | None:
         """Begin to save the state, unless it is not finite; returns the code to end with if so."""
-        if verdict := blame_state(self._program.sound(state), self._program, self._host):
+        if verdict := examine_state(self._program, state, self._host):
             self._note(self._checkpoints.wait())
             return self._judged(step, verdict)
         notes = {"feed": self._feed.state, "settings": self._config.identity()}

@@ -25,7 +25,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workloads.data.rows import Rows, RowSource
-from workloads.frame.mesh import AXES, ROWS, spec_of
+from workloads.frame.mesh import AXES, ROWS, row_parts, spec_of
 from workloads.frame.workload import Batch, ByRow, Workload
 
 #: For a program that runs once: on CPU it compiles in 1 s then, instead of 4.
@@ -118,21 +118,34 @@ class Program:
         means = {name: float(value / weight) for name, (value, weight) in totals.items()}
         return self.workload.summary(means)
 
-    def on(self, mesh: Mesh) -> Program:
-        """The same program on the same devices in another mesh."""
-        return Program(self.workload, mesh)
+    def apart(self) -> Program:
+        """The same program with rows of its own on each device. The parameters are split over all devices of a
+        slice, so that none holds more of them than before."""
+        slices = self.mesh.devices.reshape(self.mesh.shape["dcn"], 1, -1, 1)
+        return Program(self.workload, Mesh(slices, AXES, axis_types=self.mesh.axis_types))
 
-    def laid_out(self, batch: Batch, change: Callable[[jax.Array], jax.Array]) -> Batch:
-        """A changed batch, laid out over this mesh by its rows, wherever it was before."""
-        return jax.jit(partial(jax.tree.map, change), out_shardings=self._by_row)(batch)
+    def taken_over(self, state: Any) -> Any:
+        """A state from another mesh of the same devices, laid out for this one."""
+        return jax.jit(_same, out_shardings=self.shardings)(state)
+
+    def rearranged(self, batch: Batch, rows: np.ndarray[Any, Any]) -> Batch:
+        """A batch of these rows of a batch, which may be on another mesh of the same devices."""
+        return self._rearranged(batch, rows)
 
     def sound(self, state: Any) -> np.ndarray[Any, Any]:
-        """In the shape of the mesh: whether what each device holds of the state is finite. All hosts learn of all."""
-        return np.asarray(self._sound(state))
+        """bool [devices in the order of the mesh, arrays of floats]: what each device holds of the array is finite.
+        All hosts learn of all, so all must call it."""
+        return np.asarray(self._sound(state)).reshape(self.mesh.size, -1)
 
-    def taken_over(self, tree: Any, shardings: Any) -> Any:
-        """Arrays from another mesh of the same devices, laid out as these shardings say."""
-        return jax.jit(_same, out_shardings=shardings)(tree)
+    def parts(self) -> np.ndarray[Any, Any]:
+        """int [devices, arrays], as of `sound`: the number of the part of the array that the device holds."""
+        arrays = [x for x in jax.tree.leaves(self.layout) if _is_float(x)]
+        return np.stack([_parts(x.sharding, x.shape, self.mesh) for x in arrays], axis=1)
+
+    def by_unit(self, state: Any, batch: Batch) -> np.ndarray[Any, Any]:
+        """float32 [units, 3]: of the rows of each unit alone, computed there, the sum of the losses, the norm of its
+        gradients, and the sum of the weights. All hosts learn of all, so all must call it."""
+        return np.asarray(self._by_unit(state, batch))
 
     def everywhere(self, tree: Any) -> Any:
         """Arrays of this mesh as NumPy's, whole, on every host. All hosts must call it."""
@@ -183,10 +196,17 @@ class Program:
         return loss, gradients, forward, bad == 0
 
     @cached_property
+    def _rearranged(self) -> Callable[[Batch, Any], Batch]:
+        def take(batch: Batch, rows: jax.Array) -> Batch:
+            return {name: jnp.take(array, rows, axis=0) for name, array in batch.items()}
+
+        return jax.jit(take, out_shardings=self._by_row)
+
+    @cached_property
     def _sound(self) -> Callable[[Any], jax.Array]:
         def own(state: Any) -> jax.Array:
-            floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.inexact)]
-            return jnp.stack([jnp.isfinite(x).all() for x in floats]).all()[(None,) * 4]
+            floats = [x for x in jax.tree.leaves(state) if _is_float(x)]
+            return jnp.stack([jnp.isfinite(x).all() for x in floats])[(None,) * len(AXES)]
 
         specs = jax.tree.map(lambda leaf: leaf.spec, self.shardings)
         by_device = PartitionSpec(*AXES)
@@ -194,6 +214,29 @@ class Program:
             own, mesh=self.mesh, in_specs=(specs,), out_specs=by_device, check_vma=False
         )
         return jax.jit(check, out_shardings=self._whole)
+
+    @cached_property
+    def _by_unit(self) -> Callable[[Any, Batch], jax.Array]:
+        def one(state: Any, batch: Batch) -> jax.Array:
+            model, _ = nnx.merge(self._graph, state)
+            graph, parameters, others = nnx.split(model, nnx.Param, ...)
+
+            def total(parameters: Any) -> tuple[jax.Array, jax.Array]:
+                trained = nnx.merge(graph, parameters, others, copy=True)
+                found = self.workload.loss(trained, batch, _same)
+                return found.values.sum(), found.weights.sum()
+
+            (loss, weight), gradients = jax.value_and_grad(total, has_aux=True)(parameters)
+            return jnp.stack([loss, optax.tree.norm(gradients), weight])
+
+        def all_units(state: Any, batch: Batch) -> jax.Array:
+            units = row_parts(self.mesh)
+            split = jax.tree.map(lambda a: a.reshape(units, -1, *a.shape[1:]), batch)
+            split = jax.lax.with_sharding_constraint(split, self._by_row)
+            return jax.vmap(one, in_axes=(None, 0), spmd_axis_name=ROWS)(state, split)
+
+        options = _IN_HASTE if self._on_cpu else None
+        return jax.jit(all_units, out_shardings=self._whole, compiler_options=options)
 
     def _piece(self, source: RowSource, start: int) -> tuple[Batch, jax.Array]:
         """The rows from `start` on as a batch, filled up with copies of the last one, and which of them count."""
@@ -249,6 +292,17 @@ _watched.defvjp(_watched_forward, _watched_backward)
 
 def _mean(found: ByRow) -> jax.Array:
     return found.values.sum() / found.weights.sum()
+
+
+def _is_float(array: Any) -> bool:
+    return jnp.issubdtype(array.dtype, jnp.inexact)
+
+
+def _parts(sharding: NamedSharding, shape: tuple[int, ...], mesh: Mesh) -> list[int]:
+    """Of each device of the mesh, the number of the part of such an array that it holds."""
+    held = sharding.devices_indices_map(shape)
+    starts = [tuple(part.start for part in held[device]) for device in mesh.devices.flat]
+    return [starts.index(start) for start in starts]
 
 
 def _is_variable(leaf: object) -> bool:
