@@ -1,0 +1,172 @@
+"""The bound of a step and what is likely, in numbers that were worked out apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from workloads.check.advice import changes, flags, larger
+from workloads.check.finding import Exchange, Finding, Program
+from workloads.check.report import Work, as_json, pace, page
+from workloads.check.roofline import PUBLISHED, likely, step, wire_seconds
+from workloads.check.topologies import CHIPS, target
+from workloads.frame.config import TrainConfig
+
+
+def program(**changed: object) -> Program:
+    """Of a Llama of 1.24B on 16 v5e chips, a sequence of 4,096 tokens on each."""
+    figures = {
+        "peak_bytes": 5_153_960_755,
+        "argument_bytes": 927_640_064,
+        "flops": 47.09e12,
+        "asked_flops": 47.09e12,
+        "model_flops": 39.1e12,
+        "hbm_bytes": 536e9,
+        "exchanges": (
+            Exchange(kind="all-gather", axes=("fsdp",), times=289, wire_bytes=23.7e9,
+                     seconds=wire_seconds(23.7e9, 2, target("v5e-16"))),
+        ),
+        "xla_flops": 2.5e12,
+        "xla_bytes": 45e9,
+        "trace_seconds": 1.0,
+        "compile_seconds": 28.0,
+    }  # fmt: skip
+    return Program.model_validate({**figures, **changed})
+
+
+def finding(name: str = "v5e-16", **changed: object) -> Finding:
+    known = {
+        "target": name,
+        "fit": "yes",
+        "batch": 16,
+        "tokens_per_row": 4096,
+        "parameters": 1_240_000_000,
+        "limit_bytes": int(target(name).chip.hbm_gib * 2**30),
+        "program": program(),
+        "versions": {"jax": "0.10.2", "libtpu": "0.0.42.1"},
+    }
+    return Finding.model_validate({**known, **changed})
+
+
+def test_each_part_takes_its_time_at_the_peak_of_the_chip() -> None:
+    found = step(program(), target("v5e-16"))
+    assert found.mxu == pytest.approx(47.09 / 197, rel=1e-3)
+    assert found.hbm == pytest.approx(536 / 819, rel=1e-3)
+    assert found.ici == pytest.approx(23.7 / 100, rel=1e-3), (
+        "two axes of a mesh without joined ends"
+    )
+    assert found.dcn == 0
+    assert (found.bound, found.limited_by) == (found.hbm, "HBM")
+    assert found.apart == pytest.approx(found.mxu + found.hbm + found.ici)
+
+
+@pytest.mark.parametrize(
+    ("name", "links", "speed"),
+    [("v4-16", 3, 135), ("v4-128", 6, 270), ("v5e-16", 2, 100), ("v6e-256", 4, 400), ("v5p-128", 6, 600),
+     ("2xv4-16", 0, 6.25), ("v3-8", 2, 100)],
+)  # fmt: skip
+def test_links_add_up(name: str, links: int, speed: float) -> None:
+    assert wire_seconds(1e9, links, target(name)) == pytest.approx(1 / speed)
+
+
+def test_what_goes_between_slices_is_apart_from_what_goes_within() -> None:
+    between = Exchange(kind="all-reduce", axes=("dcn",), times=1, wire_bytes=1e9, seconds=0.16)
+    found = step(program(exchanges=(*program().exchanges, between)), target("2xv4-16"))
+    assert found.dcn == pytest.approx(0.16)
+    assert found.ici == pytest.approx(step(program(), target("v4-16")).ici)
+
+
+def test_a_step_is_never_likelier_to_be_faster_than_its_bound() -> None:
+    for generation, published in PUBLISHED.items():
+        found = step(
+            program(),
+            target(f"{generation}-16" if generation not in ("v2", "v3") else f"{generation}-32"),
+        )
+        short, long = likely(found, generation)
+        assert found.bound <= short <= long
+        assert (published.tuned or published.simple) is not None
+    assert set(PUBLISHED) == set(CHIPS)
+
+
+def test_a_program_that_only_computes_reaches_the_published_part_of_the_peak() -> None:
+    found = step(
+        program(hbm_bytes=1e9, exchanges=(), flops=40e12, model_flops=39.4e12), target("v5e-16")
+    )
+    short, long = likely(found, "v5e")
+    assert (short, long) == (pytest.approx(0.2 / 0.65), pytest.approx(0.2 / 0.50))
+
+
+def test_hours_are_those_of_the_tokens() -> None:
+    going = pace(finding(), Work(1e9, "tokens"))
+    assert going is not None
+    steps = 1e9 / (16 * 4096)
+    assert going.hours == tuple(pytest.approx(steps * seconds / 3600) for seconds in going.step)
+    assert going.chip_hours[0] == pytest.approx(16 * going.hours[0])
+    assert going.per_second[0] == pytest.approx(16 * 4096 / going.step[0])
+
+
+def test_one_target_is_told_in_full() -> None:
+    text = page("lm", [finding()], Work(1e9, "tokens"))
+    parts = [
+        "yes: 4.80 of the 15.75 GiB",
+        "16 rows of 4,096 tokens a step; 1.24 G parameters",
+        "by HBM: MXU 239 ms",
+        "23.7 GB a chip by 289 all-gather along fsdp",
+        "20% of that again",
+        "1B tokens",
+        "chip-hours",
+        "libtpu 0.0.42.1",
+    ]
+    assert [part for part in parts if part not in text] == [], text
+
+
+def test_several_targets_are_a_table_with_the_reasons_below() -> None:
+    other = Finding(target="v5e-4", fit="no", reason="it takes 26.09 GiB", needed_bytes=28_014_000_000,
+                    limit_bytes=int(15.75 * 2**30))  # fmt: skip
+    text = page("lm", [finding(), other], Work(1e9, "tokens"))
+    rows = text.splitlines()
+    assert rows[2].startswith("Target")
+    assert "v5e-16" in rows[3]
+    assert rows[4].split() == ["v5e-4", "4", "no", "26.09", "15.75"]
+    assert "v5e-4: it takes 26.09 GiB" in text
+
+
+def test_what_is_known_of_memory_alone_has_no_pace() -> None:
+    only_memory = finding(program=program(analysed=False))
+    assert pace(only_memory, Work(1, "steps")) is None
+    assert "yes: 4.80" in page("lm", [only_memory], Work(1, "steps"))
+
+
+def test_json_has_the_figures_as_numbers() -> None:
+    (found,) = as_json([finding()], Work(100, "steps"))
+    assert found["chips"] == 16
+    assert found["step_seconds"]["bound"] == pytest.approx(0.6545, rel=1e-3)  # type: ignore[index]
+    assert found["pace"]["unit"] == "steps"  # type: ignore[index]
+
+
+class WithRemat(TrainConfig):
+    """As a language model has it."""
+
+    remat: str = "none"
+
+
+def test_advice_tries_what_costs_no_speed_first() -> None:
+    tried = changes(WithRemat(batch=64), target("v4-16"))
+    assert [flags(change) for change in tried] == [
+        "--fsdp=0",
+        "--fsdp=0 --remat=dots",
+        "--fsdp=0 --remat=full",
+        "--fsdp=0 --remat=full --batch=32",
+        "--fsdp=0 --remat=full --batch=16",
+        "--fsdp=0 --remat=full --batch=8",
+    ]
+
+
+def test_advice_names_only_settings_that_the_workload_has() -> None:
+    assert [flags(c) for c in changes(TrainConfig(batch=8, fsdp=8), target("v4-16"))] == []
+
+
+def test_a_larger_slice_is_the_smallest_that_can_hold_it() -> None:
+    gib = 2**30
+    assert larger(target("v5e-4"), 26 * gib) == target("v5e-8")
+    assert larger(target("2xv4-8"), 100 * gib) == target("2xv4-32")
+    assert larger(target("v6e-256"), 100 * gib) is None

@@ -1,0 +1,218 @@
+"""Compiles one training step for one described slice and writes what it found: `python -m workloads.check.child
+ORDER FINDING`, two files of JSON.
+
+It is a process of its own because the compiler may die, ends the process on a flag that it does not know, and takes
+a lock for the whole machine. `children.py` sets up the environment that it needs.
+"""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import math
+import sys
+import time
+import traceback
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import jax
+from flax import nnx
+
+from workloads.check import hlo, jaxpr
+from workloads.check.collectives import Collective, collectives
+from workloads.check.errors import first_line, out_of_memory
+from workloads.check.finding import GIB, Exchange, Finding, Order
+from workloads.check.finding import Program as Found
+from workloads.check.roofline import wire_seconds
+from workloads.check.topologies import Target, devices_of, target
+from workloads.check.walk import work
+from workloads.frame.config import ConfigError
+from workloads.frame.mesh import mesh_of
+from workloads.frame.program import Program
+from workloads.frame.workload import Workload
+
+#: by so much the compiled program may differ from the count of its jaxpr
+_TOLERANCE = 0.02
+
+
+def examine(order: Order) -> Finding:
+    """What the compiler makes of the step. Raises what it does not expect."""
+    wanted = target(order.target)
+    config = _named(order.record).model_validate(order.config)
+    found: dict[str, Any] = {
+        "target": wanted.name,
+        "limit_bytes": int(wanted.chip.hbm_gib * GIB),
+        "batch": config.batch,
+        "versions": {n: importlib.metadata.version(n) for n in ("jax", "jaxlib", "libtpu")},
+    }
+    try:
+        workload = _named(order.workload)(config)
+        mesh = mesh_of(config, devices_of(wanted), wanted.slices)
+        program = Program(workload, mesh)
+        rows = {
+            name: jax.ShapeDtypeStruct((config.batch, *row.shape), row.dtype)
+            for name, row in workload.row_layout().items()
+        }
+    except ConfigError as error:
+        return Finding(fit="refused", reason=str(error), **found)
+    found["tokens_per_row"] = workload.tokens_per_row
+    with nnx.use_eager_sharding(False):
+        shapes = nnx.eval_shape(lambda: workload.model(nnx.Rngs(0)))
+    found["parameters"] = _parameters(shapes)
+    with jax.set_mesh(mesh):
+        started = time.monotonic()
+        traced = program.trace(rows)
+        asked = jaxpr.count(traced.jaxpr).flops / wanted.devices
+        model = 3 * jaxpr.count(_forward(shapes, workload, rows)).flops / wanted.devices
+        lowered = traced.lower()
+        trace_seconds = time.monotonic() - started
+        started = time.monotonic()
+        try:
+            compiled = lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            memory = out_of_memory(str(error))
+            if memory is None:
+                raise
+            return Finding(fit="no", reason=memory.text, needed_bytes=memory.needed, **found)
+    compile_seconds = time.monotonic() - started
+    _assert_for_tpu(compiled, program, wanted)
+    made, warnings = _analysed(compiled, wanted, mesh, asked)
+    limit = found["limit_bytes"]
+    if made["peak_bytes"] > 0.95 * limit:
+        warnings.append(
+            "less than 5% of the memory is left for prefetched batches, tests and restored checkpoints"
+        )
+    step = Found(
+        asked_flops=asked,
+        model_flops=model,
+        trace_seconds=trace_seconds,
+        compile_seconds=compile_seconds,
+        **made,
+    )
+    return Finding(fit="yes", program=step, warnings=tuple(warnings), **found)
+
+
+def _analysed(
+    compiled: Any, wanted: Target, mesh: Any, asked: float
+) -> tuple[dict[str, Any], list[str]]:
+    """The figures of the compiled program, and what is odd about them."""
+    memory = compiled.memory_analysis()
+    counted = compiled.cost_analysis()
+    made: dict[str, Any] = {
+        "xla_flops": counted.get("flops", 0.0),
+        "xla_bytes": counted.get("bytes accessed", 0.0),
+        "peak_bytes": memory.peak_memory_in_bytes,
+        "argument_bytes": memory.argument_size_in_bytes,
+    }
+    warnings: list[str] = []
+    if memory.alias_size_in_bytes == 0:
+        warnings.append("the new state does not take the place of the old one: both are in memory")
+    try:
+        module = hlo.parse(compiled.as_text())
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        warnings.append(f"only the memory is known: {first_line(str(error))}")
+        nothing = {"flops": asked, "hbm_bytes": 0.0, "exchanges": (), "analysed": False}
+        return {**made, **nothing}, warnings
+    done = work(module)
+    sent = collectives(module, mesh, wanted.sides, wanted.wraps)
+    flops = done.flops
+    if done.unknown_kernels:
+        flops = max(flops, asked)
+    elif abs(flops - asked) > _TOLERANCE * asked:
+        more = f"{abs(flops / asked - 1):.0%} {'more' if flops > asked else 'less'}"
+        warnings.append(
+            f"a device executes {more} operations than its share: something is computed on several, "
+            "or was taken out"
+        )
+    if module.unresolved:
+        warnings.append(f"loops whose length is not known count once: {set(module.unresolved)}")
+    exchanges = _summed(sent, wanted)
+    warnings += _doubtful(exchanges)
+    return {**made, "flops": flops, "hbm_bytes": done.hbm_bytes, "exchanges": exchanges}, warnings
+
+
+def _summed(sent: list[Collective], wanted: Target) -> tuple[Exchange, ...]:
+    """By kind and axes, the largest first."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Collective]] = defaultdict(list)
+    for one in sent:
+        groups[one.kind, one.axes].append(one)
+    summed = [
+        Exchange(
+            kind=kind,
+            axes=axes,
+            times=sum(one.times for one in those),
+            wire_bytes=sum(one.wire_bytes for one in those),
+            seconds=sum(wire_seconds(one.wire_bytes, one.links, wanted) for one in those),
+        )
+        for (kind, axes), those in groups.items()
+    ]
+    return tuple(sorted(summed, key=lambda one: -one.wire_bytes))
+
+
+def _doubtful(exchanges: tuple[Exchange, ...]) -> list[str]:
+    whole = sum(e.wire_bytes for e in exchanges)
+    reduced = sum(e.wire_bytes for e in exchanges if e.kind == "all-reduce" and "fsdp" in e.axes)
+    if whole < 1e8 or reduced < 0.2 * whole:
+        return []
+    return [
+        f"{reduced / 1e9:.1f} of {whole / 1e9:.1f} GB are all-reduces along fsdp; a reduce-scatter sends half"
+    ]
+
+
+def _assert_for_tpu(compiled: Any, program: Program, wanted: Target) -> None:
+    """A step none of whose arguments is on the described devices is compiled for this machine, in silence."""
+    given = jax.tree.leaves(compiled.input_shardings[0])
+    for sharding in given:
+        devices = sharding.device_set
+        if len(devices) != wanted.devices or {d.platform for d in devices} != {"tpu"}:
+            raise RuntimeError(f"an argument of the step is not on {wanted.name}: {sharding}")
+    leaves = jax.tree.leaves(program.layout)
+    least = sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves
+    )
+    held = compiled.memory_analysis().argument_size_in_bytes
+    # tiles of 8 x 128 numbers, and at least one for each array; a last dimension of 1 takes 128 times as much
+    if held < least:
+        raise RuntimeError(f"the step takes {held} bytes, and its state has {least}")
+
+
+def _forward(model: Any, workload: Workload[Any], rows: Any) -> Any:
+    """The jaxpr of the loss without its gradients."""
+    graph, state = nnx.split(model)
+
+    def loss(state: Any, batch: Any) -> Any:
+        return workload.loss(nnx.merge(graph, state, copy=True), batch, lambda x: x).values.sum()
+
+    return jax.make_jaxpr(loss)(state, rows)
+
+
+def _parameters(model: Any) -> int:
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+
+
+def _named(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def main(order: Path, finding: Path) -> None:
+    """Writes a finding, whatever is raised."""
+    asked = Order.model_validate_json(order.read_text(encoding="utf-8"))
+    try:
+        found = examine(asked)
+    except Exception as error:
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {first_line(str(error))}"
+        limit = int(target(asked.target).chip.hbm_gib * GIB)
+        found = Finding(target=asked.target, fit="unknown", reason=reason, limit_bytes=limit)
+    finding.write_text(found.model_dump_json(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

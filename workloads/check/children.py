@@ -1,0 +1,84 @@
+"""Runs the child of a target and makes a finding of whatever comes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from workloads.check.errors import last_line
+from workloads.check.finding import GIB, Finding, Fit, Order
+from workloads.check.topologies import target
+
+#: seconds after which a compilation is given up; 1.2B parameters take one to two minutes on two cores
+PATIENCE = 600.0
+
+#: What the described client needs, and what keeps it from looking for a TPU.
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_LOG_DIR": "disabled",  # else it leaves files in the folder for temporary ones
+    # without these two it complains; their values change nothing
+    "TPU_ACCELERATOR_TYPE": "v4-16",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
+#: A program that was compiled for a described slice cannot be read back from JAX's cache without a TPU.
+_DROPPED = ("JAX_COMPILATION_CACHE_DIR", "TPUJOB_CACHE")
+
+
+def environment(own: Mapping[str, str], *, has_tpu: bool) -> dict[str, str]:
+    """Of a child. The flags of a real run (LIBTPU_INIT_ARGS, XLA_FLAGS) stay: they change the program."""
+    kept = {name: value for name, value in own.items() if name not in _DROPPED}
+    several = {} if has_tpu else {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}  # else two wait for one lock
+    return {**kept, **_ENVIRONMENT, **several}
+
+
+def check(order: Order, patience: float = PATIENCE) -> Finding:
+    """Compile in a child. Never raises for what the compiler does."""
+    has_tpu = any(Path("/dev").glob("accel*")) or any(Path("/dev/vfio").glob("[0-9]*"))
+    with tempfile.TemporaryDirectory(prefix="check-") as folder:
+        asked, answered, said = (Path(folder, name) for name in ("order", "finding", "log"))
+        asked.write_text(order.model_dump_json(), encoding="utf-8")
+        command = [sys.executable, "-m", "workloads.check.child", str(asked), str(answered)]
+        with said.open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                env=environment(os.environ, has_tpu=has_tpu),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                code = process.wait(patience)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                process.kill()
+                process.wait()
+        if code == 0 and answered.exists():
+            return Finding.model_validate_json(answered.read_text(encoding="utf-8"))
+        return _failed(order, code, said.read_text(encoding="utf-8", errors="replace"), patience)
+
+
+def _failed(order: Order, code: int | None, log: str, patience: float) -> Finding:
+    fit, reason = verdict(code, log, patience)
+    limit = int(target(order.target).chip.hbm_gib * GIB)
+    return Finding(target=order.target, fit=fit, reason=reason, limit_bytes=limit)
+
+
+def verdict(code: int | None, log: str, patience: float) -> tuple[Fit, str]:
+    """What a child means that has written no finding. None: it was stopped because it took too long."""
+    if code is None:
+        return "unknown", f"not compiled after {patience:.0f} s"
+    if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        return "unknown", "the compiler was killed: this machine has too little memory for it"
+    if code < 0 or code > 128:
+        name = signal.Signals(-code if code < 0 else code - 128).name
+        return "crashed", f"the compiler crashed ({name}), which says nothing about memory"
+    if "libtpu multi-process lockfile" in log:
+        return "unknown", "another process of this machine uses libtpu"
+    return "unknown", last_line(log)

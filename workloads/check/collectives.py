@@ -1,0 +1,204 @@
+"""What devices send each other in a compiled program: kind, axes of the mesh, bytes on the wire."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workloads.check.hlo import Executed, Instruction, Module
+
+_KINDS = (
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+DCN = "dcn"  #: the axis of what is sent between slices
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective operation, all its executions in a step."""
+
+    kind: str  #: `all-gather`; between slices `ALL_REDUCE` is `all-reduce` too
+    axes: tuple[str, ...]  #: of the mesh, along which the members of a group differ
+    members: int  #: of a group
+    times: int  #: executions
+    wire_bytes: float  #: that one device sends, in all executions
+    #: the directions along which one device can send to its group at once: for each physical axis that the group
+    #: spans 1, or 2 if its ends are joined; 0 between slices
+    links: int
+
+
+def collectives(
+    module: Module, mesh: Any, sides: Sequence[int], wraps: Sequence[bool]
+) -> list[Collective]:
+    """Those of a program for this mesh, whose slices have that many chips along each physical axis."""
+    slices = mesh.shape[DCN]
+    devices = mesh.devices[
+        0
+    ]  # of one slice: groups name the devices of a slice by their place in it
+    layout = _Layout(list(mesh.axis_names)[1:], devices, sides, wraps)
+    started = _started(module)
+    found: list[Collective] = []
+    for executed in module.executed():
+        instruction = executed.instruction
+        kind = instruction.opcode.removesuffix("-start")
+        if kind == "send" and "_xla_megascale_transfer_type" in instruction.attributes:
+            found.append(_between_slices(executed, slices))
+        elif kind in _KINDS and _counts(executed, started):
+            if kind == "all-reduce" and _keeps_a_part(executed):
+                kind = "reduce-scatter"
+            group = _group(instruction, devices.size)
+            size = len(group)
+            if size > 1:
+                axes, links = layout.of(group)
+                wire = _sent(kind, _bytes(executed), size) * executed.times
+                found.append(Collective(kind, axes, size, executed.times, wire, links))
+    return found
+
+
+class _Layout:
+    """Where the devices of a slice are, in the mesh and on the chips' own grid."""
+
+    def __init__(
+        self, axes: list[str], devices: Any, sides: Sequence[int], wraps: Sequence[bool]
+    ) -> None:
+        self._axes = axes
+        self._shape = devices.shape
+        self._places = [tuple(device.coords) for device in devices.flat]
+        self._sides, self._wraps = sides, wraps
+
+    def of(self, group: Sequence[int]) -> tuple[tuple[str, ...], int]:
+        """The axes of the mesh that a group spans, and the directions of its links."""
+        indices = np.stack(np.unravel_index(np.asarray(group), self._shape))
+        varied = [len(set(row)) > 1 for row in indices.tolist()]
+        axes = tuple(name for name, varies in zip(self._axes, varied, strict=True) if varies)
+        links = 0
+        for along, (side, wraps) in enumerate(zip(self._sides, self._wraps, strict=True)):
+            reach = len({self._places[member][along] for member in group})
+            if reach > 1:
+                links += 2 if wraps and reach == side else 1
+        return axes, max(links, 1)
+
+
+def _started(module: Module) -> set[str]:
+    """The channels of collectives that are spread over several fusions, as `AsyncCollectiveStart` says: each of
+    these fusions repeats the collective in the text, though it takes place once."""
+    return {
+        instruction.attribute("channel_id")
+        for computation in module.computations.values()
+        if _is_start(computation.instructions.values())
+        for instruction in computation.instructions.values()
+        if instruction.opcode in _KINDS
+    }
+
+
+def _counts(executed: Executed, started: set[str]) -> bool:
+    channel = executed.instruction.attribute("channel_id")
+    if executed.scheduled or channel not in started:
+        return True
+    return _is_start(executed.computation.instructions.values())
+
+
+def _is_start(instructions: Any) -> bool:
+    return any("AsyncCollectiveStart" in one.attributes for one in instructions)
+
+
+def _keeps_a_part(executed: Executed) -> bool:
+    """A fusion of an all-reduce and a slice of its result is a reduce-scatter."""
+    inside = executed.computation.instructions.values()
+    return not executed.scheduled and any(one.opcode == "dynamic-slice" for one in inside)
+
+
+def _bytes(executed: Executed) -> int:
+    """Of what a device puts in."""
+    made = (executed.computation.instructions[name] for name in executed.instruction.operands)
+    return sum(array.bytes for one in made for array in one.results)
+
+
+def _sent(kind: str, size: float, members: int) -> float:
+    """Bytes that one device of a group sends if it puts in so many, by the best known algorithms."""
+    others = members - 1
+    if kind == "all-gather":
+        return size * others
+    if kind == "all-reduce":
+        return 2 * size * others / members
+    if kind in ("reduce-scatter", "all-to-all", "ragged-all-to-all"):
+        return size * others / members
+    return size
+
+
+def _between_slices(executed: Executed, slices: int) -> Collective:
+    text = executed.instruction.attributes
+    match = re.search(r"_xla_megascale_transfer_type=\"?([A-Z_]+)", text)
+    kind = match[1].lower().replace("_", "-") if match else "send"
+    sent = _sent(kind, _bytes(executed), slices) * executed.times
+    return Collective(kind, (DCN,), slices, executed.times, sent, 0)
+
+
+# Groups --------------------------------------------------------------------------------------------------------------
+
+
+def _group(instruction: Instruction, devices: int) -> list[int]:
+    """The members of the first group; all groups of a collective are alike."""
+    pairs = instruction.attribute("source_target_pairs")
+    if pairs:
+        return _chain(pairs)
+    text = instruction.attribute("replica_groups")
+    if text.startswith("mesh"):
+        return _of_mesh(instruction.attributes)
+    if text.startswith("["):
+        return _of_counted(instruction.attributes)
+    first = re.search(r"\{([0-9, ]+)\}", text)
+    return [int(word) for word in first[1].split(",")] if first else list(range(devices))
+
+
+def _chain(pairs: str) -> list[int]:
+    """The devices that can be reached from the first one along `{{0,1},{1,2},...}`."""
+    to = {int(a): int(b) for a, b in re.findall(r"\{?\{([0-9]+),([0-9]+)\}", pairs)}
+    found = [next(iter(to))]
+    while found[-1] in to and to[found[-1]] not in found:
+        found.append(to[found[-1]])
+    return found
+
+
+def _of_counted(attributes: str) -> list[int]:
+    """`[4,16]<=[64]` or `[16,4]<=[4,16]T(1,0)`: rows of the numbers 0.. in that order."""
+    match = re.search(r"replica_groups=\[([0-9,]+)\]<=\[([0-9,]+)\](?:T\(([0-9,]+)\))?", attributes)
+    if match is None:
+        raise ValueError(f"unknown groups: {attributes[:80]}")
+    rows, sides, order = (_listed(part or "") for part in match.groups())
+    numbers = np.arange(math.prod(sides)).reshape(sides)
+    return numbers.transpose(order or None).reshape(rows)[0].tolist()
+
+
+def _of_mesh(attributes: str) -> list[int]:
+    """`mesh['a'=4,'b'=16] {'b'}`: the devices that differ in these axes alone; `'b':(2)4` is a part of an axis."""
+    match = re.search(r"replica_groups=mesh\[([^\]]*)\]([^{]*)\{([^}]*)\}", attributes)
+    if match is None:
+        raise ValueError(f"unknown groups: {attributes[:80]}")
+    sides = {name: int(size) for name, size in re.findall(r"'([^']+)'=([0-9]+)", match[1])}
+    spread: dict[str, list[int]] = {name: [0] for name in sides}
+    for name, before, size in re.findall(r"'([^']+)'(?::\(([0-9]+)\)([0-9]+))?", match[3]):
+        inner = sides[name] // (int(before or 1) * int(size or sides[name]))
+        steps = [i * inner for i in range(int(size or sides[name]))]
+        spread[name] = [a + b for a in spread[name] for b in steps]
+    numbers = np.arange(math.prod(sides.values())).reshape(tuple(sides.values()))
+    listed = re.search(r"device_ids=\(([0-9, ]+)\)", match[2])
+    order = _listed(listed[1]) if listed else None
+    members = [int(numbers[index]) for index in itertools.product(*spread.values())]
+    return [order[member] for member in members] if order else members
+
+
+def _listed(text: str) -> list[int]:
+    return [int(word) for word in text.replace(" ", "").split(",") if word]

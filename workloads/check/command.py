@@ -1,0 +1,176 @@
+"""`--check`: reads its flags beside those of the workload, has each target compiled, and says what came of it.
+
+No jax here: children import it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+
+from workloads.check import advice, children, report
+from workloads.check.finding import Finding, Order
+from workloads.check.topologies import Target, targets
+from workloads.contract import Exit
+from workloads.frame.config import ConfigError, TrainConfig, parse
+
+#: What is taken out of the command line before the workload's own flags are read.
+FLAGS = ("--check", "--check-tokens", "--check-rows", "--check-batch-per-chip")
+HELP = (
+    "--check v4-16,v5e-64: compile the step for these TPU slices, here and without a TPU, and say whether it fits and "
+    "how fast it can be; 2xv4-16 is two slices. With --check-tokens=10B or --check-rows=1M the hours for that many, "
+    "with --check-batch-per-chip=N another batch, with --json for programs."
+)
+
+
+def is_asked(arguments: list[str]) -> bool:
+    """Whether this command line is one of a check."""
+    return any(argument.split("=")[0] in FLAGS for argument in arguments)
+
+
+def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoReturn:
+    """Do what the command line asks for, and end: with 0 if the step fits every target, with 78 if it does not fit
+    one, or does not go with it, with 70 if that could not be found out."""
+    name = workload.split(".")[-2]
+    asked, rest = _taken(arguments)
+    as_json = "--json" in rest
+    config = parse(record, name, [argument for argument in rest if argument != "--json"])
+    try:
+        wanted = targets(asked.get("--check", ""))
+        per_chip = _amount(asked, "--check-batch-per-chip")
+        work = _work(asked, config)
+        _can_compile()
+        orders = [_order(record, workload, config, on, per_chip) for on in wanted]
+        findings = _compiled(orders)
+        _check_units(findings, work)
+    except ConfigError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        sys.exit(Exit.CONFIG)
+    if len(wanted) == 1 and findings[0].fit == "no":
+        findings = [_with_advice(findings[0], orders[0], wanted[0], record)]
+    if as_json:
+        sys.stdout.write(json.dumps(report.as_json(findings, work), indent=1) + "\n")
+    else:
+        sys.stdout.write(report.page(_title(name, rest), findings, work) + "\n")
+    sys.exit(code_of(findings))
+
+
+def code_of(findings: list[Finding]) -> Exit:
+    """What the command ends with."""
+    fits = {found.fit for found in findings}
+    if fits & {"no", "refused"}:
+        return Exit.CONFIG
+    return Exit.DONE if fits == {"yes"} else Exit.ERROR
+
+
+def _taken(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The flags of the check with their values, and what is left."""
+    asked: dict[str, str] = {}
+    rest: list[str] = []
+    waiting = ""
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        if waiting and not argument.startswith("--"):
+            asked[waiting], waiting = argument, ""
+        elif flag in FLAGS:
+            asked[flag], waiting = value, "" if equals else flag
+        else:
+            waiting = ""
+            rest.append(argument)
+    return asked, rest
+
+
+def _amount(asked: dict[str, str], flag: str) -> float:
+    """`10B`, `1.5M` or `300` as a number; 0: it was not given. Raises ConfigError."""
+    text = asked.get(flag)
+    if text is None:
+        return 0
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([kKMGBT]?)", text.replace(",", ""))
+    if match is None or not float(match[1]):
+        raise ConfigError(f"{flag}={text[:40]}: must be a number above 0, such as 300, 1.5M or 10B")
+    letters = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+    return float(match[1]) * letters[match[2]]
+
+
+def _work(asked: dict[str, str], config: TrainConfig) -> report.Work:
+    tokens, rows = _amount(asked, "--check-tokens"), _amount(asked, "--check-rows")
+    if tokens and rows:
+        raise ConfigError("give one of --check-tokens and --check-rows")
+    if tokens:
+        return report.Work(tokens, "tokens")
+    return report.Work(rows, "rows") if rows else report.Work(config.steps, "steps")
+
+
+def _check_units(findings: list[Finding], work: report.Work) -> None:
+    if work.unit == "tokens" and any(f.program and not f.tokens_per_row for f in findings):
+        raise ConfigError("--check-tokens: the rows of this workload are no tokens; --check-rows")
+
+
+def _can_compile() -> None:
+    if importlib.util.find_spec("libtpu") is not None:
+        return
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise ConfigError(
+            "--check needs libtpu, the TPU's compiler, which is made for Linux on x86-64 only: use such a machine"
+        )
+    raise ConfigError("--check needs libtpu, the TPU's compiler: python3 -m pip install 'jax[tpu]'")
+
+
+def _order(
+    record: type[TrainConfig], workload: str, config: TrainConfig, on: Target, per_chip: float
+) -> Order:
+    settings = config.model_dump(mode="json")
+    if per_chip:
+        settings["batch"] = int(per_chip) * on.chips
+    return Order(
+        workload=workload,
+        record=f"{record.__module__}:{record.__qualname__}",
+        config=settings,
+        target=on.name,
+    )
+
+
+def _compiled(orders: list[Order]) -> list[Finding]:
+    """Two at a time at most: each takes 1 to 3 GB and every core that it gets."""
+    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+        return list(pool.map(_announced, orders))
+
+
+def _announced(order: Order) -> Finding:
+    sys.stderr.write(f"compiling for {order.target} ...\n")
+    return children.check(order)
+
+
+def _with_advice(found: Finding, order: Order, on: Target, record: type[TrainConfig]) -> Finding:
+    """The finding with the first change that fits, which is found by compiling: the strongest change first, as
+    nothing else helps where that does not, and what does not fit is known in seconds."""
+    config = record.model_validate(order.config)
+    some = advice.changes(config, on)
+    if some and _fits_with(order, some[-1], on):
+        first = next((one for one in some[:-1] if _fits_with(order, one, on)), some[-1])
+        return found.model_copy(update={"advice": f"it fits with {advice.flags(first)}"})
+    more = advice.larger(on, found.needed_bytes)
+    text = "none of its settings helps: chips with more memory, or a smaller model"
+    if more is not None:
+        change = {"fsdp": 0, "batch": max(1, config.batch // on.chips) * more.chips}
+        if _fits_with(order, change, more):
+            text = f"it fits {more.name} with {advice.flags(change)}"
+    return found.model_copy(update={"advice": text})
+
+
+def _fits_with(order: Order, change: advice.Change, on: Target) -> bool:
+    sys.stderr.write(f"it does not fit; trying {on.name} with {advice.flags(change)} ...\n")
+    config = {**order.config, **change}
+    return (
+        children.check(Order(**{**dict(order), "config": config, "target": on.name})).fit == "yes"
+    )
+
+
+def _title(name: str, arguments: list[str]) -> str:
+    return " ".join([name, *arguments]) + ": one training step, compiled and not run"

@@ -1,0 +1,73 @@
+"""What a check found for one target: the record that the child writes and everybody else reads."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+GIB = 2**30
+
+#: yes and no are the compiler's own word. refused: the settings do not go with the slice, by the program's own word.
+#: crashed: the compiler died, which says nothing about the program. unknown: anything else.
+Fit = Literal["yes", "no", "refused", "crashed", "unknown"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Exchange(_Record):
+    """All collectives of one kind along the same axes of the mesh, in a step."""
+
+    kind: str
+    axes: tuple[str, ...]
+    times: int
+    wire_bytes: float  #: that one device sends
+    seconds: float  #: at least, at the full speed of the links
+
+
+class Program(_Record):
+    """The compiled step. All figures are of one device and one step, and no figure was measured."""
+
+    peak_bytes: int  #: of memory, arguments included, by the compiler
+    argument_bytes: int  #: the state and a batch, as they lie in memory
+    flops: float  #: of matrix products and convolutions that are executed
+    asked_flops: (
+        float  #: of them, those that the program asks for: its own count divided by the devices
+    )
+    model_flops: float  #: three times those of the forward pass: nothing that is computed again
+    hbm_bytes: float
+    exchanges: tuple[Exchange, ...]
+    #: XLA's own counters, to compare: they take the body of a loop once, and count elementwise operations too
+    xla_flops: float
+    xla_bytes: float
+    trace_seconds: float
+    compile_seconds: float
+    analysed: bool = True  #: False: only memory is known
+
+
+class Finding(_Record):
+    """What is known of a training step on one slice, or several."""
+
+    target: str  #: `v4-16`, `2xv4-16`
+    fit: Fit
+    reason: str = ""  #: one line for people, where it is not `yes`
+    advice: str = ""  #: and what would make it fit
+    batch: int = 0  #: rows in a step, over all devices
+    tokens_per_row: int = 0
+    parameters: int = 0
+    limit_bytes: int  #: what the compiler allows a device
+    needed_bytes: int = 0  #: where it does not fit: what the compiler said that it would take
+    program: Program | None = None  #: if it fits
+    warnings: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
+
+
+class Order(_Record):
+    """What a child is to compile."""
+
+    workload: str  #: `module:Class`
+    record: str  #: the same of its settings
+    config: dict[str, object]
+    target: str

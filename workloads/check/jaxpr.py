@@ -1,0 +1,90 @@
+"""Floating-point operations and bytes that a program asks for, over all devices, counted from its jaxpr: independent
+of the compiler, and before anything is split. What the compiled program does more is done more than once."""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+
+class Asked(NamedTuple):
+    """Of all devices in one step."""
+
+    flops: float = 0  #: of matrix products and convolutions
+    #: into and out of them: what cannot stay in registers between two of them, if nothing stays on the chip
+    bytes: float = 0
+
+    def __add__(self, other: tuple[Any, ...]) -> Asked:
+        return Asked(self.flops + other[0], self.bytes + other[1])
+
+    def times(self, factor: float) -> Asked:
+        return Asked(self.flops * factor, self.bytes * factor)
+
+
+def count(jaxpr: Any) -> Asked:
+    """What this jaxpr asks for: the body of a scan as often as it runs, what is computed again for the backward pass
+    as often as it is computed, and of a condition the dearest branch. A `while` counts once: nothing says how often
+    it runs."""
+    found = Asked()
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        found += _of(equation)
+    return found
+
+
+def _of(equation: Any) -> Asked:
+    name, parameters = equation.primitive.name, equation.params
+    if name == "dot_general":
+        return _product(equation)
+    if name == "conv_general_dilated":
+        return _convolution(equation)
+    if name == "scan":
+        return count(parameters["jaxpr"]).times(parameters["length"])
+    if name == "cond":
+        return max(map(count, parameters["branches"]))
+    if name == "shard_map":
+        mesh, manual = parameters["mesh"], parameters["newly_manual_axes"]
+        return count(parameters["jaxpr"]).times(math.prod(mesh.shape[axis] for axis in manual))
+    if name == "pallas_call":
+        return _kernel(parameters)
+    found = Asked()
+    for value in parameters.values():
+        for inner in value if isinstance(value, tuple | list) else (value,):
+            if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
+                found += count(inner)
+    return found
+
+
+def _kernel(parameters: Any) -> Asked:
+    """What its author says, or its body for each place of the grid."""
+    said = parameters.get("cost_estimate")
+    if said is not None:
+        return Asked(said.flops, said.bytes_accessed)
+    grid = [size for size in parameters["grid_mapping"].grid if isinstance(size, int)]
+    return Asked(count(parameters["jaxpr"]).times(math.prod(grid)).flops, 0)
+
+
+def _product(equation: Any) -> Asked:
+    left = equation.invars[0].aval
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    result = equation.outvars[0].aval
+    summed = math.prod(left.shape[d] for d in contracted)
+    return Asked(2 * math.prod(result.shape) * summed, _bytes(equation))
+
+
+def _convolution(equation: Any) -> Asked:
+    """Places in the padding count too: there are few of them in what people write."""
+    kernel, result = equation.invars[1].aval, equation.outvars[0].aval
+    numbers = equation.params["dimension_numbers"]
+    outputs = kernel.shape[numbers.rhs_spec[0]]
+    summed = math.prod(kernel.shape) // outputs
+    flops = 2 * math.prod(result.shape) * summed // equation.params["batch_group_count"]
+    return Asked(flops, _bytes(equation))
+
+
+def _bytes(equation: Any) -> int:
+    arrays = [atom.aval for atom in (*equation.invars, *equation.outvars)]
+    return sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays)

@@ -1,0 +1,260 @@
+"""What a check prints: for one target all there is, for several a table. Only hours are computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from workloads.check.finding import GIB, Finding, Program
+from workloads.check.roofline import PUBLISHED, Step, likely, step
+from workloads.check.topologies import Target, target
+
+_MEANING = (
+    "Nothing was run: memory is the compiler's own figure, bounds are the peaks of the chip, and the step is what is "
+    "published of others."
+)
+
+
+class Work(NamedTuple):
+    """How much there is to train on."""
+
+    amount: float
+    unit: str  #: `steps`, `rows` or `tokens`
+
+    def steps(self, of: Finding) -> float:
+        if self.unit == "steps":
+            return self.amount
+        rows = self.amount / of.tokens_per_row if self.unit == "tokens" else self.amount
+        return rows / of.batch
+
+
+class Pace(NamedTuple):
+    """From the best that is likely to the worst."""
+
+    step: tuple[float, float]  #: seconds
+    per_second: tuple[float, float]  #: tokens, or rows where a row has none
+    hours: tuple[float, float]
+    chip_hours: tuple[float, float]
+
+
+def pace(of: Finding, work: Work) -> Pace | None:
+    """None: nothing is known but the memory."""
+    if of.program is None or not of.program.analysed:
+        return None
+    on = target(of.target)
+    times = likely(step(of.program, on), on.chip.name)
+    units = of.batch * (of.tokens_per_row or 1)
+    hours = [work.steps(of) * seconds / 3600 for seconds in times]
+    return Pace(
+        times,
+        (units / times[0], units / times[1]),
+        (hours[0], hours[1]),
+        (hours[0] * on.chips, hours[1] * on.chips),
+    )
+
+
+def page(title: str, findings: Sequence[Finding], work: Work) -> str:
+    """The whole text."""
+    body = _table(findings, work) if len(findings) > 1 else _single(findings[0], work)
+    notes = [f"{f.target}: {f.reason}" for f in findings if f.reason and len(findings) > 1]
+    notes += [f"{f.target}: warning: {text}" for f in findings for text in f.warnings]
+    return "\n".join([title, "", *body, "", *notes, _MEANING])
+
+
+def as_json(findings: Iterable[Finding], work: Work) -> list[dict[str, object]]:
+    """Of each target what was found, with the bound and the pace in seconds and hours."""
+    out: list[dict[str, object]] = []
+    for found in findings:
+        on, going = target(found.target), pace(found, work)
+        one: dict[str, object] = {**found.model_dump(mode="json"), "chips": on.chips}
+        if found.program is not None and going is not None:
+            spent = step(found.program, on)
+            one["step_seconds"] = {**spent._asdict(), "bound": spent.bound, "apart": spent.apart}
+            one["pace"] = {**going._asdict(), "work": work.amount, "unit": work.unit}
+        out.append(one)
+    return out
+
+
+# One target ----------------------------------------------------------------------------------------------------------
+
+
+def _single(of: Finding, work: Work) -> list[str]:
+    on = target(of.target)
+    each = "chip" if on.chip.devices == 1 else "core"
+    rows: list[tuple[str, str]] = [(of.target, _slices(on))]
+    rows.append(("fits", _fits(of, each)))
+    if of.advice:
+        rows.append(("try", of.advice))
+    if of.batch:
+        rows.append(("batch", _batch(of)))
+    if of.program is not None:
+        spent, going = step(of.program, on), pace(of, work)
+        if going is not None:
+            rows += _operations(of.program, each)
+            rows += _exchanges(of.program, each)
+            rows += _times(spent, going, on, of, work)
+        rows.append(("compiled", _compiled(of, of.program)))
+    width = max(len(name) for name, _ in rows)
+    return [f"{name:<{width}}  {text}".rstrip() for name, text in rows]
+
+
+def _slices(on: Target) -> str:
+    sides = f"{on.chips_per_slice} {on.chip.name} chips, {on.chip.sides[on.chips_per_slice]}"
+    return sides if on.slices == 1 else f"{on.slices} slices of {sides}"
+
+
+def _fits(of: Finding, each: str) -> str:
+    limit = f"{of.limit_bytes / GIB:.2f} GiB that the compiler allows a {each}"
+    if of.program is None:
+        word = {"no": "NO", "refused": "REFUSED"}.get(of.fit, f"unknown ({of.fit})")
+        return f"{word}: {of.reason}" + (f" of the {limit}" if of.needed_bytes else "")
+    peak, held = of.program.peak_bytes / GIB, of.program.argument_bytes / GIB
+    return f"yes: {peak:.2f} of the {limit}, {held:.2f} GiB of it state and batch"
+
+
+def _batch(of: Finding) -> str:
+    tokens = f" of {of.tokens_per_row:,} tokens" if of.tokens_per_row else ""
+    return f"{of.batch:,} rows{tokens} a step; {_si(of.parameters)} parameters"
+
+
+def _operations(of: Program, each: str) -> list[tuple[str, str]]:
+    again = of.flops / of.model_flops - 1 if of.model_flops else 0
+    more = f"; {again:.0%} of that again" if again > 0.01 else ""
+    return [
+        ("computes", f"{_si(of.flops)}FLOP a {each}; the model {_si(of.model_flops)}FLOP{more}"),
+        ("moves", f"{_si(of.hbm_bytes)}B to and from memory a {each}"),
+    ]
+
+
+def _exchanges(of: Program, each: str) -> list[tuple[str, str]]:
+    shown = [e for e in of.exchanges if e.wire_bytes >= 1e-3 * of.exchanges[0].wire_bytes]
+    lines = [
+        f"{_si(e.wire_bytes)}B a {each} by {e.times:,} {e.kind} along {'+'.join(e.axes)}"
+        for e in shown
+    ]
+    return [("sends" if not i else "", line) for i, line in enumerate(lines)]
+
+
+def _times(spent: Step, going: Pace, on: Target, of: Finding, work: Work) -> list[tuple[str, str]]:
+    parts = {"MXU": spent.mxu, "HBM": spent.hbm, "ICI": spent.ici, "DCN": spent.dcn}
+    named = ", ".join(f"{name} {_ms(value)}" for name, value in parts.items() if value)
+    unit = "tokens" if of.tokens_per_row else "rows"
+    return [
+        ("bound", f"{_ms(spent.bound)} by {spent.limited_by}: {named}; one after another {_ms(spent.apart)}"),
+        ("step", f"{_span(going.step, _ms)} {_published(on)}"),
+        ("speed", f"{_span(going.per_second[::-1], _si)} {unit}/s"),
+        (_work(work), f"{_span(going.hours, _hours)}, {_span(going.chip_hours, _count)} chip-hours"),
+    ]  # fmt: skip
+
+
+def _published(on: Target) -> str:
+    tuned, simple = PUBLISHED[on.chip.name]
+    plain = f"a plain port reached {simple:.0%}" if simple else ""
+    if tuned is None:
+        return f"from the bound to what {plain} of the peak"
+    known = f"where {tuned[0]:.0%} to {tuned[1]:.0%} of the peak is reached, as tuned programs do on {on.chip.name}"
+    return f"{known}; {plain}" if plain else known
+
+
+def _compiled(of: Finding, program: Program) -> str:
+    by = ", ".join(f"{name} {of.versions[name]}" for name in ("jax", "libtpu"))
+    return f"in {program.trace_seconds + program.compile_seconds:.0f} s by {by}"
+
+
+# Several targets -----------------------------------------------------------------------------------------------------
+
+_HEAD = (
+    *("Target", "Chips", "Fits", "GiB", "of", "FLOP", "HBM", "ICI", "DCN"),
+    *("Bound", "by", "Step", "Per s", "Hours", "Chip-hours"),
+)
+
+
+def _table(findings: Sequence[Finding], work: Work) -> list[str]:
+    rows = [_HEAD, *(_row(one, work) for one in findings)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    left = {0, 2, 10}
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    units = {"tokens" if one.tokens_per_row else "rows" for one in findings if one.batch}
+    said = (
+        f"GiB, FLOP and bytes are those of one device in one step; {' or '.join(sorted(units)) or 'rows'} per second; "
+        f"hours for {_work(work)}."
+    )
+    return [*lines, "", said]
+
+
+def _row(of: Finding, work: Work) -> tuple[str, ...]:
+    on = target(of.target)
+    limit = f"{of.limit_bytes / GIB:.2f}"
+    start = (of.target, str(on.chips), of.fit)
+    if of.program is None:
+        needed = f"{of.needed_bytes / GIB:.2f}" if of.needed_bytes else ""
+        return (*start, needed, limit, *("",) * 10)
+    peak = f"{of.program.peak_bytes / GIB:.2f}"
+    going = pace(of, work)
+    if going is None:
+        return (*start, peak, limit, *("",) * 10)
+    spent = step(of.program, on)
+    between = sum(e.wire_bytes for e in of.program.exchanges if "dcn" in e.axes)
+    within = sum(e.wire_bytes for e in of.program.exchanges) - between
+    return (
+        *start,
+        peak,
+        limit,
+        _si(of.program.flops).strip(),
+        f"{_si(of.program.hbm_bytes)}B",
+        f"{_si(within)}B",
+        f"{_si(between)}B" if between else "",
+        _ms(spent.bound),
+        spent.limited_by,
+        _span(going.step, _ms),
+        _span(going.per_second[::-1], _si),
+        _span(going.hours, _count),
+        _span(going.chip_hours, _count),
+    )
+
+
+# Numbers -------------------------------------------------------------------------------------------------------------
+
+
+def _span(pair: tuple[float, ...], text: Callable[[float], str]) -> str:
+    """`1.2 to 1.5 ms`."""
+    low, high = (text(value).strip() for value in pair)
+    number, _, unit = low.partition(" ")
+    return high if low == high else f"{number if high.endswith(' ' + unit) else low} to {high}"
+
+
+def _si(value: float) -> str:
+    """`47.1 T`, `512`."""
+    for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g} {letter}"
+    return f"{value:.3g} "
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _work(work: Work) -> str:
+    """`10B tokens`, `2,000 steps`."""
+    amount = work.amount
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if amount >= size:
+            return f"{amount / size:g}{letter} {work.unit}"
+    return f"{amount:,.0f} {work.unit}"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _hours(value: float) -> str:
+    if value < 1.5 / 60:
+        return f"{value * 3600:.2g} s"
+    return f"{value * 60:.0f} min" if value < 1.5 else f"{_count(value)} h"

@@ -1,0 +1,184 @@
+"""The slices of the Cloud TPU API: what libtpu calls them, what memory it allows, and the peaks of their chips.
+
+Peaks are those of Google's pages on each generation. libtpu itself checks no size: it describes slices that nobody
+can have, so a type is looked up here first.
+"""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from workloads.frame.config import ConfigError
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What all slices of a generation have in common."""
+
+    name: str  #: `v5e`; libtpu's name for it, too
+    devices: int  #: JAX devices on a chip
+    #: the number in a type counts TensorCores, two on a chip; else it counts chips
+    counts_cores: bool
+    sides: dict[int, str]  #: chips along each axis, by the number of chips in a slice
+    hbm_gib: float  #: what the compiler allows a device, by its own message: less than there is
+    tflops: float  #: 10^12 bf16 operations a second
+    hbm: float  #: GB/s to and from the chip's memory
+    link: float  #: GB/s of one link between chips, one way
+    dcn: float  #: GB/s between slices, this chip's share of its host's; 0: unknown
+
+
+_2D = {
+    1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16", 512: "16x32",
+    1024: "32x32",
+}  # fmt: skip
+_3D = {
+    4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8",
+    1024: "8x8x16", 2048: "8x16x16",
+}  # fmt: skip
+
+
+def _sizes(sides: dict[int, str], *sizes: int) -> dict[int, str]:
+    return {size: sides[size] for size in sizes}
+
+
+_LITE = _sizes(_2D, 1, 4, 8, 16, 32, 64, 128, 256)
+
+CHIPS = {
+    chip.name: chip
+    for chip in (
+        Chip("v2", 2, True, _sizes(_2D, 4, 16, 64, 128, 256), 7.48, 45, 700, 62, 0),
+        Chip("v3", 2, True, _sizes(_2D, 4, 16, 32, 64, 128, 256, 512, 1024), 15.48, 123, 900, 100, 0),
+        Chip("v4", 1, True, _3D, 30.75, 275, 1200, 45, 6.25),
+        Chip("v5e", 1, False, _LITE, 15.75, 197, 819, 50, 3.125),
+        Chip("v5p", 1, True, _3D, 95.74, 459, 2765, 100, 6.25),
+        Chip("v6e", 1, False, _LITE, 31.25, 918, 1638, 100, 6.25),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """One slice, or several of the same type that run one program."""
+
+    type: str  #: `v4-16`, `v5e-64`
+    slices: int
+    chip: Chip
+    chips_per_slice: int
+
+    @property
+    def name(self) -> str:
+        return self.type if self.slices == 1 else f"{self.slices}x{self.type}"
+
+    @property
+    def chips(self) -> int:
+        """Of all slices."""
+        return self.slices * self.chips_per_slice
+
+    @property
+    def devices(self) -> int:
+        """As JAX sees them, of all slices."""
+        return self.chips * self.chip.devices
+
+    @cached_property
+    def sides(self) -> tuple[int, ...]:
+        """Chips along each axis of a slice."""
+        return tuple(map(int, self.chip.sides[self.chips_per_slice].split("x")))
+
+    @property
+    def wraps(self) -> tuple[bool, ...]:
+        """For each axis whether its ends are joined: those of slices of whole 4x4x4 blocks, and those of 16 chips."""
+        if len(self.sides) == 3:
+            return (all(side % 4 == 0 for side in self.sides),) * 3
+        return tuple(self.chip.name in ("v5e", "v6e") and side == 16 for side in self.sides)
+
+    @property
+    def topology(self) -> str:
+        """libtpu's name for a slice."""
+        return f"{self.chip.name}:{self.chip.sides[self.chips_per_slice]}"
+
+    def options(self) -> dict[str, Any]:
+        """What libtpu must be told beside the name. By default it describes a v4 slice as two devices a chip, joins
+        no ends, and puts 4 chips on a host."""
+        found: dict[str, Any] = {}
+        if self.chip.name == "v4":
+            found["chip_config_name"] = "megacore"
+        if any(self.wraps):
+            found["wrap"] = [*self.wraps, False, False][:3]
+        if not self.chip.counts_cores and self.chips_per_slice in (1, 8):
+            found["chips_per_host_bounds"] = [*self.sides, 1]
+        if self.slices > 1:
+            found["num_slices"] = self.slices
+        return found
+
+
+def targets(text: str) -> list[Target]:
+    """The targets of `v4-128,v5e-64,2xv4-16`, each once. Raises ConfigError."""
+    names = dict.fromkeys(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        raise ConfigError("--check needs a type of TPU slice, such as v4-16 or v4-128,v5e-64")
+    return [target(name) for name in names]
+
+
+def target(text: str) -> Target:
+    """The target that this names; `v5litepod-64` is `v5e-64`. Raises ConfigError, naming the nearest real ones."""
+    match = re.fullmatch(r"(?:([1-9][0-9]{0,2})x)?([a-z0-9]+)-([1-9][0-9]{0,5})", text.lower())
+    slices = int(match[1] or 1) if match else 1
+    name = "v5e" if match and match[2] == "v5litepod" else match[2] if match else ""
+    chip = CHIPS.get(name)
+    chips = _chips(chip, int(match[3])) if match and chip else 0
+    if chip is None or not chips:
+        raise ConfigError(f"--check: {text[:40]}: no such type{_nearest(text)}")
+    if slices > 1 and not chip.dcn:
+        raise ConfigError(f"--check: {text}: several slices of {name} cannot run one program")
+    assert match
+    return Target(f"{name}-{match[3]}", slices, chip, chips)
+
+
+def all_types() -> list[str]:
+    """Every type that can be checked."""
+    return [
+        f"{chip.name}-{size * 2 if chip.counts_cores else size}"
+        for chip in CHIPS.values()
+        for size in chip.sides
+    ]
+
+
+def devices_of(target: Target) -> list[Any]:
+    """The described devices, which libtpu is asked for. Raises RuntimeError if they are not as they should be."""
+    from jax.experimental import topologies
+
+    found = topologies.get_topology_desc(
+        platform="tpu", topology_name=target.topology, **target.options()
+    )
+    devices = list(found.devices)
+    if len(devices) != target.devices:
+        raise RuntimeError(
+            f"libtpu describes {target.name} as {len(devices)} devices instead of {target.devices}"
+        )
+    return devices
+
+
+def _chips(chip: Chip, number: int) -> int:
+    """How many chips a type of this number has; 0: there is none."""
+    chips, odd = divmod(number, 2) if chip.counts_cores else (number, 0)
+    return chips if not odd and chips in chip.sides else 0
+
+
+def _nearest(text: str) -> str:
+    spelled = re.sub(r"^[0-9]+x", "", text.lower()).replace("v5litepod", "v5e")
+    family = [name for name in all_types() if name.partition("-")[0] == spelled.partition("-")[0]]
+    number = spelled.partition("-")[2]
+    if family and number.isdigit() and int(number):
+        family.sort(key=lambda name: abs(math.log(int(name.partition("-")[2]) / int(number))))
+        return f"; nearest: {', '.join(family[:2])}"
+    near = difflib.get_close_matches(spelled, all_types(), n=2)
+    return f"; nearest: {', '.join(near or ['v4-8', 'v5e-16', 'v6e-16'])}"
