@@ -69,7 +69,10 @@ class TrainConfig(Settings):
         "0: all of a slice",
     )
     tensor: int = Field(
-        1, ge=1, description="devices of a host that share rows and compute parts of each layer"
+        0,
+        ge=0,
+        description="devices of a host that share rows and compute parts of each layer; 0: 1, but on CPU "
+        "with fsdp=1 all of a host, as they share its cores",
     )
     checkpoint_every: int = Field(200, ge=1, description="steps between checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints to keep")

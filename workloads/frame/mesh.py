@@ -40,17 +40,19 @@ def mesh_of(config: TrainConfig, devices: Sequence[Any] | None = None, slices: i
     devices = jax.devices() if devices is None else devices
     within = len(devices) // slices
     local = len([d for d in devices if d.process_index == devices[0].process_index])
-    if local % config.tensor:
+    on_cpu = devices[0].platform == "cpu"
+    tensor = config.tensor or (local if on_cpu and config.fsdp == 1 else 1)
+    if local % tensor:
         raise ConfigError(
-            f"tensor={config.tensor} does not divide the {local} devices of a host, "
+            f"tensor={tensor} does not divide the {local} devices of a host, "
             "and devices that share rows must be on one host"
         )
-    fsdp = config.fsdp or within // config.tensor
-    if within % (fsdp * config.tensor):
+    fsdp = config.fsdp or within // tensor
+    if within % (fsdp * tensor):
         raise ConfigError(
-            f"fsdp={fsdp} x tensor={config.tensor} does not divide the {within} devices of a slice"
+            f"fsdp={fsdp} x tensor={tensor} does not divide the {within} devices of a slice"
         )
-    shape = (within // (fsdp * config.tensor), fsdp, config.tensor)
+    shape = (within // (fsdp * tensor), fsdp, tensor)
     if config.batch % (slices * shape[0] * fsdp):
         parts = slices * shape[0] * fsdp
         raise ConfigError(f"batch={config.batch} cannot be split over {parts} devices")

@@ -1,4 +1,4 @@
-"""AdamW as the settings describe it: warm-up and cosine, clipping, no decay of biases and norms."""
+"""AdamW as the settings describe it: warm-up and cosine, no decay of biases and norms."""
 
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,17 +15,13 @@ from workloads.frame.config import TrainConfig
 
 
 def adamw(config: TrainConfig) -> optax.GradientTransformation:
-    """The gradients are clipped to a norm of `clip`, then AdamW. Arrays of one dimension do not decay."""
-    parts = [optax.clip_by_global_norm(config.clip)] if config.clip else []
-    return optax.chain(
-        *parts,
-        optax.adamw(
-            schedule(config),
-            b1=config.beta1,
-            b2=config.beta2,
-            weight_decay=config.weight_decay,
-            mask=_decays,
-        ),
+    """AdamW. Arrays of one dimension do not decay."""
+    return optax.adamw(
+        schedule(config),
+        b1=config.beta1,
+        b2=config.beta2,
+        weight_decay=config.weight_decay,
+        mask=_decays,
     )
 
 

@@ -272,7 +272,8 @@ class Program:
 
 @jax.custom_vjp
 def _watched(x: jax.Array, probe: jax.Array) -> jax.Array:
-    """`x`, [rows, ...]. The gradient of `probe`, [rows], is then 0 where that of the row is finite, else 1."""
+    """`x`, [rows, ...]. The gradient of `probe`, [rows], is then how many numbers of the gradient of that row
+    are not finite."""
     del probe
     return x
 
@@ -283,11 +284,19 @@ def _watched_forward(x: jax.Array, probe: jax.Array) -> tuple[jax.Array, None]:
 
 
 def _watched_backward(_: None, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-    good = jnp.isfinite(gradient).all(axis=tuple(range(1, gradient.ndim)))
-    return gradient, jnp.where(good, 0.0, 1.0)
+    bad = (~jnp.isfinite(gradient)).astype(jnp.float32)
+    return gradient, bad.sum(axis=tuple(range(1, gradient.ndim)))
 
 
 _watched.defvjp(_watched_forward, _watched_backward)
+
+
+def _clipped(gradients: Any, norm: jax.Array, most: float) -> Any:
+    """The gradients, made smaller where their norm is above `most` (0: any norm will do)."""
+    if not most:
+        return gradients
+    factor = most / jnp.maximum(norm, most)
+    return jax.tree.map(lambda gradient: gradient * factor, gradients)
 
 
 def _mean(found: ByRow) -> jax.Array:
