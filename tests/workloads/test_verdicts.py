@@ -10,17 +10,21 @@ import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
+from workloads.contract import faults
 from workloads.data.rows import Dataset, Rows
 from workloads.frame.blame import StepVerdict
-from workloads.frame.config import TrainConfig
+from workloads.frame.config import ConfigError, TrainConfig
+from workloads.frame.fault_injection import Injection
 from workloads.frame.mesh import mesh_of
 from workloads.frame.program import Program
 from workloads.frame.replay import Replay, evidence, examine
@@ -98,13 +102,38 @@ class Breakable(Workload[TrainConfig]):
         raise NotImplementedError
 
 
+class Tokens(Workload[TrainConfig]):
+    """A table, a layer, and the table again: all that is special of rows of tokens. Some do not count."""
+
+    title = "tokens"
+
+    def model(self, rngs: nnx.Rngs) -> nnx.Module:
+        split = {"out_sharding": ("vocab", "embed")}
+        table = nnx.Embed(32, SIZES[0], rngs=rngs, embedding_metadata=split)
+        return nnx.Dict(table=table, layers=Mlp((SIZES[0], 16, SIZES[0]), rngs))
+
+    def loss(self, model: Any, batch: Batch, watch: Watch) -> ByRow:
+        counts = batch["counts"]
+        x = model.layers(watch(model.table(batch["tokens"])))
+        losses = optax.softmax_cross_entropy_with_integer_labels(
+            model.table.attend(x), batch["targets"]
+        )
+        return ByRow((losses * counts).sum(axis=1), counts.sum(axis=1).astype(jnp.float32))
+
+    def metrics(self, model: Any, batch: Batch) -> dict[str, ByRow]:
+        raise NotImplementedError
+
+    def dataset(self) -> Dataset:
+        raise NotImplementedError
+
+
 @dataclass
 class Rig:
     """A compiled program on a mesh."""
 
     program: Program
     step: Callable[..., Any]
-    rows: Rows
+    rows: Rows  #: of a step that is finite
     first: Any  #: its first state, on the host
 
     def state(self) -> Any:
@@ -112,23 +141,30 @@ class Rig:
 
     def verdict(self, code: int, where: str, places: list[int], *, once: bool) -> StepVerdict:
         """What is said of a step that is broken in these places: rows of the data, or devices."""
-        clean = {**self.rows, "fault": np.zeros(ROWS, np.int32)}
-        broken = {**clean, "fault": clean["fault"].copy()}
+        broken = {**self.rows, "fault": np.zeros(ROWS, np.int32)}
         if where == "data":
             broken["fault"][places] = code
         bad = [jax.devices()[place] for place in places] if where == "device" else []
-        spoil = _spoiler(set(bad), code, once=once)
+        return self.examined(broken, _spoiler(set(bad), code, once=once))
 
+    def examined(self, rows: Rows, spoil: Callable[[Batch], Batch]) -> StepVerdict:
+        """What is said of a step that is not finite with these rows, which changes nothing."""
         program = self.program
-        batch = program.batch(broken)
+        batch = program.batch(rows)
         state, outcome = self.step(self.state(), program.all_good(), spoil(batch))
-        state, after = self.step(state, outcome.good, program.batch(clean))
+        state, after = self.step(state, outcome.good, program.batch(self.rows))
 
         assert not outcome.good
         assert not after.good, "a step after the bad one counts"
         jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.array, state), self.first)
         replay = Replay(program, self.step, state, batch, spoil)
         return examine(replay, evidence(program, outcome), 0)
+
+
+def _rig(workload: Workload[TrainConfig], rows: Rows) -> Rig:
+    program = Program(workload, mesh_of(workload.config))
+    step = program.compile(program.batch(rows), in_haste=True)
+    return Rig(program, step, rows, jax.tree.map(np.array, program.first_state()))
 
 
 def _spoiler(bad: set[Any], code: int, *, once: bool) -> Callable[[Batch], Batch]:
@@ -161,11 +197,8 @@ def devices() -> None:
 @pytest.fixture(scope="module", params=list(MESHES))
 def rig(devices: None, request: pytest.FixtureRequest) -> Rig:
     config = TrainConfig(steps=10, batch=ROWS, **MESHES[request.param])
-    program = Program(Breakable(config), mesh_of(config))
     x = np.random.default_rng(0).standard_normal((ROWS, SIZES[0]), dtype=np.float32)
-    example = program.batch({"x": x, "fault": np.zeros(ROWS, np.int32)})
-    step = program.compile(example, in_haste=True)
-    return Rig(program, step, {"x": x}, jax.tree.map(np.array, program.first_state()))
+    return _rig(Breakable(config), {"x": x, "fault": np.zeros(ROWS, np.int32)})
 
 
 def _cases() -> list[Any]:
@@ -211,3 +244,37 @@ class TestTheReplay:
     ) -> None:
         found = rig.verdict(code, "data", list(range(ROWS)), once=False)
         assert _device(found) == ("model", "", 65), found.text
+
+
+@pytest.fixture(scope="module")
+def tokens(devices: None) -> Rig:
+    """Rows without a float, and a table that is split both ways."""
+    config = TrainConfig(steps=10, batch=ROWS, fsdp=2, tensor=2)
+    random = np.random.default_rng(0)
+    tokens = random.integers(0, 32, (ROWS, 6), dtype=np.int32)
+    counts = np.arange(6) < random.integers(2, 7, (ROWS, 1))
+    return _rig(Tokens(config), {"tokens": tokens, "targets": tokens, "counts": counts})
+
+
+class TestInjectedIntoTokens:
+    """What `TPUJOB_FAULT=nan:...` makes of them."""
+
+    @pytest.mark.parametrize(
+        ("fault", "said"),
+        [
+            ("device=2", ("device", "device 2 of host 0", ())),
+            ("device=2,transient=1", ("device", "devices 2, 3 of host 0", ())),
+            ("where=data,device=3", ("data", "", (12,))),
+            ("where=model", ("model", "", ())),
+        ],
+    )
+    def test_it_is_found(self, tokens: Rig, fault: str, said: Any) -> None:
+        injection = Injection(faults.parse(f"nan:step=1,{fault}"))
+        found = tokens.examined(injection.rows(1, tokens.rows), partial(injection.batch, 1))
+        assert (found.blame, found.device, found.rows) == said, found.text
+
+    def test_rows_that_cannot_hold_a_bad_number_are_refused(self) -> None:
+        injection = Injection(faults.parse("nan:step=1,where=data"))
+        rows: Rows = {"pixels": np.zeros((4, 2), np.uint8), "counts": np.ones(4, np.bool_)}
+        with pytest.raises(ConfigError, match="pixels is uint8, counts is bool"):
+            injection.rows(1, rows)

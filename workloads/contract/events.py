@@ -46,7 +46,8 @@ class Reporter:
             self.replace(HEARTBEAT, {"t": now, "phase": name, "step": fields.get("step")})
 
     def verdict(self, **fields: Any) -> None:
-        """State where a non-finite number came from: `step, host, device, blame, text`."""
+        """State where a non-finite number came from: `step, host, device, blame, text`. `blame` is empty if nobody
+        knows; `host` is None if none is concerned, or nobody knows which."""
         self.replace(VERDICT, {"t": time.time(), **self._stamp, **fields})
         self.event("verdict", **fields)
 

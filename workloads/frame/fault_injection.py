@@ -13,17 +13,21 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads.contract import Fault
 from workloads.data.rows import Rows
 from workloads.frame.config import ConfigError
+from workloads.frame.workload import Batch
 
-Batch = dict[str, jax.Array]
+#: A number of a class or token that no model has.
+_NO_ROW = np.int32(np.iinfo(np.int32).max)
 
 
 class Injection:
@@ -54,6 +58,7 @@ class Injection:
             return rows
         count = len(next(iter(rows.values())))
         row = fault.device * count // jax.local_device_count()
+        _check_spoilable(rows)
         return {name: _with_bad_row(array, row) for name, array in rows.items()}
 
     def batch(self, step: int, batch: Batch) -> Batch:
@@ -62,6 +67,7 @@ class Injection:
         if not fault or fault.kind != "nan" or fault.where == "data" or self._over(step):
             return batch
         self._spent = True
+        _check_spoilable(batch)
         devices = jax.local_devices()
         bad = set(devices if fault.where == "model" else devices[fault.device : fault.device + 1])
         return {name: _replace(array, bad) for name, array in batch.items()}
@@ -92,9 +98,23 @@ def _with_bad_row(array: NDArray[Any], row: int) -> NDArray[Any]:
 
 
 def _bad_like(array: NDArray[Any]) -> NDArray[Any]:
-    """NaN; or, as whole numbers have none, the largest, which no table of a model has a row for."""
-    value = np.nan if np.issubdtype(array.dtype, np.inexact) else np.iinfo(array.dtype).max
-    return np.full_like(array, value)
+    """NaN; or, as whole numbers have none, one that no table of a model has a row for. Types that are too small for
+    such a number stay as they are."""
+    if not _spoilable(array):
+        return array
+    return np.full_like(array, np.nan if jnp.issubdtype(array.dtype, jnp.inexact) else _NO_ROW)
+
+
+def _check_spoilable(arrays: Mapping[str, Any]) -> None:
+    if not any(map(_spoilable, arrays.values())):
+        types = ", ".join(f"{name} is {array.dtype}" for name, array in arrays.items())
+        raise ConfigError(f"TPUJOB_FAULT: rows cannot hold a bad number: {types}")
+
+
+def _spoilable(array: Any) -> bool:
+    return jnp.issubdtype(array.dtype, jnp.inexact) or (
+        jnp.issubdtype(array.dtype, jnp.integer) and array.dtype.itemsize >= _NO_ROW.itemsize
+    )
 
 
 def _end(step: int, code: int) -> NoReturn:

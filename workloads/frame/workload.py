@@ -64,7 +64,10 @@ class Workload(ABC, Generic[Config]):
     @abstractmethod
     def loss(self, model: Any, batch: Batch, watch: Watch) -> ByRow:
         """What is trained on: the mean of these values. Pass the activations that enter the first layer through
-        `watch`, so that a bad gradient can be traced to its row."""
+        `watch`, so that a bad gradient can be traced to its row.
+
+        Look tokens up with `jnp.take` (as nnx.Embed does): one that is not in the table becomes NaN, and the row is
+        named. With `table[tokens]` it silently becomes the last one."""
 
     @abstractmethod
     def metrics(self, model: Any, batch: Batch) -> dict[str, ByRow]:

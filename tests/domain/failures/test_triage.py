@@ -147,6 +147,15 @@ def test_the_verdict_of_a_replay_names_the_host_whoever_tells_of_it() -> None:
     assert none.verdict == Verdict(blame="device")
 
 
+def test_a_replay_that_cannot_tell_machine_from_maths_leaves_it_open() -> None:
+    verdict = Verdict(step=7, text="a device made it, and nothing says which")
+    found = end(host(0, 65, age=40, verdict=verdict), host(1, 65, age=50, verdict=verdict))
+    assert (found.cause, found.verdict) == (Cause.NONFINITE, verdict), "tried on other hardware"
+    assert found.message == "a device made it, and nothing says which (exit code 65)"
+    unsaid = end(host(0, 65))
+    assert unsaid.verdict == Verdict(blame="model or data")
+
+
 def test_a_host_that_was_told_to_stop_may_have_failed_by_itself() -> None:
     told = {"notice": "preempted"}
     found = end(host(0, 76, age=50, **told), host(1, 1, "MemoryError", age=40, **told))
