@@ -117,6 +117,15 @@ def test_a_row_that_cannot_be_read(tmp_path: Path, change: dict[str, Any], said:
     assert said in message
 
 
+def test_a_number_that_only_tells_rows_of_several_files_apart(tmp_path: Path) -> None:
+    good = write_json_lines(tmp_path / "good.json", ROWS)
+    bad = write_json_lines(
+        tmp_path / "bad.json", [blank(START, price={"tier_start_amount": "none"})]
+    )
+    said = refused(good, bad)
+    assert said == f"{bad}: line 1: `price_tier_start_amount` is no number: 'none'"
+
+
 def test_a_label_list_that_is_no_json(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "export.csv", [*ROWS[:3], ROWS[3] | {"labels": "[{'key'"}], between="_")  # fmt: skip
     assert "export.csv: line 5: `labels` is no JSON" in refused(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 
 from tests.domain.money.test_goodput import attempt, job_of, slice_of
 from tests.support.estimates import compare_view, estimate_view
+from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Cause, Grant, Job, Outcome
+from tpujob.domain.money import DataToCopy
 from tpujob.domain.placement import EVERYWHERE
-from tpujob.domain.spec import parse
+from tpujob.domain.spec import JobSpec, parse
 from tpujob.errors import BadRequest, BadSpec
 
 HOUR = 3600.0
@@ -149,6 +152,28 @@ def test_a_grant_that_pays_for_another_slice_in_one_zone_pays_in_another_zone(he
         if (f := way["forecast"]) and f["pay_micros"] and f["list_micros"]
     }
     assert granted == {zone: zone != held for zone in zones}
+
+
+def test_data_is_copied_to_each_region_that_lacks_it():
+    spec = {
+        **SPEC,
+        "tpu": {"type": "v5e-8", "zones": ["us-central1-a", "us-west4-a", "us-west4-b"]},
+    }
+    asked: list[str] = []
+
+    def to_copy(_: JobSpec, zone: str) -> Sequence[DataToCopy]:
+        asked.append(zone)
+        there = zone.startswith("us-central1")
+        return () if there else (DataToCopy("c4", "us-central1", region_of(zone), 1, 10**15),)
+
+    found = compare_view(spec, {}, {"throughput": {"v5e-8": 1.0}}, to_copy=to_copy)
+    dear = {
+        way["zone"]: f["list_micros"]["p50"] > 10**10
+        for way in found["ways"]
+        if (f := way["forecast"]) and f["list_micros"]
+    }
+    assert dear == {"us-central1-a": False, "us-west4-a": True, "us-west4-b": True}
+    assert len(asked) == 2, "the storage is asked once for a region"
 
 
 def test_tokens_are_measured_by_a_metric_that_a_program_reports():

@@ -14,7 +14,7 @@ from tpujob.domain.placement import EVERYWHERE, Site, offers, settled
 from tpujob.domain.spec import parse
 from tpujob.ports import Store
 from tpujob.service.comparison import Comparisons
-from tpujob.service.estimate import Estimates
+from tpujob.service.estimate import Estimates, ToCopy, nothing_to_copy
 from tpujob.service.submission import Placed
 
 
@@ -33,8 +33,11 @@ def _placed(given: Mapping[str, Any]) -> Placed:
     return Placed(wanted, found, buckets, doubts=[])
 
 
-def _estimates(jobs: Sequence[Job], site: Site = EVERYWHERE) -> Estimates:
-    return Estimates(cast(Store, _Jobs(jobs)), SystemClock(), site, _placed, Surroundings())
+def _estimates(
+    jobs: Sequence[Job], site: Site = EVERYWHERE, to_copy: ToCopy = nothing_to_copy
+) -> Estimates:
+    store = cast(Store, _Jobs(jobs))
+    return Estimates(store, SystemClock(), site, _placed, Surroundings(), to_copy)
 
 
 def estimate_view(
@@ -50,8 +53,9 @@ def compare_view(
     asked: CompareAsked | None = None,
     jobs: Sequence[Job] = (),
     site: Site = EVERYWHERE,
+    to_copy: ToCopy = nothing_to_copy,
 ) -> CompareView:
     """The same."""
     store = cast(Store, _Jobs(jobs))
-    made = Comparisons(store, SystemClock(), site, _placed, _estimates(jobs, site))
+    made = Comparisons(store, SystemClock(), site, _placed, _estimates(jobs, site, to_copy))
     return made.compare(spec, said, asked)

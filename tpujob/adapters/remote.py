@@ -257,7 +257,7 @@ class RemoteJobs:
                 raise
             try:
                 return self._read(status, answer)
-            except (BadSpec, NotFound) as error:
+            except (BadRequest, BadSpec, NotFound) as error:
                 if not path.startswith("/jobs/"):
                     self._compare_versions(error)
                 raise

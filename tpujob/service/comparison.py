@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.money import told_steps
+from tpujob.domain.money import DataToCopy, told_steps
 from tpujob.domain.money.forecast import (
     Hardware,
     Outlook,
@@ -53,12 +53,17 @@ class Comparisons:
         jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
         places = _places(wanted, asked)
         speeds = measured(jobs, wanted, unit) | _stated(asked, unit, wanted.tpu.slices)
-        found, _ = self._estimates.of(placed, told, jobs)
+        first, _ = self._estimates.use(placed, told, jobs)
         forecaster = Forecaster(jobs, now, prices)
+        copies: dict[str, tuple[DataToCopy, ...]] = {}
 
         def outlook(place: Place, speed: Throughput) -> Outlook:
             region = accelerators.region_of(place.zone)  # with a bucket there
-            use = replace(found.use, type=place.type, zone=place.zone, location=region)
+            if region not in copies:
+                copies[region] = self._estimates.copies(wanted, place.zone)
+            use = replace(
+                first, type=place.type, zone=place.zone, location=region, copies=copies[region]
+            )
             return forecaster.of(wanted, use, amount / speed.per_second / 3600, told)
 
         ways = list[Way]()

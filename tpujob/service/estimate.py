@@ -64,7 +64,7 @@ class Estimates:
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
         placed, told, jobs = self._placing(spec), checked(said or {}), self._store.list()
-        found, long = self.of(placed, told, jobs)
+        found, long = self._of(placed, told, jobs)
         view = self._view(placed, found, long)
         if long.work is not None:
             forecaster = Forecaster(jobs, self._clock.now(), self._site.prices)
@@ -77,21 +77,25 @@ class Estimates:
         takes, the budget ends it."""
         if placed.spec.budget is None:
             return
-        use, long = self._use(placed, {}, self._store.list())
+        use, long = self.use(placed, {}, self._store.list())
         if long.hours is not None:
             found = estimate(use, self._site.prices)
             budgets.check_estimate(placed.spec, placed.first, found, long.text)
 
-    def of(
+    def _of(
         self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]
     ) -> tuple[Estimate, Length]:
         """For the first offer, and how its length was found. `jobs`: all that there were."""
-        use, long = self._use(placed, said, jobs)
-        use = replace(use, copies=tuple(self._to_copy(placed.spec, use.zone)))
+        use, long = self.use(placed, said, jobs)
+        use = replace(use, copies=self.copies(placed.spec, use.zone))
         return estimate(use, self._site.prices), long
 
-    def _use(self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, Length]:
-        """Without the copies of data, for which the storage is asked."""
+    def copies(self, wanted: JobSpec, zone: str) -> tuple[DataToCopy, ...]:
+        """What is copied before a slice is asked for in that zone. Asks the storage. Raises BadSpec."""
+        return tuple(self._to_copy(wanted, zone))
+
+    def use(self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, Length]:
+        """For the first offer, without the copies of data."""
         wanted, offer = placed.spec, placed.first
         number = {key: Decimal(str(value)) for key, value in said.items() if key != "quiet"}
         long = length(
@@ -153,7 +157,9 @@ def checked(said: EstimateSaid) -> EstimateSaid:
     for name, value in said.items():
         whole = name in ("steps", "objects_written", "objects_read")
         fits = isinstance(value, bool) if name == "quiet" else _amount(value, whole=whole)
-        if name not in EstimateSaid.__annotations__ or not fits:
+        if name not in EstimateSaid.__annotations__:
+            raise BadRequest(f"an estimate knows nothing of {name[:40]!r}")
+        if not fits:
             kind = "a whole number" if whole else "a number"
             raise BadRequest(f"{name} cannot be {value!r}", hint=f"{kind} from 0 to {MOST:,}")
     return said

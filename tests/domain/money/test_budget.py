@@ -55,6 +55,17 @@ def test_what_a_grant_pays_for_is_not_counted() -> None:
     assert (found.used, found.reserve, found.burn) == (0, 0, 0)
 
 
+def test_a_first_minute_that_is_free_uses_no_budget() -> None:
+    brief = replace(SLICE, pricing="spot", ready_at=NOW - 900, missing_since=NOW - 850)
+    job = with_budget(job_in(State.RUNNING), 50, slices=(replace(brief, gone_at=NOW - 840),))
+    found = budget.account(job, NOW)
+    assert found is not None
+    assert found.used == usd_of_job(job, NOW) == 0
+    unsure = budget.account(replace(job, slices=(brief,)), NOW)
+    assert unsure is not None
+    assert unsure.used > 0, "until it is seen to be gone it may come back"
+
+
 def test_a_price_that_is_not_known_is_never_counted_as_nothing() -> None:
     job = with_budget(
         job_in(State.RUNNING), 50, slices=(replace(SLICE, usd_per_hour=None, ready_at=1.0),)

@@ -81,6 +81,13 @@ def test_what_a_grant_pays_for_is_not_counted() -> None:
     assert used(found, NOV + DAY, EVER) == [0]
 
 
+def test_a_first_minute_that_is_free_is_not_counted() -> None:
+    brief = replace(
+        billed(NOV, NOV + 50), pricing="spot", missing_since=NOV + 45, usd_per_hour=7200
+    )
+    assert used(sums(month(NOV), job_of("ada", brief)), NOV + DAY, EVER, MONTHLY) == [0, 0]
+
+
 TIMES = st.floats(0, 60 * DAY).map(lambda t: NOV - 10 * DAY + t)
 SLICES = st.builds(
     lambda start, length, open, usd: billed(start, None if open else start + length, usd),

@@ -58,6 +58,17 @@ def test_a_route_of_its_own_counts_before_the_parts_of_the_world() -> None:
     assert LIST.over([own]).traffic("europe-west4", "us-central1").usd == D("0.05")
 
 
+def test_a_route_from_a_part_of_the_world_to_anywhere_counts_either_way() -> None:
+    own = Price("traffic", "Asia -> anywhere", "", D("0.01"), "GiB", mine())
+    prices = LIST.over([own])
+    assert prices.traffic("asia-east1", "us-central1").usd == D("0.01")
+    assert prices.traffic("us-central1", "asia-east1").usd == D("0.01")
+    assert prices.traffic("asia-east1", "asia-south1").usd == D("0.08"), "the pair is more exact"
+    assert prices.traffic("us-central1", "us-east1").usd == D("0.02")
+    mixed = Price("traffic", "us-central1 -> Europe", "", D("0.03"), "GiB", mine())
+    assert LIST.over([mixed]).traffic("us-central1", "europe-west4").usd == D("0.03")
+
+
 @pytest.mark.parametrize(
     ("name", "where", "pricing", "amount", "usd"),
     [

@@ -61,7 +61,7 @@ def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | No
     most = limit(job)
     if most is None:
         return None
-    paid = [one for one in job.slices if one.name not in granted]
+    paid = paid_slices(job, granted)
     bills = {one.name: ledger.bill(one, now) for one in paid}
     return Account(
         whose="job",
@@ -72,6 +72,15 @@ def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | No
         at=now,
         unpriced=next((name for name, found in bills.items() if found.most is None), ""),
     )
+
+
+def paid_slices(job: Job, granted: Collection[str]) -> list[Slice]:
+    """All but those that a grant pays for, and those that are gone and were free."""
+    return [
+        one
+        for one in job.slices
+        if one.name not in granted and not (one.gone_at is not None and ledger.free(job, one))
+    ]
 
 
 def reserve(one: Slice | Offer, grace: float) -> int:

@@ -66,7 +66,7 @@ class Share:
 
 def share(job: Job, now: Month, granted: Collection[str] = ()) -> Share:
     """`granted`: its slices that a grant pays for."""
-    paid = [one for one in job.slices if one.name not in granted and one.usd_per_hour is not None]
+    paid = [one for one in budget.paid_slices(job, granted) if one.usd_per_hour is not None]
     gone = [one for one in paid if one.gone_at is not None]
     grace = job.spec.stop_grace
     return Share(

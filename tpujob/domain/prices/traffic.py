@@ -60,13 +60,17 @@ def route(here: str, there: str) -> str:
 
 
 def routes(location: str, region: str) -> tuple[str, ...]:
-    """The rows that may price traffic from a location to a region, the most exact first."""
+    """The rows that may price traffic from a location to a region, the most exact first. Those of parts of the world
+    hold either way."""
     here, there = _part(location), _part(region)
     return (
         route(location, region),
-        route(here, there),
-        route(there, here),
-        *(route(part, "") for part in ("Oceania",) if part in (here, there)),
+        route(location, there),
+        route(here, region),
+        *(route(*pair) for pair in ((here, there), (there, here))),
+        *(route(location, ""), route("", region)),
+        *(route(part, "") for part in (here, there)),
+        *(route("", part) for part in (here, there)),
         route("", ""),
     )
 

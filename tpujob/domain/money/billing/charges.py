@@ -56,7 +56,6 @@ class Charge(NamedTuple):
     labels: Mapping[str, str]
     system_labels: Mapping[str, str]
     resource: str  #: the last part of the resource's name; empty: standard export, or not said
-    corrected: bool  #: it takes back or replaces an earlier row, or was charged by hand
     invoice_month: str  #: `202608`
 
 
@@ -84,7 +83,6 @@ def charge(flat: Mapping[str, Any]) -> Charge:
         labels=_labels("labels", get("labels")),
         system_labels=_labels("system_labels", get("system_labels")),
         resource=_last(_text(flat, "resource_name") or _text(flat, "resource_global_name")),
-        corrected=bool(get("adjustment_info_id") or get("adjustment_info_type")),
         invoice_month=_text(flat, "invoice_month"),
     )
 
@@ -93,14 +91,17 @@ def digest(flat: Mapping[str, Any]) -> bytes:
     """The same for two rows that are alike in every dimension of billing and were exported at the same time. Identical
     rows are legal: who drops duplicates has to count them. Raises BadCharge."""
     parts = [str(flat.get(name) or "") for name in _TEXTS]
-    parts += [_plain(flat.get(name)) for name in _NUMBERS]
+    parts += [_plain(name, flat.get(name)) for name in _NUMBERS]
     parts += [str(_time(flat, name)) for name in _TIMES]
     parts += [_canonical(name, flat.get(name)) for name in REPEATED]
     return hashlib.blake2b("\x1f".join(parts).encode(), digest_size=16).digest()
 
 
-def _plain(value: Any) -> str:
-    return "" if value in (None, "") else str(Decimal(str(value)).normalize())
+def _plain(column: str, value: Any) -> str:
+    try:
+        return "" if value in (None, "") else str(Decimal(str(value)).normalize())
+    except InvalidOperation:
+        raise BadCharge(f"`{column}` is no number: {str(value)[:40]!r}") from None
 
 
 def _canonical(name: str, value: Any) -> str:

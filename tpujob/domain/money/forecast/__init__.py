@@ -1,8 +1,8 @@
 """What a job will probably take, as a range: waiting, set-up, preemptions, steps that are made again, and so dollars.
 
-Pure: from what earlier jobs met (`met`) to what a new one is to expect (`experience`, `durations`), to many courses
-that it may take (`course`). How fast programs go is in `throughput`, what it
-comes to in dollars in `amounts`. What the lines of an estimate are is not here.
+Pure. `met` reads what earlier jobs met, `experience` and `durations` make of it what a new one is to expect, and
+`course` draws many courses from that. How fast programs go is in `throughput`, dollars are in `amounts`. The lines of
+an estimate are not here.
 """
 
 from tpujob.domain.money.forecast.amounts import Amounts, Best, Micros, Outlook, Way, amounts, best
