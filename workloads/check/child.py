@@ -68,7 +68,8 @@ def examine(order: Order) -> Finding:
     with jax.set_mesh(mesh):
         started = time.monotonic()
         traced = program.trace(rows)
-        asked = jaxpr.count(traced.jaxpr).flops / wanted.devices
+        asked = jaxpr.count(traced.jaxpr) + jaxpr.Asked(0, jaxpr.passed(traced.jaxpr))
+        asked = asked.times(1 / wanted.devices)
         model = 3 * jaxpr.count(_forward(shapes, workload, rows)).flops / wanted.devices
         lowered = traced.lower()
         trace_seconds = time.monotonic() - started
@@ -82,14 +83,15 @@ def examine(order: Order) -> Finding:
             return Finding(fit="no", reason=memory.text, needed_bytes=memory.needed, **found)
     compile_seconds = time.monotonic() - started
     _assert_for_tpu(compiled, program, wanted)
-    made, warnings = _analysed(compiled, wanted, mesh, asked)
+    made, warnings = _analysed(compiled, wanted, mesh, asked.flops)
     limit = found["limit_bytes"]
     if made["peak_bytes"] > 0.95 * limit:
         warnings.append(
             "less than 5% of the memory is left for prefetched batches, tests and restored checkpoints"
         )
     step = Found(
-        asked_flops=asked,
+        asked_flops=asked.flops,
+        asked_bytes=asked.bytes,
         model_flops=model,
         trace_seconds=trace_seconds,
         compile_seconds=compile_seconds,

@@ -38,6 +38,8 @@ class Program(_Record):
     )
     model_flops: float  #: three times those of the forward pass: nothing that is computed again
     hbm_bytes: float
+    #: of the program's own count: into and out of products, and the step's arguments and results, over the devices
+    asked_bytes: float
     exchanges: tuple[Exchange, ...]
     #: XLA's own counters, to compare: they take the body of a loop once, and count elementwise operations too
     xla_flops: float

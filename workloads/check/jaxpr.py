@@ -15,8 +15,7 @@ class Asked(NamedTuple):
     """Of all devices in one step."""
 
     flops: float = 0  #: of matrix products and convolutions
-    #: into and out of them: what cannot stay in registers between two of them, if nothing stays on the chip
-    bytes: float = 0
+    bytes: float = 0  #: into and out of them
 
     def __add__(self, other: tuple[Any, ...]) -> Asked:
         return Asked(self.flops + other[0], self.bytes + other[1])
@@ -33,6 +32,12 @@ def count(jaxpr: Any) -> Asked:
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         found += _of(equation)
     return found
+
+
+def passed(jaxpr: Any) -> int:
+    """Bytes of what goes into it and comes out of it."""
+    closed = getattr(jaxpr, "jaxpr", jaxpr)
+    return _bytes([*closed.invars, *closed.outvars])
 
 
 def _of(equation: Any) -> Asked:
@@ -72,7 +77,9 @@ def _product(equation: Any) -> Asked:
     (contracted, _), _ = equation.params["dimension_numbers"]
     result = equation.outvars[0].aval
     summed = math.prod(left.shape[d] for d in contracted)
-    return Asked(2 * math.prod(result.shape) * summed, _bytes(equation))
+    return Asked(
+        2 * math.prod(result.shape) * summed, _bytes([*equation.invars, *equation.outvars])
+    )
 
 
 def _convolution(equation: Any) -> Asked:
@@ -82,9 +89,9 @@ def _convolution(equation: Any) -> Asked:
     outputs = kernel.shape[numbers.rhs_spec[0]]
     summed = math.prod(kernel.shape) // outputs
     flops = 2 * math.prod(result.shape) * summed // equation.params["batch_group_count"]
-    return Asked(flops, _bytes(equation))
+    return Asked(flops, _bytes([*equation.invars, *equation.outvars]))
 
 
-def _bytes(equation: Any) -> int:
-    arrays = [atom.aval for atom in (*equation.invars, *equation.outvars)]
+def _bytes(atoms: list[Any]) -> int:
+    arrays = [atom.aval for atom in atoms]
     return sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays)

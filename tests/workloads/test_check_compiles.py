@@ -1,0 +1,106 @@
+"""Every workload, compiled by the TPU's own compiler for slices that are not here, in a small size."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("libtpu") is None,
+        reason="libtpu is not installed: NOTHING WAS COMPILED FOR A TPU; it is in the extra `check`",
+    ),
+]
+
+SLICES = "v4-16,v4-128,v5e-16,v6e-16,2xv4-16"
+WORKLOADS = {"mlp": ["--hidden=256,256", "--fsdp=0", "--batch=256"]}
+
+
+def run(name: str, *arguments: str) -> tuple[int, str, str]:
+    """A check on the command line: its exit code and what it says."""
+    environment = {**os.environ, "TPUJOB_OUT": "/nowhere"}  # a check has no folder of its own
+    done = subprocess.run(
+        [sys.executable, "-m", f"workloads.{name}", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def checked(name: str, *arguments: str) -> dict[str, dict[str, Any]]:
+    code, out, err = run(name, *arguments, "--json")
+    assert code == 0, out + err
+    return {found["target"]: found for found in json.loads(out)}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_compiles_for_slices_of_each_kind(name: str) -> None:
+    found = checked(name, *WORKLOADS[name], "--check", SLICES)
+    assert list(found) == SLICES.split(",")
+    for target, one in found.items():
+        made = one["program"]
+        assert one["fit"] == "yes", f"{target}: {one['reason']}"
+        assert one["warnings"] == [], target
+        assert 0 < made["argument_bytes"] <= made["peak_bytes"] < one["limit_bytes"]
+        assert made["flops"] == pytest.approx(made["asked_flops"], rel=0.02), (
+            f"{target}: devices compute what others compute, too"
+        )
+        assert made["model_flops"] == pytest.approx(made["asked_flops"], rel=0.2)
+        sent = {axis for exchange in made["exchanges"] for axis in exchange["axes"]}
+        assert sent == ({"fsdp", "dcn"} if target.startswith("2x") else {"fsdp"})
+        assert one["pace"]["step"][0] >= one["step_seconds"]["bound"] > 0
+
+
+def test_the_figures_of_a_program_without_loops_are_those_of_others() -> None:
+    found = checked(
+        "mlp", "--dataset=synthetic", "--hidden=8192,8192", "--batch=64", "--check=v5e-1"
+    )
+    made = found["v5e-1"]["program"]
+    layers = 784 * 8192 + 8192 * 8192 + 8192 * 10
+    assert made["flops"] == 2 * 64 * (3 * layers - 784 * 8192), "no gradient of the inputs"
+    assert made["flops"] == made["asked_flops"]
+    assert made["flops"] == pytest.approx(made["xla_flops"], rel=0.1), "it counts additions, too"
+    assert made["hbm_bytes"] == pytest.approx(made["asked_bytes"], rel=0.15)
+    assert made["hbm_bytes"] == pytest.approx(made["xla_bytes"], rel=0.25)
+    state = 3 * 4 * (layers + 2 * 8192 + 10)
+    assert made["argument_bytes"] == pytest.approx(state, rel=0.01)
+
+
+def test_what_does_not_fit_is_refused_with_a_setting_that_was_compiled() -> None:
+    large = ["--hidden=32768,32768", "--batch=2", "--dataset=synthetic"]
+    code, out, err = run("mlp", *large, "--check=v5e-1")
+    assert code == 78, out + err
+    assert "NO: it takes 16." in out
+    assert "it fits with --batch=1" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--check=v4-17"], "no such type; nearest: v4-16"),
+        (["--check"], "--check needs a type"),
+        (["--check=v4-8", "--hiden=3"], "no such flag: --hiden; did you mean --hidden?"),
+        (["--check=v4-8", "--check-rows=many"], "must be a number above 0"),
+        (["--check=v4-8", "--check-rows=1", "--check-tokens=1"], "give one of"),
+    ],
+)
+def test_a_bad_command_line_is_refused_in_one_line(arguments: list[str], says: str) -> None:
+    code, out, err = run("mlp", *arguments)
+    assert (code, out) == (78, "")
+    assert says in err
+    assert len(err.splitlines()) == 1, err
+
+
+def test_settings_that_do_not_go_with_a_slice_are_refused_by_name() -> None:
+    code, out, err = run("mlp", "--batch=250", "--check=v4-16")
+    assert code == 78, out + err
+    assert "REFUSED: batch=250 cannot be split over 8 devices" in out
