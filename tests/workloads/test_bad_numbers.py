@@ -11,10 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.workload_rig import Host, Job
 from workloads.contract import Exit
+from workloads.data import bundled
+from workloads.data.rows import Order
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +88,23 @@ def test_a_bad_device_is_named_by_both_hosts_and_the_next_attempt_begins_before_
     assert not anew.events("resume")
     assert "no older checkpoint is left: from the beginning" in anew.log.read_text()
     assert _saved(job) == [10]
+
+
+def test_a_bad_row_is_named_by_both_hosts_as_the_training_set_numbers_it(job: Job) -> None:
+    job.on_host[1] = {"TPUJOB_FAULT": "nan:step=3,where=data,device=1"}
+    with job.start(*SMALL, "--steps=20", "--tensor=1", "--fsdp=0", hosts=2) as hosts:
+        codes = [host.code() for host in hosts]
+    assert codes == [Exit.NONFINITE] * 2, "\n".join(host.log.read_text() for host in hosts)
+    # the second of two devices has the last 16 of the host's rows, and those are every second one of the batch
+    place = 2 * 16 + 1
+    train = bundled.digits().train
+    [row] = Order(len(train), seed=0).rows(np.array([2 * 64 + place]))
+    for host in hosts:
+        said = _verdict(host)
+        assert (said["step"], said["blame"], said["host"], said["device"]) == (3, "data", 1, "")
+        assert said["rows"] == [row]
+        named = f"the loss of row {place} of the batch (row {row} of the training set) is not"
+        assert named in said["text"]
 
 
 def test_a_checkpoint_that_is_not_finite_is_passed_over_and_without_another_it_is_the_end(

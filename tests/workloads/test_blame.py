@@ -25,7 +25,7 @@ from workloads.frame.blame import (
 APART = [[Place(host, 0)] for host in range(4)]
 PAIRS = [[Place(device // 2, device % 2)] for device in range(4)]
 #: Of eight rows, all read by host 0.
-READ = readers([0] * 8, [0])
+READ = readers([0] * 8, [0], range(8))
 
 
 def _bad(*units: str) -> Bad:
@@ -141,22 +141,24 @@ class TestARowIsNamed:
     """As the feed numbers it: of n processes, process p reads the rows p, p + n, p + 2n... of a batch."""
 
     def test_where_the_devices_lie_host_by_host(self) -> None:
-        found = readers([0, 0, 1, 1], hosts=[0, 1])
-        assert found == [Reader(0, 0), Reader(0, 2), Reader(1, 1), Reader(1, 3)]
+        found = readers([0, 0, 1, 1], hosts=[0, 1], numbers=[60, 61, 62, 63])
+        assert found == [Reader(0, 0, 60), Reader(0, 2, 62), Reader(1, 1, 61), Reader(1, 3, 63)]
 
     def test_where_they_lie_otherwise_and_hosts_have_other_numbers_than_processes(self) -> None:
-        found = readers([1, 0, 1, 0], hosts=[7, 5])
-        assert found == [Reader(5, 1), Reader(7, 0), Reader(5, 3), Reader(7, 2)]
+        found = readers([1, 0, 1, 0], hosts=[7, 5], numbers=[60, 61, 62, 63])
+        assert found == [Reader(5, 1, 61), Reader(7, 0, 60), Reader(5, 3, 63), Reader(7, 2, 62)]
 
     def test_with_all_other_bad_ones_and_the_host_that_read_the_first(self) -> None:
-        read = readers([0, 0, 1, 1], hosts=[0, 1])
+        read = readers([0, 0, 1, 1], hosts=[0, 1], numbers=[60, 61, 62, 63])
         said = verdict_on_step(Finding("data", rows=(1, 2)), PAIRS, read)
-        assert (said.rows, said.host, said.device) == ((1, 2), 1, "")
-        assert "the loss of rows 1, 2 of the batch" in said.text
+        assert (said.rows, said.host, said.device) == ((61, 62), 1, "")
+        assert "rows 1, 2 of the batch (rows 61, 62 of the training set)" in said.text
 
     def test_once_where_a_small_batch_was_repeated(self) -> None:
-        said = verdict_on_step(Finding("data", rows=(1, 3, 5)), PAIRS, readers([0, 0], [0]))
-        assert said.rows == (1,)
+        read = readers([0, 0], [0], [60, 61])
+        said = verdict_on_step(Finding("data", rows=(1, 3, 5)), PAIRS, read)
+        assert said.rows == (61,)
+        assert "row 1 of the batch (row 61 of the training set)" in said.text
 
 
 class TestAHostIsAccused:

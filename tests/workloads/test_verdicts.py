@@ -39,7 +39,11 @@ EVERY_CASE = os.environ.get("TPUJOB_VERDICTS") == "all"
 
 #: What is computed wrongly, and the number of it in `fault` in layer 0.
 KINDS = {"forwards": 100, "backwards": 200, "weights": 300}
-MESHES: dict[str, dict[str, int]] = {"data": {}, "fsdp": {"fsdp": 4}, "tensor": {"tensor": 2}}
+MESHES: dict[str, dict[str, int]] = {
+    "data": {"tensor": 1},
+    "fsdp": {"tensor": 1, "fsdp": 4},
+    "tensor": {"tensor": 2},
+}
 if EVERY_CASE:
     MESHES["fsdp and tensor"] = {"fsdp": 2, "tensor": 2}
 
@@ -158,7 +162,7 @@ class Rig:
         assert not after.good, "a step after the bad one counts"
         jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.array, state), self.first)
         replay = Replay(program, self.step, state, batch, spoil)
-        return examine(replay, evidence(program, outcome), 0)
+        return examine(replay, evidence(program, outcome), 0, range(100, 100 + ROWS))
 
 
 def _rig(workload: Workload[TrainConfig], rows: Rows) -> Rig:
@@ -232,9 +236,12 @@ class TestTheReplay:
     ) -> None:
         found = rig.verdict(code, "data", bad, once=False)
         if kind != "weights":
-            assert (found.blame, list(found.rows), found.host) == ("data", bad, 0), found.text
+            numbers = tuple(100 + row for row in bad)
+            assert (found.blame, found.rows, found.host) == ("data", numbers, 0), found.text
         elif len(bad) == 1:  # a gradient of weights is that of all rows of a device
-            assert (found.blame, found.rows, found.host) == ("data", (8, 9, 10, 11), 0), found.text
+            assert (found.blame, found.rows, found.host) == ("data", (108, 109, 110, 111), 0), (
+                found.text
+            )
         else:
             assert found.blame == "model", found.text
         assert int(found.code) == 65
@@ -264,7 +271,7 @@ class TestInjectedIntoTokens:
         [
             ("device=2", ("device", "device 2 of host 0", ())),
             ("device=2,transient=1", ("device", "devices 2, 3 of host 0", ())),
-            ("where=data,device=3", ("data", "", (12,))),
+            ("where=data,device=3", ("data", "", (112,))),
             ("where=model", ("model", "", ())),
         ],
     )

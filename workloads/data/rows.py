@@ -149,6 +149,10 @@ class Feed:
             )
         self._batches = iter(numbered.to_iter_dataset(options))
 
+    def numbers(self, position: int) -> list[int]:
+        """The rows of the training set that make the batch, of all hosts, which ends at this position."""
+        return self._order.rows(np.arange(position - self._batch, position)).tolist()
+
     def _positions(self, number: int) -> NDArray[np.integer]:
         """Of this host's rows of the batch of that number, counted from the restored position."""
         return self._begin + number * self._batch + self._own

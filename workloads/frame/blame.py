@@ -40,9 +40,8 @@ class Reader(NamedTuple):
     """Where a row of the batch came from."""
 
     host: int  #: that read it
-    number: (
-        int  #: in the batch, in the order of the feed, which is the same for any number of hosts
-    )
+    place: int  #: in the batch, in the order of the feed, which is the same for any number of hosts
+    number: int  #: in the training set
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class StepVerdict:
     host: int | None  #: of a device; of data, the host that read the first bad row
     device: str  #: such as `device 2 of host 1`; empty if no device is to blame
     text: str  #: one sentence
-    rows: tuple[int, ...] = ()  #: of data: numbers of the bad rows in the batch
+    rows: tuple[int, ...] = ()  #: of data: the bad rows, by their numbers in the training set
 
     @property
     def code(self) -> Exit:
@@ -143,13 +142,15 @@ def blame_state(finite: NDArray[np.bool_], parts: NDArray[np.integer]) -> Findin
     return Finding("", _units(~finite))
 
 
-def readers(processes: Sequence[int], hosts: Sequence[int]) -> list[Reader]:
+def readers(processes: Sequence[int], hosts: Sequence[int], numbers: Sequence[int]) -> list[Reader]:
     """Of each row, as the batch lies on the devices, who read it: `processes` [rows] has the row on one of its devices,
-    and is the host `hosts[process]`. A process takes the rows process, process + n, process + 2n... of a batch."""
+    and is the host `hosts[process]`. Of a batch that is made of these `numbers` of the training set, a process of n
+    takes the ones at the places process, process + n, process + 2n..."""
     seen: Counter[int] = Counter()
     found: list[Reader] = []
     for process in processes:
-        found.append(Reader(hosts[process], seen[process] * len(hosts) + process))
+        place = seen[process] * len(hosts) + process
+        found.append(Reader(hosts[process], place, numbers[place]))
         seen[process] += 1
     return found
 
@@ -160,14 +161,14 @@ def verdict_on_step(
     """The finding in words. `places`: the devices of each unit; `read`: who read each row."""
     if finding.blame == "data":
         # a small batch is repeated for more devices
-        rows = sorted({read[row % len(read)] for row in finding.rows}, key=lambda r: r.number)
+        rows = sorted({read[row % len(read)] for row in finding.rows}, key=lambda r: r.place)
         numbers = tuple(row.number for row in rows)
-        which, them = ("rows", "them") if rows[1:] else ("row", "it")
+        s, them = ("s", "them") if rows[1:] else ("", "it")
         text = (
-            f"the {finding.what} of {which} {_listed(numbers)} of the batch is not finite on whichever device "
-            f"computes {them}: the data made it"
+            f"the {finding.what} of row{s} {_listed([row.place for row in rows])} of the batch (row{s} "
+            f"{_listed(numbers)} of the training set) is not finite on whichever device computes {them}"
         )
-        return StepVerdict("data", rows[0].host, "", text, numbers)
+        return StepVerdict("data", rows[0].host, "", f"{text}: the data made it", numbers)
     if finding.blame == "model":
         return StepVerdict("model", None, "", _of_model(finding, sum(map(len, places))))
     if finding.blame == "":

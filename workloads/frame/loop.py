@@ -85,6 +85,7 @@ class _Step(NamedTuple):
     batch: Batch  #: as it was read, without what an injected fault did to it
     outcome: StepOutcome
     waited_ms: float  #: for the batch
+    position: int  #: of the feed behind the batch
 
 
 class _Run:
@@ -123,7 +124,8 @@ class _Run:
             state, outcome = self._step(state, good, self._injection.batch(step, batch))
             good = outcome.good
             bad = self._read()
-            self._unread = _Step(step, batch, outcome, self._feed.waited_ms)
+            behind = self._feed.state["position"]
+            self._unread = _Step(step, batch, outcome, self._feed.waited_ms, behind)
             stop = multihost_utils.reached_preemption_sync_point(step)
             if (save := stop or self._saves_at(step)) and not bad:
                 bad = self._read()
@@ -175,7 +177,8 @@ class _Run:
             spoil=lambda batch: self._injection.batch(bad.number, batch),
         )
         first = evidence(self._program, bad.outcome)
-        return self._judged(bad.number, examine(replay, first, self._host))
+        verdict = examine(replay, first, self._host, self._feed.numbers(bad.position))
+        return self._judged(bad.number, verdict)
 
     def _judged(self, step: int, verdict: StepVerdict) -> Exit:
         self._progress.verdict(step, verdict)

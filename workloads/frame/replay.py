@@ -10,7 +10,7 @@ All hosts do the same, at the same moment, and come to the same verdict. What is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -99,12 +99,13 @@ def evidence(program: Program, outcome: StepOutcome) -> Evidence:
     return evidence_of(forward, backward, row_parts(program.mesh))
 
 
-def examine(replay: Replay, first: Evidence, host: int) -> StepVerdict:
-    """Replay a step that was bad as `first` says, and say who made it. `host` is our number."""
+def examine(replay: Replay, first: Evidence, host: int, numbers: Sequence[int]) -> StepVerdict:
+    """Replay a step that was bad as `first` says, and say who made it. `host` is our number; `numbers` are those of
+    the rows of its batch in the training set, in the order of the feed."""
     if verdict := examine_state(replay.program, replay.state, host):
         return verdict
     hosts = _hosts(host)
-    read = _readers(replay.batch, hosts)
+    read = _readers(replay.batch, hosts, numbers)
     same = replay.run()
     if same is None:
         return verdict_on_step(blame_once(first), _places(replay.program, hosts), read)
@@ -163,10 +164,10 @@ def _places(program: Program, hosts: list[int]) -> list[list[Place]]:
     return [[number[device] for device in unit] for unit in units]
 
 
-def _readers(batch: Batch, hosts: list[int]) -> list[Reader]:
+def _readers(batch: Batch, hosts: list[int], numbers: Sequence[int]) -> list[Reader]:
     """Who read each row of a batch."""
     array = next(iter(batch.values()))
     processes = np.empty(len(array), np.int64)
     for device, index in array.sharding.devices_indices_map(array.shape).items():
         processes[index[0]] = device.process_index
-    return readers(processes.tolist(), hosts)
+    return readers(processes.tolist(), hosts, numbers)
