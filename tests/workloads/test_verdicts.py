@@ -7,6 +7,7 @@ tell them apart. One process with four devices; each mesh has its programs compi
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -143,6 +144,15 @@ class Rig:
     def state(self) -> Any:
         return jax.device_put(self.first, self.program.shardings)
 
+    def layer(self, state: Any) -> Any:
+        """The first layer's part of a state, by name."""
+        return state[0].layers[0]
+
+    def parts_of(self, name: str) -> int:
+        """Into how many parts an array of the first layer is split."""
+        spec = self.layer(self.program.shardings)[name].spec
+        return math.prod(self.program.mesh.shape[axis] for axis in spec if axis)
+
     def verdict(self, code: int, where: str, places: list[int], *, once: bool) -> StepVerdict:
         """What is said of a step that is broken in these places: rows of the data, or devices."""
         broken = {**self.rows, "fault": np.zeros(ROWS, np.int32)}
@@ -178,17 +188,20 @@ def _spoiler(bad: set[Any], code: int, *, once: bool) -> Callable[[Batch], Batch
     def spoil(batch: Batch) -> Batch:
         if next(times) and once:
             return batch
-        array = batch["fault"]
-        pieces = [
-            jax.device_put(np.full(shard.data.shape, code, np.int32), shard.device)
-            if shard.device in bad
-            else shard.data
-            for shard in array.addressable_shards
-        ]
-        whole = jax.make_array_from_single_device_arrays(array.shape, array.sharding, pieces)
-        return {**batch, "fault": whole}
+        return {**batch, "fault": _with(batch["fault"], bad, code)}
 
     return spoil
+
+
+def _with(array: jax.Array, bad: set[Any], value: float) -> jax.Array:
+    """The array, but these devices hold nothing but this value."""
+    pieces = [
+        jax.device_put(np.full(shard.data.shape, value, array.dtype), shard.device)
+        if shard.device in bad
+        else shard.data
+        for shard in array.addressable_shards
+    ]
+    return jax.make_array_from_single_device_arrays(array.shape, array.sharding, pieces)
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +264,35 @@ class TestTheReplay:
     ) -> None:
         found = rig.verdict(code, "data", list(range(ROWS)), once=False)
         assert _device(found) == ("model", "", 65), found.text
+
+
+class TestAStateThatIsNotFinite:
+    """Weights that broke after the step that made them: this is said before anything is replayed."""
+
+    @pytest.mark.parametrize("name", ["kernel", "bias"])
+    def test_is_the_device_s_whose_copy_differs(self, rig: Rig, name: str) -> None:
+        found = self._examined(rig, name, jax.devices()[3:])
+        copies = 4 // max(1, rig.parts_of(name))
+        if copies > 1:
+            assert _device(found) == ("device", "device 3 of host 0", 71), found.text
+        else:  # of a part that exists once nobody can tell
+            assert _device(found) == ("", "", 65), found.text
+            assert "device 3 of host 0" in found.text
+
+    def test_is_the_model_s_if_all_copies_are_alike(self, rig: Rig) -> None:
+        found = self._examined(rig, "kernel", jax.devices())
+        assert _device(found) == ("model", "", 65), found.text
+
+    def _examined(self, rig: Rig, name: str, bad: list[Any]) -> StepVerdict:
+        state = rig.state()
+        variable = rig.layer(state)[name]
+        variable.set_value(_with(variable[...], set(bad), np.nan))
+        state, outcome = rig.step(state, rig.program.all_good(), rig.program.batch(rig.rows))
+        assert not outcome.good
+        replay = Replay(
+            rig.program, rig.step, state, rig.program.batch(rig.rows), lambda batch: batch
+        )
+        return examine(replay, evidence(rig.program, outcome), 0, range(ROWS))
 
 
 @pytest.fixture(scope="module")
