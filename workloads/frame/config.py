@@ -190,5 +190,5 @@ def _dashed(argument: str) -> str:
 def _one_line(error: ValidationError) -> str:
     first = error.errors()[0]
     if not first["loc"]:
-        return first["msg"]
+        return first["msg"].removeprefix("Value error, ")
     return f"{_flag(str(first['loc'][0]))}={_shown(first['input'])}: {first['msg']}"

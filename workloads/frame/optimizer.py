@@ -13,9 +13,12 @@ import optax
 
 from workloads.frame.config import TrainConfig
 
+#: What biases and norms are called, in Flax and here.
+_WITHOUT_DECAY = ("bias", "scale")
+
 
 def adamw(config: TrainConfig) -> optax.GradientTransformation:
-    """AdamW. Arrays of one dimension do not decay."""
+    """AdamW. What is called `bias` or `scale` does not decay."""
     return optax.adamw(
         schedule(config),
         b1=config.beta1,
@@ -33,4 +36,7 @@ def schedule(config: TrainConfig) -> optax.Schedule:
 
 
 def _decays(parameters: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf.ndim > 1, parameters)
+    """By name: the number of dimensions says nothing, as norms of several layers may be in one array."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: str(getattr(path[-1], "key", path[-1])) not in _WITHOUT_DECAY, parameters
+    )

@@ -110,7 +110,9 @@ class Program:
         sums: dict[str, list[jax.Array]] = defaultdict(list)
         for start in range(0, len(source), self.config.batch):
             batch, counts = self._piece(source, start)
-            for name, found in self._test(state, batch, counts).items():
+            with jax.set_mesh(self.mesh):
+                tested = self._test(state, batch, counts)
+            for name, found in tested.items():
                 sums[name].append(found)
         totals = {
             name: np.sum([np.asarray(x) for x in found], axis=0) for name, found in sums.items()

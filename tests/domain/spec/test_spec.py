@@ -243,7 +243,7 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
         (with_line("  args: {a: 1}"), "run: args go with workload"),
         (
             MINIMAL.replace("command: echo hello", "workload: mpl"),
-            "no bundled workload; allowed: mlp",
+            "no bundled workload; allowed: lm, mlp",
         ),
         (MINIMAL.replace("echo hello", "''"), "run.command: must not be empty"),
         (MINIMAL.replace("echo hello", "[echo]"), "run.command: must be text, not a list"),

@@ -1,0 +1,116 @@
+"""A Llama 3 that is trained to predict the next token.
+
+This file has its settings and imports no jax. `presets.py` has the shapes, `model.py` the model with `attention.py`,
+`loss.py` what is minimised, `workload.py` what the frame is given.
+How text becomes tokens belongs to `workloads/data/`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from workloads.frame.config import TrainConfig
+from workloads.lm.presets import PRESETS, Shape
+
+
+class LmConfig(Shape, TrainConfig):
+    """Trains a Llama to predict the next token."""
+
+    binding: ClassVar[tuple[str, ...]] = ("seed", "sequence", "stacked", *Shape.model_fields)
+
+    preset: str = Field(
+        "1m",
+        description=f"a shape: {', '.join(PRESETS)}; flags of single sizes are stronger",
+    )
+    tensor: int = Field(
+        1, ge=1, description="devices of a host that share rows and compute parts of each layer"
+    )
+    batch: int = Field(32, ge=1, description="rows in a step, over all hosts")
+    beta2: float = Field(0.95, ge=0, lt=1, description="AdamW's decay of the mean square")
+    weight_decay: float = Field(0.1, ge=0, description="AdamW's weight decay; norms have none")
+    final_lr: float = Field(
+        0.1, ge=0, le=1, description="the lowest learning rate, as a part of lr"
+    )
+    data: str = Field(
+        "stdlib",
+        description="text: a folder of text files or a packed set of documents or of tokens; `stdlib`: the sources of "
+        "Python's library, `pydoc`: its help texts",
+    )
+    tokenizer: str = Field(
+        "bytes",
+        description="`bytes`; `bpe`: the tokenizer.json beside the data, or one trained on it with `vocab` tokens; "
+        "a tokenizer.json; `none`: the data is tokens",
+    )
+    sequence: int = Field(256, ge=1, description="tokens of a row")
+    segments: bool = Field(
+        True,
+        description="a token attends to tokens of its own document only, not to others of its row",
+    )
+    dtype: Literal["bfloat16", "float32"] = Field(
+        "bfloat16",
+        description="type that is computed in; the weights that are trained are float32",
+    )
+    stacked: bool = Field(
+        False,
+        description="the weights of all layers in one array, gone through in a loop: compiles in the time of one "
+        "layer, and runs slower on CPU and GPU",
+    )
+    remat: Literal["none", "dots", "full"] = Field(
+        "none",
+        description="what is computed again for the gradients, to save memory: nothing, all but the results of "
+        "matrix products and attention, or each layer whole",
+    )
+    loss_chunk: int = Field(
+        1024,
+        ge=0,
+        description="tokens of a device whose logits exist at one time; 0: all",
+    )
+    z_loss: float = Field(
+        0.0, ge=0, description="weight of the squared log of the softmax's denominator in the loss"
+    )
+    attention: Literal["auto", "plain", "blocks", "cudnn", "splash"] = Field(
+        "auto",
+        description="how attention is computed; auto: splash on TPU, cudnn on GPU, blocks on CPU",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_preset(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """With the sizes of the preset where none is given."""
+        name = given.get("preset", "1m")
+        if name not in PRESETS:
+            raise ValueError(f"--preset={name}: there are {', '.join(PRESETS)}")
+        return {**PRESETS[name].model_dump(), **given}
+
+    @model_validator(mode="after")
+    def _fits(self) -> LmConfig:
+        for problem in self._problems():
+            raise ValueError(problem)
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """With the content of the text and of the tokenizer, wherever they lie."""
+        from workloads.data.tokens import open_text
+
+        text = open_text(self.data, self.tokenizer, self.vocab)
+        return {**super().identity(), "data": text.identity}
+
+    def _problems(self) -> list[str]:
+        """What cannot work, one line each, the first one the reason of the others."""
+        heads, kv_heads = f"--heads={self.heads}", f"--kv-heads={self.kv_heads}"
+        checks = (
+            (self.dim % self.heads, f"{heads} does not divide --dim={self.dim}"),
+            (self.heads % self.kv_heads, f"{kv_heads} does not divide {heads}"),
+            (self.head % 2, f"dim / heads = {self.head} is odd, and RoPE turns pairs of numbers"),
+            (
+                self.kv_heads % self.tensor,
+                f"--tensor={self.tensor} does not divide {kv_heads}, and a head is not split",
+            ),
+            (
+                self.sequence > self.context,
+                f"--sequence={self.sequence} is longer than --context={self.context}, the longest with such positions",
+            ),
+        )
+        return [text for wrong, text in checks if wrong]

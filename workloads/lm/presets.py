@@ -1,0 +1,82 @@
+"""The shape of a Llama 3, and named shapes. No jax here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Shape(BaseModel):
+    """What the weights are bound to. The defaults are those of the smallest preset."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    vocab: int = Field(512, ge=2, description="tokens that the model knows")
+    layers: int = Field(4, ge=1, description="transformer layers")
+    dim: int = Field(128, ge=2, description="width of the activations between layers")
+    heads: int = Field(4, ge=1, description="attention heads; each has dim / heads numbers")
+    kv_heads: int = Field(2, ge=1, description="heads of keys and values, each for some heads")
+    ff: int = Field(512, ge=1, description="hidden width of the feed-forward part (SwiGLU)")
+    tied: bool = Field(True, description="the embedding is the output layer, too")
+    context: int = Field(2048, ge=1, description="longest sequence that the positions are made for")
+    rope_theta: float = Field(10_000.0, gt=1, description="base of the wavelengths of RoPE")
+    rope_factor: float = Field(
+        1.0,
+        ge=1,
+        description="how much longer Llama 3.1 makes the long wavelengths; 1: as they are",
+    )
+    rope_original: int = Field(
+        8192, ge=1, description="context before the wavelengths were made longer"
+    )
+    norm_eps: float = Field(1e-5, gt=0, description="added to the mean square in RMSNorm")
+
+    @property
+    def head(self) -> int:
+        """Numbers of a head."""
+        return self.dim // self.heads
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are trained."""
+        attention = 2 * self.dim * (self.heads + self.kv_heads) * self.head
+        layer = attention + 3 * self.dim * self.ff + 2 * self.dim
+        return self.layers * layer + self.vocab * self.dim * (1 if self.tied else 2) + self.dim
+
+
+#: What all models of Llama 3 have in common.
+_LLAMA_3: dict[str, Any] = {
+    "vocab": 128_256,
+    "kv_heads": 8,
+    "rope_theta": 500_000.0,
+    "context": 131_072,
+}
+
+PRESETS = {
+    name: Shape.model_validate(sizes)
+    for name, sizes in {
+        # for tests, and to see how things work
+        "1m": {},
+        # the size of GPT-2's smallest, with its vocabulary rounded up to a multiple of 128
+        "125m": {
+            "vocab": 50_304,
+            "layers": 12,
+            "dim": 768,
+            "heads": 12,
+            "kv_heads": 12,
+            "ff": 2048,
+        },
+        # Llama 3.2 1B, 1.24e9 parameters
+        "1b": {**_LLAMA_3, "layers": 16, "dim": 2048, "heads": 32, "ff": 8192, "rope_factor": 32.0},
+        # Llama 3.1 8B
+        "8b": {
+            **_LLAMA_3,
+            "layers": 32,
+            "dim": 4096,
+            "heads": 32,
+            "ff": 14_336,
+            "rope_factor": 8.0,
+            "tied": False,
+        },
+    }.items()
+}
