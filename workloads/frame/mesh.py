@@ -13,6 +13,7 @@ tensor   devices that share rows, and each compute a part of the layers; always 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,15 +33,15 @@ RULES = {"embed": "fsdp", "heads": "tensor", "mlp": "tensor", "vocab": "tensor"}
 
 
 def mesh_of(config: TrainConfig, devices: Sequence[Any] | None = None, slices: int = 1) -> Mesh:
-    """The mesh of these devices (default: all of all hosts), which are in so many slices.
+    """The mesh of these devices (default: all of all hosts). `slices`: in how many they are, where they do not say.
 
     Raises ConfigError if the settings do not fit the devices: a `tensor` group that would span hosts, parts that
     do not divide, a batch that cannot be split.
     """
-    devices = jax.devices() if devices is None else devices
-    within = len(devices) // slices
-    local = len([d for d in devices if d.process_index == devices[0].process_index])
-    on_cpu = devices[0].platform == "cpu"
+    by_slice = _by_slice(jax.devices() if devices is None else devices, slices)
+    first, within = by_slice[0][0], len(by_slice[0])
+    local = sum(device.process_index == first.process_index for device in by_slice[0])
+    on_cpu = first.platform == "cpu"
     tensor = config.tensor or (local if on_cpu and config.fsdp == 1 else 1)
     if local % tensor:
         raise ConfigError(
@@ -53,10 +54,10 @@ def mesh_of(config: TrainConfig, devices: Sequence[Any] | None = None, slices: i
             f"fsdp={fsdp} x tensor={tensor} does not divide the {within} devices of a slice"
         )
     shape = (within // (fsdp * tensor), fsdp, tensor)
-    if config.batch % (slices * shape[0] * fsdp):
-        parts = slices * shape[0] * fsdp
+    parts = len(by_slice) * shape[0] * fsdp
+    if config.batch % parts:
         raise ConfigError(f"batch={config.batch} cannot be split over {parts} devices")
-    arranged = np.stack([_within(shape, part) for part in _by_slice(devices, slices)])
+    arranged = np.stack([_within(shape, part) for part in by_slice])
     return Mesh(arranged, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
@@ -78,16 +79,14 @@ def row_parts(mesh: Mesh) -> int:
 
 def _by_slice(devices: Sequence[Any], slices: int) -> list[list[Any]]:
     """The devices of each slice. Where they do not say their slice (CPU), hosts are numbered through the slices."""
-    if slices == 1:
-        return [list(devices)]
     hosts = len({device.process_index for device in devices})
-    each: list[list[Any]] = [[] for _ in range(slices)]
+    each: dict[int, list[Any]] = defaultdict(list)
     for device in devices:
-        number = getattr(device, "slice_index", None)
-        each[device.process_index * slices // hosts if number is None else number].append(device)
-    if len({len(part) for part in each}) > 1:
-        raise ConfigError(f"{len(devices)} devices are not {slices} slices of the same size")
-    return each
+        number = getattr(device, "slice_index", device.process_index * slices // hosts)
+        each[number].append(device)
+    if len({len(part) for part in each.values()}) > 1:
+        raise ConfigError(f"{len(devices)} devices are not {len(each)} slices of the same size")
+    return [each[number] for number in sorted(each)]
 
 
 def _within(shape: tuple[int, int, int], devices: Sequence[Any]) -> np.ndarray[Any, Any]:

@@ -175,7 +175,7 @@ class Program:
         loss, gradients, forward, backward = self._gradients(model, batch)
         norm = optax.tree.norm(gradients)
         good = before & jnp.isfinite(loss) & jnp.isfinite(norm)
-        optimizer.update(model, gradients)
+        optimizer.update(model, _clipped(gradients, norm, self.config.clip))
         after = jax.tree.map(partial(jnp.where, good), nnx.state((model, optimizer)), state)
         return after, StepOutcome(good, loss, norm, forward, backward)
 
