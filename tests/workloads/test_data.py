@@ -117,10 +117,10 @@ def test_what_was_prepared_and_not_consumed_is_handed_out_again() -> None:
 
 
 def test_what_a_row_draws_depends_on_the_seed_and_its_position_alone() -> None:
-    def draw(row: Rows, random: np.random.Generator) -> Rows:
-        return {**row, "drawn": np.float64(random.random())}
+    def draw(row: int, random: np.random.Generator) -> Rows:
+        return {"x": np.array(row), "drawn": np.array(random.random())}
 
-    rows = numbered(augment=draw, readers=2)
+    rows = numbered(augmented=draw, readers=2)
     whole = Feed(rows, batch=8, seed=0, host=0, hosts=1)
     batches = [next(whole) for _ in range(8)]
     assert len({float(x) for batch in batches for x in batch["drawn"]}) == 64

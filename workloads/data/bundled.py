@@ -11,19 +11,27 @@ import numpy as np
 from workloads.data.rows import DATASET_SEED, Dataset, InMemory, Rows, split
 from workloads.frame.config import ConfigError
 
+#: Of the 1,797 digits, always the same ones.
+DIGITS_TESTED = 360
 
-def digits() -> Dataset:
-    """1,797 scanned digits: `x` 64 numbers from 0 to 1, `y` the digit. A fifth of them is for the test.
+
+def scanned_digits() -> Rows:
+    """All digits of scikit-learn: `x`, float32 [1797, 64], from 0 to 1; `y`, int32 [1797], the digit.
 
     Reads the file in scikit-learn's package without importing scikit-learn, which takes a second.
     """
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
-        raise ConfigError("dataset=digits needs the package scikit-learn, which is not installed")
+        raise ConfigError("the digits need the package scikit-learn, which is not installed")
     path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     with gzip.open(path, "rt") as lines:
         table = np.loadtxt(lines, delimiter=",", dtype=np.float32)
-    return _in_memory({"x": table[:, :-1] / 16, "y": table[:, -1].astype(np.int32)}, test=360)
+    return {"x": table[:, :-1] / 16, "y": table[:, -1].astype(np.int32)}
+
+
+def digits() -> Dataset:
+    """The digits, a fifth of them for the test."""
+    return _in_memory(scanned_digits(), DIGITS_TESTED)
 
 
 def synthetic(rows: int = 10_240, inputs: int = 784, classes: int = 10) -> Dataset:

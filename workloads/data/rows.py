@@ -60,9 +60,9 @@ class Dataset:
     classes: int = 10  #: `y` of each row, or each token, is below
     #: Threads that prepare batches ahead of the training; 0: rows are in memory, and there is nothing to wait for.
     readers: int = 0
-    #: Changes one row at random, before it is trained on. What it draws follows from the seed of the run and the
-    #: row's position in the endless order alone.
-    augment: Callable[[Rows, np.random.Generator], Rows] | None = None
+    #: In place of `train.take`: the row of that number, changed at random. What is drawn follows from the seed of the
+    #: run and the position of the row in the endless order alone.
+    augmented: Callable[[int, np.random.Generator], Rows] | None = None
 
 
 def split(count: int, test: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
@@ -107,7 +107,7 @@ class Feed:
         self._dataset = dataset
         self._batch = batch
         self._own = np.arange(host, batch, hosts)
-        self._order = Order(len(dataset.train), seed)
+        self._rows = Order(len(dataset.train), seed).rows
         self._seed = seed
         self.waited_ms = 0.0  #: how long the last batch was waited for
         self.state = {"position": 0}
@@ -121,7 +121,7 @@ class Feed:
 
     def example(self) -> Rows:
         """Rows in the shape of a batch, to compile with; the position stays where it is."""
-        return self._dataset.train.take(np.zeros(len(self._own), dtype=np.int64))
+        return self._numbered[0]
 
     @property
     def state(self) -> dict[str, int]:
@@ -136,18 +136,19 @@ class Feed:
         readers = self._dataset.readers
         options = grain.ReadOptions(num_threads=readers, prefetch_buffer_size=readers * _AHEAD)
         endless = grain.MapDataset.range(sys.maxsize)
-        augment = self._dataset.augment
-        if augment is None:
-            numbered = endless.map(self._rows_of_batch)
+        if (augmented := self._dataset.augmented) is None:
+            self._numbered = endless.map(
+                lambda number: self._dataset.train.take(self._rows(self._positions(number)))
+            )
         else:
             # Grain draws by the seed and the number of the element, which is the position of the row
             rows = endless.seed(self._seed).random_map(
-                lambda position, random: augment(self._row(position), random)
+                lambda at, random: augmented(int(self._rows(np.array([at]))[0]), random)
             )
-            numbered = endless.map(
-                lambda number: _stacked([rows[int(at)] for at in self._positions(number)])
+            self._numbered = endless.map(
+                lambda number: _stacked([rows[at] for at in self._positions(number).tolist()])
             )
-        self._batches = iter(numbered.to_iter_dataset(options))
+        self._batches = iter(self._numbered.to_iter_dataset(options))
 
     def numbers(self, position: int) -> list[int]:
         """The rows of the training set that make the batch, of all hosts, which ends at this position."""
@@ -156,13 +157,6 @@ class Feed:
     def _positions(self, number: int) -> NDArray[np.integer]:
         """Of this host's rows of the batch of that number, counted from the restored position."""
         return self._begin + number * self._batch + self._own
-
-    def _rows_of_batch(self, number: int) -> Rows:
-        return self._dataset.train.take(self._order.rows(self._positions(number)))
-
-    def _row(self, position: int) -> Rows:
-        found = self._dataset.train.take(self._order.rows(np.array([position])))
-        return {name: array[0] for name, array in found.items()}
 
 
 def _stacked(rows: list[Rows]) -> Rows:

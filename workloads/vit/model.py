@@ -1,0 +1,141 @@
+"""The layers of a Vision Transformer (arXiv:2010.11929), with norms in front of them, and no bias that does nothing."""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from workloads.frame.workload import Watch
+from workloads.vit import VitConfig
+
+
+class Vit(nnx.Module):
+    """From images to the scores of their classes."""
+
+    def __init__(self, config: VitConfig, classes: int, rngs: nnx.Rngs) -> None:
+        self._config = config
+        self._dtype = jnp.dtype(config.dtype)
+        side = config.size // config.patch
+        inputs = config.patch**2 * config.channels
+        self.embed = _linear(config, inputs, config.dim, (None, "embed"), rngs)
+        if config.positions == "learned":
+            first = nnx.initializers.normal(1 / np.sqrt(config.dim))
+            self.positions = nnx.Param(
+                first(rngs.params(), (side * side, config.dim)), out_sharding=(None, "embed")
+            )
+        if config.pooling == "token":
+            self.token = nnx.Param(jnp.zeros((1, config.dim)), out_sharding=(None, "embed"))
+        skipped = np.linspace(0, config.drop_path, config.depth)
+        self.layers = nnx.List(_Layer(config, float(part), rngs) for part in skipped)
+        self.norm = _norm(config, rngs)
+        self.dropout = nnx.Dropout(config.dropout, rngs=rngs)
+        self.head = nnx.Linear(
+            config.dim,
+            classes,
+            kernel_init=nnx.initializers.zeros,
+            kernel_metadata={"out_sharding": ("embed", "vocab")},
+            bias_metadata={"out_sharding": ("vocab",)},
+            rngs=rngs,
+        )
+
+    def __call__(self, images: jax.Array, watch: Watch = lambda x: x) -> jax.Array:
+        """float32 [rows, classes], from uint8 [rows, size, size, channels]."""
+        x = self.embed(_patches(images, self._config.patch).astype(self._dtype) / 127.5 - 1)
+        x = x + self._places().astype(self._dtype)
+        if self._config.pooling == "token":
+            token = jnp.broadcast_to(self.token[...].astype(self._dtype), (len(x), 1, x.shape[-1]))
+            x = jnp.concatenate([token, x], axis=1)
+        x = watch(self.dropout(x))
+        for layer in self.layers:
+            x = layer(x)
+        x = self.norm(x)
+        found = x[:, 0] if self._config.pooling == "token" else x.mean(axis=1)
+        return self.head(found.astype(jnp.float32))
+
+    def _places(self) -> jax.Array:
+        if self._config.positions == "learned":
+            return self.positions[...]
+        return jnp.asarray(_waves(self._config.size // self._config.patch, self._config.dim))
+
+
+class _Layer(nnx.Module):
+    """Attention between the patches of an image, then an MLP for each; both are added to what they were given."""
+
+    def __init__(self, config: VitConfig, skipped: float, rngs: nnx.Rngs) -> None:
+        head = config.dim // config.heads
+        heads = (config.heads, head)
+        self.attention_norm = _norm(config, rngs)
+        self.mix = _general(config, config.dim, (3, *heads), ("embed", None, "heads", None), rngs)
+        self.out = _general(config, heads, config.dim, ("heads", None, "embed"), rngs)
+        self.mlp_norm = _norm(config, rngs)
+        self.up = _linear(config, config.dim, config.mlp, ("embed", "mlp"), rngs)
+        self.down = _linear(config, config.mlp, config.dim, ("mlp", "embed"), rngs)
+        self.dropout = nnx.Dropout(config.dropout, rngs=rngs)
+        #: Of a row in each of both parts: all of what they add, or nothing (arXiv:1603.09382).
+        self.skip = nnx.Dropout(skipped, broadcast_dims=(1, 2), rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        queries, keys, values = jnp.moveaxis(self.mix(self.attention_norm(x)), -3, 0)
+        mixed = self.out(jax.nn.dot_product_attention(queries, keys, values))
+        x = x + self.skip(self.dropout(mixed))
+        hidden = self.dropout(nnx.gelu(self.up(self.mlp_norm(x))))
+        return x + self.skip(self.dropout(self.down(hidden)))
+
+
+def _linear(
+    config: VitConfig, inputs: int, outputs: int, names: tuple[str | None, ...], rngs: nnx.Rngs
+) -> nnx.Linear:
+    """A linear layer whose kernel has dimensions of these names. `mlp` also splits its bias."""
+    return nnx.Linear(
+        inputs,
+        outputs,
+        dtype=jnp.dtype(config.dtype),
+        kernel_init=nnx.initializers.xavier_uniform(),
+        kernel_metadata={"out_sharding": names},
+        bias_metadata={"out_sharding": names[-1:]},
+        rngs=rngs,
+    )
+
+
+def _general(config: VitConfig, inputs: Any, outputs: Any, names: Any, rngs: nnx.Rngs) -> Any:
+    """The same from or to several dimensions, without a bias."""
+    axis = tuple(range(-len(inputs), 0)) if isinstance(inputs, tuple) else -1
+    return nnx.LinearGeneral(
+        inputs,
+        outputs,
+        axis=axis,
+        use_bias=False,
+        dtype=jnp.dtype(config.dtype),
+        kernel_init=nnx.initializers.xavier_uniform(),
+        kernel_metadata={"out_sharding": names},
+        rngs=rngs,
+    )
+
+
+def _norm(config: VitConfig, rngs: nnx.Rngs) -> nnx.LayerNorm:
+    return nnx.LayerNorm(config.dim, epsilon=1e-6, dtype=jnp.dtype(config.dtype), rngs=rngs)
+
+
+def _patches(images: jax.Array, patch: int) -> jax.Array:
+    """[rows, patches, patch x patch x channels], from left to right and from top to bottom."""
+    rows, side, _, channels = images.shape
+    count = side // patch
+    cut = images.reshape(rows, count, patch, count, patch, channels)
+    return cut.swapaxes(2, 3).reshape(rows, count * count, patch * patch * channels)
+
+
+def _waves(side: int, dim: int) -> np.ndarray[Any, Any]:
+    """[side x side, dim]: sines and cosines of the row and the column, of wavelengths from 2 pi to 20,000 pi
+    (arXiv:2104.02057, section 4; the wavelengths are those of arXiv:1706.03762)."""
+    row, column = np.divmod(np.arange(side * side)[:, None], side)
+    speed = 10_000.0 ** -(np.arange(dim // 4) / max(dim // 4 - 1, 1))
+    angles = (column * speed, row * speed)
+    return np.concatenate([wave(a) for a in angles for wave in (np.sin, np.cos)], axis=1)

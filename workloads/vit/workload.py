@@ -1,0 +1,63 @@
+"""What the frame is given of the Vision Transformer: its images, its loss, and which rows it has right."""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from workloads.data.images import Augmentation, open_images
+from workloads.data.rows import Dataset
+from workloads.frame.workload import Batch, ByRow, Watch, Workload
+from workloads.vit import VitConfig
+from workloads.vit.model import Vit
+
+
+class VitWorkload(Workload[VitConfig]):
+    """The transformer on its images."""
+
+    @property
+    def title(self) -> str:
+        c = self.config
+        return (
+            f"vit of {c.depth} layers, {c.dim} wide, on patches of {c.patch} of "
+            f"{c.size} x {c.size} points, of {c.data}"
+        )
+
+    def dataset(self) -> Dataset:
+        return self._dataset
+
+    def model(self, rngs: nnx.Rngs) -> Vit:
+        return Vit(self.config, self._dataset.classes, rngs)
+
+    def loss(self, model: Vit, batch: Batch, watch: Watch) -> ByRow:
+        labels = self._labels(batch["y"])
+        if "share" in batch:
+            labels += batch["share"][:, None] * (self._labels(batch["other"]) - labels)
+        losses = optax.softmax_cross_entropy(model(batch["x"], watch), labels)
+        return ByRow(losses, jnp.ones_like(losses))
+
+    def metrics(self, model: Vit, batch: Batch) -> dict[str, ByRow]:
+        scores = model(batch["x"])
+        right = jnp.argmax(scores, axis=-1) == batch["y"]
+        losses = optax.softmax_cross_entropy_with_integer_labels(scores, batch["y"])
+        one = jnp.ones_like(losses)
+        return {"accuracy": ByRow(right.astype(jnp.float32), one), "loss": ByRow(losses, one)}
+
+    def _labels(self, y: jax.Array) -> jax.Array:
+        """float32 [rows, classes], smoothed."""
+        one_hot = jax.nn.one_hot(y, self._dataset.classes)
+        return optax.smooth_labels(one_hot, self.config.smoothing)
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        c = self.config
+        change = Augmentation(c.crop, c.pad, c.flip, c.brightness, c.mixup)
+        return open_images(c.data, c.size, c.channels, change)
