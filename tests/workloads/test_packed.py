@@ -113,8 +113,9 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
         (newer, "version 1"),
         (tmp_path / "flat-packed", "no folders"),
         (tmp_path / "few-packed", "too few"),
-        (tmp_path / "missing", "no packed set"),
-        ("gs://bucket/packed", "no packed set in a folder of this host"),
+        (tmp_path / "missing", "missing is no folder of this host; copy it"),
+        (tmp_path, "no manifest.json"),
+        ("gs://bucket/packed", "gs://bucket/packed is no folder of this host; `stage: disk`"),
     ):
         with pytest.raises(ConfigError, match=words):
             packed.dataset(str(place))

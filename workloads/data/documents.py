@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.data import packed
+from workloads.data.places import no_folder
 from workloads.data.rows import DATASET_SEED
 from workloads.frame.config import ConfigError
 
@@ -50,9 +51,7 @@ def open_documents(place: str) -> Documents:
     if (folder / "manifest.json").is_file():
         return Records(packed.open_set(place))
     if not folder.is_dir():
-        raise ConfigError(
-            f"data={place}: no folder of this host; `tpujob data sync` copies one from a bucket"
-        )
+        raise no_folder(place)
     paths = [path for path in folder.rglob("[!.]*") if path.is_file()]
     return _Files(place, folder, paths)
 

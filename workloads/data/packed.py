@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.data.places import no_folder
 from workloads.data.rows import Dataset, InMemory, Rows, split
 from workloads.frame.config import ConfigError
 
@@ -87,7 +88,7 @@ def open_set(folder: str) -> PackedSet:
     import grain
 
     place = Path(folder)
-    said = _manifest(place)
+    said = _manifest(folder)
     for file in (
         *said["shards"],
         said["index"],
@@ -140,7 +141,7 @@ def dataset(folder: str) -> Dataset:
 
 def identity(folder: str) -> str:
     """Of the set's content, wherever it lies. Raises ConfigError."""
-    _manifest(Path(folder))
+    _manifest(folder)
     return hashlib.sha256((Path(folder) / "manifest.json").read_bytes()).hexdigest()[:16]
 
 
@@ -162,14 +163,15 @@ def read_array(record: bytes, number: int) -> NDArray[np.number]:
         ) from error
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: str) -> dict[str, Any]:
     try:
-        said = json.loads((folder / "manifest.json").read_bytes())
+        said = json.loads((Path(folder) / "manifest.json").read_bytes())
         known = (said["format"], said["version"]) == _FORMAT
     except OSError as error:
+        if not Path(folder).is_dir():
+            raise no_folder(folder) from error
         raise ConfigError(
-            f"data={folder}: no packed set in a folder of this host ({error.strerror}); "
-            "`tpujob data sync` copies one from a bucket"
+            f"data={folder} is no packed set, as it has no manifest.json; `tpujob data pack` makes one"
         ) from error
     except (ValueError, KeyError, TypeError):
         known = False

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.data.documents import Documents, Records, in_groups, in_order
-from workloads.data.kept import own_folder, replacing, short_hash
 from workloads.data.packed import read_array
+from workloads.data.places import own_folder, replacing, short_hash
 from workloads.data.tokenizer import Bytes, Tokenizer
 from workloads.frame.config import ConfigError
 

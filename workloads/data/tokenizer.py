@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.data.documents import Documents, in_groups, in_order, read_text
-from workloads.data.kept import own_folder, replacing, short_hash
+from workloads.data.places import own_folder, replacing, short_hash
 from workloads.frame.config import ConfigError
 
 #: What a BPE that is trained here calls the token after each document.

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.data.documents import Records, open_documents
-from workloads.data.kept import short_hash
+from workloads.data.places import short_hash
 from workloads.data.rows import Dataset, Rows
 from workloads.data.streams import FileStream, RecordStream, Stream
 from workloads.data.tokenizer import Bytes, Tokenizer, choose

@@ -39,9 +39,10 @@ class VitConfig(TrainConfig):
         "stronger",
     )
     data: str = Field(
-        "digits",
+        "",
         description="`digits`: 1,797 scanned digits of 8 x 8, from scikit-learn; or a folder that `tpujob data pack` "
-        "made of JPEG, PNG or .npy files, in a folder for each class",
+        "made of JPEG, PNG or .npy files, in a folder for each class; empty: what `data:` in the job file names, or "
+        "the digits",
     )
     batch: int = Field(128, ge=1, description="rows in a step, over all hosts")
     size: int = Field(8, ge=1, description="points of a side of an image")
@@ -98,7 +99,8 @@ class VitConfig(TrainConfig):
 
     def identity(self) -> dict[str, Any]:
         """With the content of the packed set: where it lies may change, what is in it may not."""
-        from workloads.data import packed  # imports numpy, which takes its time
+        from workloads.data import packed, places  # imports numpy, which takes its time
 
-        content = self.data if self.data == "digits" else packed.identity(self.data)
+        place = places.given(self.data, "digits")
+        content = place if place == "digits" else packed.identity(place)
         return {**super().identity(), "data": content}

@@ -1,4 +1,4 @@
-"""The layers of a Vision Transformer (arXiv:2010.11929), with norms in front of them, and no bias that does nothing."""
+"""The layers of a Vision Transformer (arXiv:2010.11929), with the norms in front of them."""
 
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -73,8 +73,21 @@ class _Layer(nnx.Module):
         head = config.dim // config.heads
         heads = (config.heads, head)
         self.attention_norm = _norm(config, rngs)
-        self.mix = _general(config, config.dim, (3, *heads), ("embed", None, "heads", None), rngs)
-        self.out = _general(config, heads, config.dim, ("heads", None, "embed"), rngs)
+        self.mix = nnx.LinearGeneral(
+            config.dim,
+            (3, *heads),
+            kernel_metadata={"out_sharding": ("embed", None, "heads", None)},
+            bias_metadata={"out_sharding": (None, "heads", None)},
+            **_common(config, rngs),
+        )
+        self.out = nnx.LinearGeneral(
+            heads,
+            config.dim,
+            axis=(-2, -1),
+            kernel_metadata={"out_sharding": ("heads", None, "embed")},
+            bias_metadata={"out_sharding": ("embed",)},
+            **_common(config, rngs),
+        )
         self.mlp_norm = _norm(config, rngs)
         self.up = _linear(config, config.dim, config.mlp, ("embed", "mlp"), rngs)
         self.down = _linear(config, config.mlp, config.dim, ("mlp", "embed"), rngs)
@@ -93,31 +106,19 @@ class _Layer(nnx.Module):
 def _linear(
     config: VitConfig, inputs: int, outputs: int, names: tuple[str | None, ...], rngs: nnx.Rngs
 ) -> nnx.Linear:
-    """A linear layer whose kernel has dimensions of these names. `mlp` also splits its bias."""
+    """A linear layer whose kernel has dimensions of these names, and its bias one of the last."""
     return nnx.Linear(
         inputs,
         outputs,
-        dtype=jnp.dtype(config.dtype),
-        kernel_init=nnx.initializers.xavier_uniform(),
         kernel_metadata={"out_sharding": names},
         bias_metadata={"out_sharding": names[-1:]},
-        rngs=rngs,
+        **_common(config, rngs),
     )
 
 
-def _general(config: VitConfig, inputs: Any, outputs: Any, names: Any, rngs: nnx.Rngs) -> Any:
-    """The same from or to several dimensions, without a bias."""
-    axis = tuple(range(-len(inputs), 0)) if isinstance(inputs, tuple) else -1
-    return nnx.LinearGeneral(
-        inputs,
-        outputs,
-        axis=axis,
-        use_bias=False,
-        dtype=jnp.dtype(config.dtype),
-        kernel_init=nnx.initializers.xavier_uniform(),
-        kernel_metadata={"out_sharding": names},
-        rngs=rngs,
-    )
+def _common(config: VitConfig, rngs: nnx.Rngs) -> dict[str, Any]:
+    first = nnx.initializers.xavier_uniform()
+    return {"dtype": jnp.dtype(config.dtype), "kernel_init": first, "rngs": rngs}
 
 
 def _norm(config: VitConfig, rngs: nnx.Rngs) -> nnx.LayerNorm:

@@ -14,6 +14,7 @@ import optax
 from flax import nnx
 
 from workloads.data.images import Augmentation, open_images
+from workloads.data.places import given
 from workloads.data.rows import Dataset
 from workloads.frame.workload import Batch, ByRow, Watch, Workload
 from workloads.vit import VitConfig
@@ -28,7 +29,7 @@ class VitWorkload(Workload[VitConfig]):
         c = self.config
         return (
             f"vit of {c.depth} layers, {c.dim} wide, on patches of {c.patch} of "
-            f"{c.size} x {c.size} points, of {c.data}"
+            f"{c.size} x {c.size} points, of {self._place}"
         )
 
     def dataset(self) -> Dataset:
@@ -60,4 +61,8 @@ class VitWorkload(Workload[VitConfig]):
     def _dataset(self) -> Dataset:
         c = self.config
         change = Augmentation(c.crop, c.pad, c.flip, c.brightness, c.mixup)
-        return open_images(c.data, c.size, c.channels, change)
+        return open_images(self._place, c.size, c.channels, change)
+
+    @property
+    def _place(self) -> str:
+        return given(self.config.data, "digits")

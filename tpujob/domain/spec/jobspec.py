@@ -30,7 +30,7 @@ from tpujob.domain.spec.errors import EACH, Allowed, Problem, bad_spec, problems
 from tpujob.domain.spec.outputs import Outputs
 
 #: The programs in `workloads/` that `run.workload` may name.
-WORKLOADS = ("lm", "mlp", "numerics", "tables")
+WORKLOADS = ("lm", "mlp", "numerics", "tables", "vit")
 
 MAX_RECORD = 128 * 1024  #: characters of a whole spec in its JSON form, as a store keeps it
 

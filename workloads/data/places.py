@@ -1,4 +1,4 @@
-"""What is made from data once and can be made again: where it is kept on this host, and how it is written."""
+"""Where data is, and where what is made of it is kept on this host."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 from workloads.contract import ProgramContext
+from workloads.frame.config import ConfigError
+
+
+def given(data: str, otherwise: str) -> str:
+    """What is to be read: `data`; or what the first entry of the job file's `data:` brought here; or else that."""
+    return data or ProgramContext.from_env().data or otherwise
+
+
+def no_folder(place: str) -> ConfigError:
+    """For data that is not on this host."""
+    hint = "`stage: disk` in the job file brings it" if "://" in place else "copy it to there"
+    return ConfigError(f"data={place} is no folder of this host; {hint}")
 
 
 def own_folder() -> Path:
-    """A folder of this host, below TPUJOB_CACHE, the workdir or TPUJOB_OUT, whichever is the first that is a folder."""
+    """For what can be made again: below TPUJOB_CACHE, the workdir or TPUJOB_OUT, the first that is on this host."""
     context = ProgramContext.from_env()
     places = (context.cache, context.workdir, context.out)
     return Path(next(place for place in places if place and "://" not in place)) / "data"
