@@ -25,8 +25,8 @@ pytestmark = pytest.mark.slow
 
 #: All that draws at random, in a model that compiles quickly.
 SMALL = (
-    *("--dim=16", "--depth=2", "--mlp=32", "--batch=16", "--pooling=token", "--dtype=float32"),
-    *("--dropout=0.1", "--drop-path=0.2", "--mixup=0.2", "--smoothing=0.1", "--log-every=1000"),
+    *("--dim=16", "--depth=1", "--mlp=32", "--batch=16", "--pooling=token", "--dtype=float32"),
+    *("--mixup=0.2", "--smoothing=0.1", "--warmup=0", "--log-every=1000"),
 )
 
 
@@ -84,16 +84,15 @@ def first_losses(*flags: str) -> list[float]:
 
 
 def test_the_losses_are_the_same_on_every_mesh_dropout_and_all() -> None:
-    plain = first_losses("--positions=sincos")
-    np.testing.assert_allclose(
-        first_losses("--positions=sincos", "--fsdp=2", "--tensor=2"), plain, rtol=1e-5
-    )
-    assert plain != first_losses("--positions=sincos", "--dropout=0")
+    flags = ("--positions=sincos", "--dropout=0.1", "--drop-path=0.2")
+    plain = first_losses(*flags, "--tensor=1")
+    np.testing.assert_allclose(first_losses(*flags, "--fsdp=2", "--tensor=2"), plain, rtol=1e-5)
+    assert len(set(plain)) == 3
 
 
 def test_a_run_that_is_cut_off_goes_on_bit_for_bit(job: Job) -> None:
     job.module = "workloads.vit"
-    flags = (*SMALL, "--steps=400", "--checkpoint-every=50", "--lr=1e-2")
+    flags = (*SMALL, "--steps=200", "--checkpoint-every=40", "--lr=1e-2")
     [whole] = job.run(*flags)
     job.workdir += "-again"
     with job.start(*flags) as [first]:
@@ -108,7 +107,7 @@ def test_a_run_that_is_cut_off_goes_on_bit_for_bit(job: Job) -> None:
     for part in (first, second, third):
         assert part.losses().items() <= whole.losses().items()
     assert min(third.losses()) == max(second.losses()) + 1
-    assert whole.losses()[400] < 0.8 * whole.losses()[1], "it learns"
+    assert whole.losses()[200] < 0.9 * whole.losses()[1], "it learns"
 
 
 def _saved_once(host: Host) -> bool:

@@ -107,7 +107,7 @@ class Feed:
         self._dataset = dataset
         self._batch = batch
         self._own = np.arange(host, batch, hosts)
-        self._rows = Order(len(dataset.train), seed).rows
+        self._order = Order(len(dataset.train), seed)
         self._seed = seed
         self.waited_ms = 0.0  #: how long the last batch was waited for
         self.state = {"position": 0}
@@ -138,12 +138,12 @@ class Feed:
         endless = grain.MapDataset.range(sys.maxsize)
         if (augmented := self._dataset.augmented) is None:
             self._numbered = endless.map(
-                lambda number: self._dataset.train.take(self._rows(self._positions(number)))
+                lambda number: self._dataset.train.take(self._order.rows(self._positions(number)))
             )
         else:
             # Grain draws by the seed and the number of the element, which is the position of the row
             rows = endless.seed(self._seed).random_map(
-                lambda at, random: augmented(int(self._rows(np.array([at]))[0]), random)
+                lambda at, random: augmented(int(self._order.rows(np.array([at]))[0]), random)
             )
             self._numbered = endless.map(
                 lambda number: _stacked([rows[at] for at in self._positions(number).tolist()])

@@ -36,7 +36,7 @@ class Vit(nnx.Module):
         skipped = np.linspace(0, config.drop_path, config.depth)
         self.layers = nnx.List(_Layer(config, float(part), rngs) for part in skipped)
         self.norm = _norm(config, rngs)
-        self.dropout = nnx.Dropout(config.dropout, rngs=rngs)
+        self.dropout = _dropout(config.dropout, (), rngs)
         self.head = nnx.Linear(
             config.dim,
             classes,
@@ -91,9 +91,9 @@ class _Layer(nnx.Module):
         self.mlp_norm = _norm(config, rngs)
         self.up = _linear(config, config.dim, config.mlp, ("embed", "mlp"), rngs)
         self.down = _linear(config, config.mlp, config.dim, ("mlp", "embed"), rngs)
-        self.dropout = nnx.Dropout(config.dropout, rngs=rngs)
-        #: Of a row in each of both parts: all of what they add, or nothing (arXiv:1603.09382).
-        self.skip = nnx.Dropout(skipped, broadcast_dims=(1, 2), rngs=rngs)
+        self.dropout = _dropout(config.dropout, (), rngs)
+        #: Of a row, all of what a part of the layer adds, or nothing (arXiv:1603.09382).
+        self.skip = _dropout(skipped, (1, 2), rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         queries, keys, values = jnp.moveaxis(self.mix(self.attention_norm(x)), -3, 0)
@@ -119,6 +119,11 @@ def _linear(
 def _common(config: VitConfig, rngs: nnx.Rngs) -> dict[str, Any]:
     first = nnx.initializers.xavier_uniform()
     return {"dtype": jnp.dtype(config.dtype), "kernel_init": first, "rngs": rngs}
+
+
+def _dropout(rate: float, whole: tuple[int, ...], rngs: nnx.Rngs) -> nnx.Dropout:
+    """Drops all or nothing along the dimensions `whole`. One that drops nothing keeps no random state."""
+    return nnx.Dropout(rate, broadcast_dims=whole, rngs=rngs if rate else None)
 
 
 def _norm(config: VitConfig, rngs: nnx.Rngs) -> nnx.LayerNorm:
