@@ -49,7 +49,8 @@ def test_a_workload_compiles_for_slices_of_each_kind(name: str) -> None:
     for target, one in found.items():
         made = one["program"]
         assert one["fit"] == "yes", f"{target}: {one['reason']}"
-        assert one["warnings"] == [], target
+        others = [text for text in one["warnings"] if "such a short step" not in text]
+        assert others == [], target
         assert 0 < made["argument_bytes"] <= made["peak_bytes"] < one["limit_bytes"]
         assert made["flops"] == pytest.approx(made["asked_flops"], rel=0.02), (
             f"{target}: devices compute what others compute, too"

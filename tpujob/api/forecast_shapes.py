@@ -58,6 +58,9 @@ class CompareAsked(TypedDict, total=False):
     types: list[str]
     zones: list[str]
     throughput: dict[str, float]  #: in units a second, by type
+    rooflines: dict[
+        str, float
+    ]  #: the same, as a compile check found it: where no job tells, and nobody said it
 
 
 class WayView(TypedDict):

@@ -15,6 +15,7 @@ TIMED_OUT = 124  #: as timeout(1) has it
 NOBODY_READS = 141  #: as a shell reports a program whose output was closed
 ENDED_CANCELLED = 5
 FOUND = 6
+DOES_NOT_FIT = 78  #: as the program itself says it
 
 #: Every exit code and what it means; those of errors are `errors.*.exit_code`.
 EXIT_CODES: dict[int, str] = {
@@ -32,6 +33,7 @@ EXIT_CODES: dict[int, str] = {
     errors.Transient.exit_code: "a remote call failed and may succeed later; doctor: a check could not be made",
     errors.HostKeyChanged.exit_code: "a host's SSH key has changed",
     errors.Unauthorized.exit_code: "the token is missing or wrong",
+    DOES_NOT_FIT: "create --check: the program does not fit a slice, or does not go with it",
     TIMED_OUT: "wait: the time is up, the job goes on",
     INTERRUPTED: "Ctrl-C: the command ended, the job goes on",
     NOBODY_READS: "the output was closed",

@@ -51,6 +51,10 @@ class Settings:
         return self.context == LOCAL
 
     @property
+    def cache(self) -> Path:
+        return self.state / "cache"  #: what can be made again, of all contexts
+
+    @property
     def contexts(self) -> Path:
         return self.state / "contexts"  #: a file and a folder for each that has a name
 

@@ -14,6 +14,7 @@ from tpujob.domain.money.forecast import (
     Hardware,
     Outlook,
     Place,
+    Source,
     Throughput,
     Way,
     best,
@@ -52,7 +53,12 @@ class Comparisons:
         unit, amount = _amount(wanted, asked)
         jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
         places = _places(wanted, asked)
-        speeds = measured(jobs, wanted, unit) | _stated(asked, unit, wanted.tpu.slices)
+        slices = wanted.tpu.slices
+        speeds = (
+            _said(asked.get("rooflines", {}), unit, slices, "roofline")
+            | measured(jobs, wanted, unit)
+            | _said(asked.get("throughput", {}), unit, slices, "stated")
+        )
         first, _ = self._estimates.use(placed, told, jobs)
         forecaster = Forecaster(jobs, now, prices)
         copies: dict[str, tuple[DataToCopy, ...]] = {}
@@ -142,15 +148,17 @@ def _places(wanted: JobSpec, asked: CompareAsked) -> list[Place]:
     return found
 
 
-def _stated(asked: CompareAsked, unit: Unit, slices: int) -> dict[Hardware, Throughput]:
+def _said(
+    by_type: Mapping[str, float], unit: Unit, slices: int, source: Source
+) -> dict[Hardware, Throughput]:
     """Raises BadRequest for what can be no speed."""
     found: dict[Hardware, Throughput] = {}
-    for type, speed in asked.get("throughput", {}).items():
+    for type, speed in by_type.items():
         if not _positive(speed):
             raise BadRequest(f"{speed!r} {unit} a second cannot be", hint="a number above 0")
         accelerators.find(type)
         found[Hardware(accelerators.canonical(type), slices)] = Throughput(
-            float(speed), unit, "stated"
+            float(speed), unit, source
         )
     return found
 
@@ -187,6 +195,8 @@ def _note(way: Way, usd_per_hour: float | None) -> str:
         return f"nobody ran it on {way.place.type}: --throughput {way.place.type}=N"
     if usd_per_hour is None:
         return f"no price is known for {way.place.pricing} {way.place.type} in {way.place.zone}"
+    if way.throughput.source == "roofline":
+        return f"the speed on {way.place.type} is that of a compile check: nobody ran it there"
     if way.outlook and not way.outlook.ends:
         return "most likely it fails before its end: recovery.preemptions, recovery.wait"
     return ""

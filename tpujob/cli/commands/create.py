@@ -27,6 +27,13 @@ def create(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved plan; submit nothing.")
     ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Compile the program for its slices, here and without a TPU; submit nothing.",
+        ),
+    ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")
     ] = False,
@@ -52,6 +59,10 @@ def create(
     from tpujob.domain.spec import dump
 
     spec = jobfile.read(file, name, cross_region=allow_cross_region)
+    if check:
+        from tpujob.cli.commands import checking
+
+        return checking.check(spec, as_json=as_json)
     given = dump(spec)
     on = screen()
     say_where()

@@ -129,8 +129,12 @@ def _argv(spec: JobSpec) -> list[str]:
     """The program as a list of words: nothing that a user wrote is ever part of another word's text."""
     if spec.run.command is not None:
         return ["bash", "-c", spec.run.command]
-    options = [_option(key, value) for key, value in spec.run.args.items()]
-    return ["python3", "-m", f"workloads.{spec.run.workload}", *options]
+    return ["python3", "-m", f"workloads.{spec.run.workload}", *options(spec)]
+
+
+def options(spec: JobSpec) -> list[str]:
+    """The arguments of a bundled program, as its command line has them."""
+    return [_option(key, value) for key, value in spec.run.args.items()]
 
 
 def _option(key: str, value: Json) -> str:

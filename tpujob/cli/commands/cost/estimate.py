@@ -92,7 +92,8 @@ def estimate(
     from tpujob.cli.commands import jobfile
     from tpujob.domain.spec import dump
 
-    given = dump(jobfile.read(file, "", cross_region=False))
+    spec = jobfile.read(file, "", cross_region=False)
+    given = dump(spec)
     said: EstimateSaid = {"quiet": quiet}
     for name, value in {
         "hours": hours,
@@ -119,6 +120,11 @@ def estimate(
         speeds=throughput or (),
     )  # fmt: skip
     if compare:
+        from tpujob.cli.commands.checking import rooflines
+
+        kept = rooflines(spec, work.get("types", [*spec.tpu.types]), work.get("unit", "steps"))
+        if kept:
+            work["rooflines"] = kept
         side_by_side = jobfile.named(file, lambda: connect().compare(given, said, work))
         say_json(side_by_side) if as_json else comparison.show(side_by_side)
         return 0

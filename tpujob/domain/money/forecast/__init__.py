@@ -9,7 +9,14 @@ from tpujob.domain.money.forecast.amounts import Amounts, Best, Micros, Outlook,
 from tpujob.domain.money.forecast.course import Forecast, Range, Work, forecast
 from tpujob.domain.money.forecast.experience import Conditions, conditions
 from tpujob.domain.money.forecast.met import Met, Place, history
-from tpujob.domain.money.forecast.throughput import UNITS, Hardware, Throughput, Unit, measured
+from tpujob.domain.money.forecast.throughput import (
+    UNITS,
+    Hardware,
+    Source,
+    Throughput,
+    Unit,
+    measured,
+)
 
 __all__ = [
     "UNITS",
@@ -23,6 +30,7 @@ __all__ = [
     "Outlook",
     "Place",
     "Range",
+    "Source",
     "Throughput",
     "Unit",
     "Way",
