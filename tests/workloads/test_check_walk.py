@@ -104,6 +104,27 @@ ENTRY %main (l: f32[128,256]) -> f32[] {{
     assert work(hlo.parse(text)).flops == flops
 
 
+KERNELS = """HloModule m
+
+ENTRY %main (a: bf16[8,128], b: bf16[8,128]) -> bf16[8,128] {
+  %a = bf16[8,128]{1,0} parameter(0)
+  %said = bf16[8,128]{1,0} custom-call(%a, %a), custom_call_target="tpu_custom_call", backend_config={"custom_call_config": {"cost_estimate":{"flops":"1000","transcendentals":"0","bytes_accessed":"77"}}}
+  %silent = bf16[8,128]{1,0} custom-call(%said), custom_call_target="tpu_custom_call", frontend_attributes={kernel_metadata={
+"block": "{\\"q\\": 256}"
+}}, metadata={op_name="attention"}
+  ROOT %product = bf16[8,8]{1,0} dot(%silent, %silent), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+}
+"""  # noqa: E501
+
+
+def test_a_kernel_costs_what_its_author_says_or_at_least_what_is_passed() -> None:
+    found = work(hlo.parse(KERNELS))
+    assert found.flops == 1000 + 2 * 8 * 8 * 128, "what stands behind several lines is there"
+    passed = 2 * 8 * 128 * 2
+    assert found.hbm_bytes == 77 + passed + (2 * 8 * 128 * 2 + 8 * 8 * 2)
+    assert found.unknown_kernels == ["silent"]
+
+
 FUSION = """HloModule m
 
 %taken (t.0: f32[64,1024], t.1: s32[]) -> f32[1024] {

@@ -16,7 +16,8 @@ def changes(config: TrainConfig, on: Target) -> list[Change]:
     another; if the last one does not help, none does."""
     found: list[Change] = []
     so_far: Change = {}
-    if config.fsdp not in (0, on.devices // on.slices // config.tensor):
+    tensor = config.tensor or 1
+    if config.fsdp not in (0, on.devices // on.slices // tensor):
         so_far = {**so_far, "fsdp": 0}
         found.append(so_far)
     levels = ("none", "dots", "full")
@@ -24,7 +25,7 @@ def changes(config: TrainConfig, on: Target) -> list[Change]:
     for level in levels[levels.index(now) + 1 :] if now in levels else ():
         so_far = {**so_far, "remat": level}
         found.append(so_far)
-    units = on.devices // config.tensor
+    units = on.devices // tensor
     rows = config.batch // units
     while rows > 1:
         rows //= 2

@@ -85,7 +85,7 @@ def examine(order: Order) -> Finding:
             return Finding(fit="no", reason=memory.text, needed_bytes=memory.needed, **found)
     compile_seconds = time.monotonic() - started
     _assert_for_tpu(compiled, program, wanted)
-    made, warnings = _analysed(compiled, wanted, mesh, asked.flops)
+    made, warnings = _analysed(compiled, wanted, mesh, asked)
     limit = found["limit_bytes"]
     if made["peak_bytes"] > 0.95 * limit:
         warnings.append(
@@ -105,7 +105,7 @@ def examine(order: Order) -> Finding:
 
 
 def _analysed(
-    compiled: Any, wanted: Target, mesh: Any, asked: float
+    compiled: Any, wanted: Target, mesh: Any, asked: jaxpr.Asked
 ) -> tuple[dict[str, Any], list[str]]:
     """The figures of the compiled program, and what is odd about them."""
     memory = compiled.memory_analysis()
@@ -123,15 +123,13 @@ def _analysed(
         module = hlo.parse(compiled.as_text())
     except (jax.errors.JaxRuntimeError, ValueError) as error:
         warnings.append(f"only the memory is known: {first_line(str(error))}")
-        nothing = {"flops": asked, "hbm_bytes": 0.0, "exchanges": (), "analysed": False}
+        nothing = {"flops": asked.flops, "hbm_bytes": 0.0, "exchanges": (), "analysed": False}
         return {**made, **nothing}, warnings
     done = work(module)
     sent = collectives(module, mesh, wanted.sides, wanted.wraps)
-    flops = done.flops
-    if done.unknown_kernels:
-        flops = max(flops, asked)
-    elif abs(flops - asked) > _TOLERANCE * asked:
-        more = f"{abs(flops / asked - 1):.0%} {'more' if flops > asked else 'less'}"
+    flops = done.flops + (asked.kernel_flops if done.unknown_kernels else 0)
+    if abs(flops - asked.flops) > _TOLERANCE * asked.flops:
+        more = f"{abs(flops / asked.flops - 1):.0%} {'more' if flops > asked.flops else 'less'}"
         warnings.append(
             f"a device executes {more} operations than its share: something is computed on several, "
             "or was taken out"

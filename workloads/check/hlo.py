@@ -182,12 +182,12 @@ def parse(text: str) -> Module:
     """The module that this text describes. Raises ValueError if it describes none."""
     computations: dict[str, Computation] = {}
     entry, current = "", None
-    for line in text.splitlines():
+    for line in _joined(text):
         if line.startswith(("%", "ENTRY ")) and line.endswith("{"):
             name = line.removeprefix("ENTRY ").split()[0].lstrip("%")
             current = computations.setdefault(name, Computation(name))
             entry = name if line.startswith("ENTRY ") else entry
-        elif line.startswith("}"):
+        elif line == "}":
             current = None
         elif current is not None and " = " in line:
             instruction = _instruction(line)
@@ -197,6 +197,18 @@ def parse(text: str) -> Module:
     if not entry:
         raise ValueError("the text of the compiled program has no entry")
     return Module(computations, entry)
+
+
+def _joined(text: str) -> Iterator[str]:
+    """The lines, an instruction on one: what people say of a kernel may have line ends."""
+    waiting = ""
+    for line in text.splitlines():
+        starts = line.startswith(("  %", "  ROOT ", "%", "ENTRY ")) or line == "}"
+        if starts and waiting:
+            yield waiting
+            waiting = ""
+        waiting += line
+    yield waiting
 
 
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([0-9,<= ]*)\](\{[^{}]*\})?")

@@ -16,12 +16,13 @@ class Asked(NamedTuple):
 
     flops: float = 0  #: of matrix products and convolutions
     bytes: float = 0  #: into and out of them
+    kernel_flops: float = 0  #: of `flops`, in kernels whose author does not say what they cost
 
     def __add__(self, other: tuple[Any, ...]) -> Asked:
-        return Asked(self.flops + other[0], self.bytes + other[1])
+        return Asked(*(one + more for one, more in zip(self, other, strict=True)))
 
     def times(self, factor: float) -> Asked:
-        return Asked(self.flops * factor, self.bytes * factor)
+        return Asked(*(one * factor for one in self))
 
 
 def count(jaxpr: Any) -> Asked:
@@ -69,7 +70,8 @@ def _kernel(parameters: Any) -> Asked:
     if said is not None:
         return Asked(said.flops, said.bytes_accessed)
     grid = [size for size in parameters["grid_mapping"].grid if isinstance(size, int)]
-    return Asked(count(parameters["jaxpr"]).times(math.prod(grid)).flops, 0)
+    flops = count(parameters["jaxpr"]).times(math.prod(grid)).flops
+    return Asked(flops, 0, flops)
 
 
 def _product(equation: Any) -> Asked:

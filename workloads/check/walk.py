@@ -30,7 +30,7 @@ class Work:
 
     flops: float = 0
     hbm_bytes: float = 0
-    #: kernels that do not say what they cost: not in the two above
+    #: kernels that do not say what they cost: their operations are not in `flops`, and of memory only what is passed
     unknown_kernels: list[str] = field(default_factory=list[str])
 
 
@@ -42,20 +42,21 @@ def work(module: Module) -> Work:
         if instruction.opcode in ("convolution", "dot"):
             found.flops += executed.times * _flops(instruction, executed.computation)
         elif instruction.attribute("custom_call_target") == '"tpu_custom_call"':
-            _add_kernel(found, executed)
+            _add_kernel(found, executed, module)
             continue
         if executed.scheduled:
             found.hbm_bytes += executed.times * _moved(instruction, executed.computation, module)
     return found
 
 
-def _add_kernel(found: Work, executed: Executed) -> None:
-    text = executed.instruction.attributes
-    said = dict(re.findall(r'"(flops|bytes_accessed)":"?([0-9]+)', text))
+def _add_kernel(found: Work, executed: Executed, module: Module) -> None:
+    instruction = executed.instruction
+    said = dict(re.findall(r'"(flops|bytes_accessed)":"?([0-9]+)', instruction.attributes))
     found.flops += executed.times * int(said.get("flops", 0))
-    found.hbm_bytes += executed.times * int(said.get("bytes_accessed", 0))
     if "flops" not in said:
-        found.unknown_kernels.append(executed.instruction.name)
+        found.unknown_kernels.append(instruction.name)
+    passed = _moved(instruction, executed.computation, module)
+    found.hbm_bytes += executed.times * int(said.get("bytes_accessed", passed))
 
 
 # Operations ----------------------------------------------------------------------------------------------------------
