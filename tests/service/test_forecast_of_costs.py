@@ -136,6 +136,24 @@ def test_measured_and_stated_types_are_set_side_by_side():
     assert fastest["type"] == "v5litepod-16"
 
 
+def test_what_a_compile_check_found_gives_way_to_what_was_measured_or_said():
+    types = ["v4-16", "v5e-16", "v6e-8"]
+    found = compare_view(
+        SPEC,
+        {"wait": 600, "preempt_every": 1e7},
+        {"types": types, "throughput": {"v5e-16": 1.0}, "rooflines": dict.fromkeys(types, 9.0)},
+        [earlier(1)],
+    )
+    by = {way["type"]: (way["throughput_by"], way["per_second"]) for way in found["ways"]}
+    assert by == {
+        "v4-16": ("measured", 0.5),
+        "v5litepod-16": ("stated", 1.0),
+        "v6e-8": ("roofline", 9.0),
+    }
+    notes = {way["note"] for way in found["ways"] if way["type"] == "v6e-8"}
+    assert notes == {"the speed on v6e-8 is that of a compile check: nobody ran it there"}
+
+
 @pytest.mark.parametrize("held", ["us-central1-a", "us-west4-a"])
 def test_a_grant_that_pays_for_another_slice_in_one_zone_pays_in_another_zone(held: str):
     zones = ["us-central1-a", "us-west4-a"]

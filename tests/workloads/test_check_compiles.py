@@ -20,7 +20,11 @@ pytestmark = [
 ]
 
 SLICES = "v4-16,v4-128,v5e-16,v6e-16,2xv4-16"
-WORKLOADS = {"mlp": ["--hidden=256,256", "--fsdp=0", "--batch=256"]}
+WORKLOADS = {
+    "mlp": ["--hidden=256,256", "--fsdp=0", "--batch=256"],
+    # one layer: the attention kernel alone compiles for seconds
+    "lm": ["--preset=1m", "--layers=1", "--sequence=128", "--fsdp=0", "--batch=64"],
+}
 
 
 def run(name: str, *arguments: str) -> tuple[int, str, str]:
