@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test sim estimator bare gcloud kills verdicts scale lint fmt bench lock clean help
+.PHONY: demo test sim estimator bare gcloud hf kills verdicts scale lint fmt bench lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -34,6 +34,14 @@ bare: $(READY)  ## jobs on hosts that have only what a TPU VM has; about ten min
 gcloud: $(READY)  ## everything that drives the real gcloud, against the emulator; about two minutes
 	@$(BIN)/python -m pytest tests/emulator/test_tpu_gcloud.py tests/emulator/test_storage_gcloud.py \
 		tests/emulator/test_storage_gsutil.py tests/flows/test_emulator_env.py tests/test_google_cloud_page.py
+
+# In a Python that has torch and transformers: HF=/path/to/python.
+HF ?= python3
+
+hf: $(READY)  ## the tiny Llama of the tests made anew by transformers, and one of ours that it reads and compares
+	@$(HF) tests/workloads/data/make_llama.py
+	@folder=$$(mktemp -d) && $(BIN)/python -m tests.workloads.data.export_llama $$folder && \
+		$(HF) tests/workloads/data/make_llama.py $$folder
 
 kills: $(READY)  ## data sync and data pack, killed at many points; KILLS=30 points of each sync
 	@TPUJOB_KILLS=$(or $(KILLS),30) TPUJOB_RACES=1000 $(BIN)/python -m pytest tests/data/test_kills.py \
