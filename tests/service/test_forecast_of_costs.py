@@ -151,7 +151,7 @@ def test_what_a_compile_check_found_gives_way_to_what_was_measured_or_said():
         "v6e-8": ("roofline", 9.0),
     }
     notes = {way["note"] for way in found["ways"] if way["type"] == "v6e-8"}
-    assert notes == {"the speed on v6e-8 is that of a compile check: nobody ran it there"}
+    assert "the speed on v6e-8 is that of a compile check: nobody ran it there" in notes
 
 
 @pytest.mark.parametrize("held", ["us-central1-a", "us-west4-a"])
