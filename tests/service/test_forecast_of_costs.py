@@ -141,7 +141,12 @@ def test_what_a_compile_check_found_gives_way_to_what_was_measured_or_said():
     found = compare_view(
         SPEC,
         {"wait": 600, "preempt_every": 1e7},
-        {"types": types, "throughput": {"v5e-16": 1.0}, "rooflines": dict.fromkeys(types, 9.0)},
+        {
+            "types": types,
+            "zones": ["us-central2-b", "us-central1-a"],
+            "throughput": {"v5e-16": 1.0},
+            "rooflines": dict.fromkeys(types, 9.0),
+        },
         [earlier(1)],
     )
     by = {way["type"]: (way["throughput_by"], way["per_second"]) for way in found["ways"]}
