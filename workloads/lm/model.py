@@ -96,7 +96,7 @@ class Llama(nnx.Module):
         remat: str = "none",
         kind: str = "auto",
     ) -> None:
-        self._shape, self._dtype, self._remat, self._kind = shape, dtype, remat, kind
+        self.shape, self.dtype, self._remat, self._kind = shape, dtype, remat, kind
         self.embedding = _weight(rngs, (shape.vocab, shape.dim), ("vocab", "embed"))
         self.layers = _stacked(shape, rngs) if stacked else _listed(shape, rngs)
         self.norm = Norm(shape.dim, shape.norm_eps)
@@ -109,14 +109,18 @@ class Llama(nnx.Module):
         """Of tokens [rows, tokens] the activations [rows, tokens, dim], and the output layer that makes logits of
         them, `spread` over the devices that have rows of their own: [groups, vocab, dim]."""
         attend = attention(self._kind)
-        turn = rope(self._shape, jnp.arange(tokens.shape[1]))
-        words = spread(self.embedding[...].astype(self._dtype))
+        turn = rope(self.shape, jnp.arange(tokens.shape[1]))
+        words, head = self.tables()
 
         def layer(layer: Layer, x: jax.Array) -> jax.Array:
             return placed(layer(x, turn, lambda q, k, v: attend(q, k, v, segments)), ROWS)
 
-        x = self.norm(self._through(layer, watch(looked_up(words, tokens))))
-        return x, words if self._shape.tied else spread(self.head[...].astype(self._dtype))
+        return self.norm(self._through(layer, watch(looked_up(words, tokens)))), head
+
+    def tables(self) -> tuple[jax.Array, jax.Array]:
+        """The embedding and the output layer, `spread`, in the type that is computed in."""
+        words = spread(self.embedding[...].astype(self.dtype))
+        return words, words if self.shape.tied else spread(self.head[...].astype(self.dtype))
 
     def each_layer(self) -> Iterator[Layer]:
         """The layers, the first one first."""
@@ -124,7 +128,7 @@ class Llama(nnx.Module):
             yield from self.layers
             return
         graph, weights = nnx.split(self.layers)
-        for number in range(self._shape.layers):
+        for number in range(self.shape.layers):
             yield nnx.merge(graph, jax.tree.map(lambda w, n=number: w[n], weights))
 
     def _through(self, layer: Callable[[Layer, jax.Array], jax.Array], x: jax.Array) -> jax.Array:
