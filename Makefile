@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test sim estimator bare gcloud hf kills verdicts scale lint fmt bench lock clean help
+.PHONY: demo test sim estimator bare gcloud hf kills verdicts scale lint fmt bench speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -73,6 +73,9 @@ bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firesto
 	@$(BIN)/python -m tests.bench.bench_firestore
 	@$(BIN)/python -m tests.bench.bench_ssh
 	@$(BIN)/python -m tests.bench.bench_mlp
+
+speed: $(READY)  ## figures of training on one GPU, beside PyTorch where it is installed; nine minutes at most
+	@$(BIN)/python -m tests.bench.speed
 
 COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate

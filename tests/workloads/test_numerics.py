@@ -65,8 +65,8 @@ def test_a_run_prints_both_tables_and_tells_metrics(
     assert "WRONG" not in said
     metrics = {event["name"]: event["value"] for event in events if event["kind"] == "metric"}
     assert metrics["rows whose best logit has two values"] == 1
-    assert metrics["the same, xla_allow_excess_precision=False"] == 0
-    assert metrics["[4,d]x[d,4] JAX, d=256"] > 0
+    assert metrics["the same with xla_allow_excess_precision=False"] == 0
+    assert metrics["error at d=256: JAX: [4 d]x[d 4]"] > 0
     assert events[-1]["name"] == "done"
 
 

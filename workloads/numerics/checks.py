@@ -66,7 +66,7 @@ def matmuls() -> dict[str, Matmul]:
         product = jax.jit(lambda a, b: jnp.matmul(a, b, precision=precision))
         return lambda a, b: np.asarray(product(a, b))
 
-    ways = {"NumPy": np.matmul, "JAX": by_jax("default"), "JAX, highest": by_jax("highest")}
+    ways = {"NumPy": np.matmul, "JAX": by_jax("default"), "JAX highest": by_jax("highest")}
     try:
         import torch
     except ImportError:

@@ -39,11 +39,9 @@ def run(config: NumericsConfig, context: ProgramContext, reporter: Reporter) -> 
     errors = checks.product_errors(config.sizes, config.seed)
     found = findings(config)
     for error in _at_largest(errors):
-        reporter.event(
-            "metric", name=f"{error.shape} {error.way}, d={error.d}"[:60], value=error.largest
-        )
+        tell(reporter, f"error at d={error.d}: {error.way}: {error.shape}", error.largest)
     for check in found:
-        reporter.event("metric", name=check.name, value=check.value)
+        tell(reporter, check.name, check.value)
     if context.host == 0:
         write = as_lines if config.json_lines else as_text
         sys.stdout.write(write(errors, found) + "\n")
@@ -53,6 +51,11 @@ def run(config: NumericsConfig, context: ProgramContext, reporter: Reporter) -> 
         raise WrongNumbers("; ".join(f"{c.name} is {c.value:g}, not {c.expected}" for c in bad))
     reporter.event("phase", name=DONE)
     return Exit.DONE
+
+
+def tell(reporter: Reporter, name: str, value: float) -> None:
+    """As a metric. Names are listed with commas between them, and cut off at 60 characters."""
+    reporter.event("metric", name=name.replace(",", " "), value=value)
 
 
 def findings(config: NumericsConfig) -> list[Check]:
@@ -67,7 +70,7 @@ def findings(config: NumericsConfig) -> list[Check]:
     off = "xla_allow_excess_precision=False"
     return [
         Check("rows whose best logit has two values", default, True, "0, but often is not"),
-        Check(f"the same, {off}", strict, strict == 0, "0"),
+        Check(f"the same with {off}", strict, strict == 0, "0"),
         Check("numbers that reduce_precision leaves unrounded", rounded, rounded == 0, "0"),
         Check("approx_max_k: recall", top.recall, top.recall >= _RECALL - _CHANCE, f">= {_RECALL}"),
         Check("approx_max_k: the largest is kept", top.top_kept, True, "1, but need not be"),
