@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
-import sys
 
-from tests.support.agent_host import Host, patient, until
+from tests.support.agent_host import AGENT, Host, agent_as_files, patient, until
 
 
 def fill(pid: object) -> None:
@@ -18,7 +17,7 @@ def fill(pid: object) -> None:
 
 def stop(host: Host) -> dict[str, object]:
     """`stop`, with no room for a word of its own."""
-    words = [sys.executable, "-S", "-E", str(host.agent_file), "stop", "--grace", "5"]
+    words = [*AGENT, str(agent_as_files()), "stop", "--grace", "5"]
     full = ["bash", "-c", 'ulimit -f 0 && exec "$@"', "bash", *words]
     said = subprocess.run(full, env=host.env, stdout=subprocess.PIPE, timeout=90, check=False)
     return json.loads(said.stdout)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 import urllib.parse
 import urllib.request
+import zipfile
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +28,8 @@ from tpujob.emulator.storage import StorageServer
 from tpujob.protocol import paths
 
 JOB = "000042"
+#: without anything that is installed
+AGENT = (sys.executable, "-S", "-E")
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
@@ -34,6 +41,17 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
             return value
         time.sleep(0.03)
     raise AssertionError(f"not within {seconds} s: {what}")
+
+
+@functools.cache
+def agent_as_files() -> Path:
+    """What the archive holds, once for all hosts of this process. Python keeps what it has compiled of files, while it
+    compiles an archive at each start, which takes longer than most of what is asked of the agent here."""
+    folder = Path(tempfile.mkdtemp(prefix="tpujob-agent-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with zipfile.ZipFile(io.BytesIO(packed())) as archive:
+        archive.extractall(folder)
+    return folder
 
 
 class MetadataServer:
@@ -132,8 +150,6 @@ class Host:
         for made in (self.home, self.devices, self.tmp):
             made.mkdir(parents=True)
         (self.devices / "accel0").touch()
-        self.agent_file = folder / "agent"
-        self.agent_file.write_bytes(packed())
         self.env = {
             "HOME": str(self.home),
             "TMPDIR": str(self.tmp),
@@ -176,7 +192,7 @@ class Host:
 
     def call(self, *words: object) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-S", "-E", str(self.agent_file), *map(str, words)],
+            [*AGENT, str(agent_as_files()), *map(str, words)],
             env=self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

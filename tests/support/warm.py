@@ -102,13 +102,22 @@ def _import() -> None:
     gc.enable()
 
 
+def _look_there_too(path: str) -> None:
+    """As a new process would, which has not yet imported `workloads` from elsewhere."""
+    import workloads
+
+    places = [place for place in path.split(os.pathsep) if place]
+    sys.path[:0] = places
+    workloads.__path__.extend(os.path.join(place, "workloads") for place in places)
+
+
 def _become(module: str, flags: list[str], env: dict[str, str], log: str) -> NoReturn:
     try:
         import jax
 
         os.environ.clear()
         os.environ.update(env)
-        sys.path[:0] = env.get("PYTHONPATH", "").split(os.pathsep)
+        _look_there_too(env.get("PYTHONPATH", ""))
         jax.config.update("jax_num_cpu_devices", int(env["JAX_NUM_CPU_DEVICES"]))
         said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, said), (2, said)):

@@ -43,6 +43,10 @@ class Host:
         mine = [event for event in events if event["attempt"] == self.attempt]
         return [event for event in mine if kind in (None, event["kind"])]
 
+    def numbers(self) -> dict[int, tuple[float, float]]:
+        """The loss and the norm of the gradients of each step of this attempt, with every bit."""
+        return {e["step"]: (e["loss"], e["gradient_norm"]) for e in self.events("step")}
+
     def losses(self) -> dict[int, float]:
         """The loss of each step of this attempt, with every bit."""
         return {event["step"]: event["loss"] for event in self.events("step")}

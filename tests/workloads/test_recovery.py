@@ -146,11 +146,14 @@ class TestTwoHosts:
         self, job: Job, reference: tuple[Job, list[Host]]
     ) -> None:
         undisturbed = reference[1][0]
-        with job.start(*SHORT, hosts=2) as hosts:
+        often = (*SHORT, "--checkpoint-every=0", "--checkpoint-minutes=0.005")
+        with job.start(*often, hosts=2) as hosts:
             hosts[0].until(_saved_once)
             hosts[1].tell(signal.SIGTERM)
             codes = [host.code() for host in hosts]
         assert codes == [Exit.INTERRUPTED] * 2, hosts[0].log.read_text() + hosts[1].log.read_text()
+        saved = [[event["step"] for event in host.events("checkpoint")] for host in hosts]
+        assert saved[0] == saved[1], "hosts saved by clocks of their own"
         stopped = _step_of(hosts[0], "checkpoint")
         assert stopped == _step_of(hosts[1], "checkpoint") == _step_of(hosts[0], "step")
 

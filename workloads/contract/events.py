@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,13 +24,17 @@ Blame = Literal["device", "data", "model"]
 
 
 class Reporter:
-    """Writes the three files. Cheap enough for every step: one line, flushed; the heartbeat at most once a second."""
+    """Writes the three files. Cheap enough for every step: one line; the heartbeat at most once a second.
+
+    A file that cannot be written, as on a full disk, ends nothing: what did not fit is lost, stderr says so once, and
+    the next is tried again."""
 
     def __init__(self, context: ProgramContext) -> None:
         self.folder = Path(context.out)
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._stamp: dict[str, Any] = {"attempt": context.attempt, "host": context.host}
-        self._events = (self.folder / EVENTS).open("a", buffering=1, encoding="utf-8")
+        self._events = -1  # a file descriptor, once the file is open
+        self._torn = False  # the last line of the events has no end
+        self._told = False
         self._beaten = 0.0
 
     def event(self, kind: str, /, **fields: Any) -> None:
@@ -39,7 +45,7 @@ class Reporter:
         its end: a `step` that equals its `steps`, or the phase `DONE`."""
         now = time.time()
         record = {"t": round(now, 3), "kind": kind, **self._stamp, **fields}
-        self._events.write(json.dumps(record, allow_nan=False) + "\n")
+        self._append(json.dumps(record, allow_nan=False).encode() + b"\n")
         if kind in ("phase", "step") and (kind == "phase" or now - self._beaten >= 1):
             self._beaten = now
             name = fields.get("name", "train")
@@ -55,5 +61,28 @@ class Reporter:
         """Put a file in place whole: a reader sees the old one or the new one, never a part."""
         path = self.folder / name
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(record, allow_nan=False), encoding="utf-8")
-        temporary.replace(path)
+        text = json.dumps(record, allow_nan=False)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        except OSError as error:
+            self._lost(error)
+
+    def _append(self, line: bytes) -> None:
+        try:
+            if self._events < 0:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                self._events = os.open(str(self.folder / EVENTS), how, 0o644)
+            line = b"\n" + line if self._torn else line
+            self._torn = os.write(self._events, line) < len(line)
+            if self._torn:
+                raise OSError("a part of a line was written to %s" % EVENTS)
+        except OSError as error:
+            self._lost(error)
+
+    def _lost(self, error: OSError) -> None:
+        if not self._told:
+            self._told = True
+            sys.stderr.write("going on, though not all is reported: %s\n" % error)

@@ -74,7 +74,12 @@ class TrainConfig(Settings):
         description="devices of a host that share rows and compute parts of each layer; 0: 1, but on CPU "
         "with fsdp=1 all of a host, as they share its cores",
     )
-    checkpoint_every: int = Field(200, ge=1, description="steps between checkpoints")
+    checkpoint_every: int = Field(
+        200, ge=0, description="steps between checkpoints; 0: none by steps, but the last"
+    )
+    checkpoint_minutes: float = Field(
+        0, ge=0, description="minutes between checkpoints, whichever comes first; 0: none by time"
+    )
     keep: int = Field(2, ge=1, description="checkpoints to keep")
     eval_every: int = Field(0, ge=0, description="steps between tests; 0: only at the end")
     log_every: int = Field(50, ge=1, description="steps between printed lines")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 
 from workloads.contract import Reporter
@@ -16,7 +17,16 @@ from workloads.frame.config import TrainConfig
 class ProgressLog:
     """One method for each thing that a run can say. Lines are printed only where `speaks`."""
 
-    def __init__(self, reporter: Reporter, config: TrainConfig, *, speaks: bool) -> None:
+    def __init__(
+        self,
+        reporter: Reporter,
+        config: TrainConfig,
+        *,
+        speaks: bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`clock` is in seconds."""
+        self._clock = clock
         self._reporter = reporter
         self._config = config
         self._speaks = speaks
@@ -34,18 +44,34 @@ class ProgressLog:
 
     def start_clock(self) -> None:
         """Call it when steps begin: the first step is timed from here."""
-        self._last = self._line_at = time.perf_counter()
+        self._last = self._line_at = self._clock()
         self._since_line = 0
 
-    def step(self, step: int, loss: float | None, waited_ms: float) -> None:
-        """A step is over, for whose batch the training waited so long. None: a loss that is not finite."""
-        now = time.perf_counter()
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """What happens within, between two steps, is no part of the time of either."""
+        begun = self._clock()
+        yield
+        spent = self._clock() - begun
+        self._last += spent
+        self._line_at += spent
+
+    def step(
+        self, step: int, loss: float | None, gradient_norm: float | None, waited_ms: float
+    ) -> None:
+        """A step is over, for whose batch the training waited so long. None: a number that is not finite."""
+        now = self._clock()
         ms = round((now - self._last) * 1000, 2)
         self._last = now
         self._since_line += 1
-        wait_ms = round(waited_ms, 3)
         self._reporter.event(
-            "step", step=step, steps=self._config.steps, loss=loss, ms=ms, wait_ms=wait_ms
+            "step",
+            step=step,
+            steps=self._config.steps,
+            loss=loss,
+            gradient_norm=gradient_norm,
+            ms=ms,
+            wait_ms=round(waited_ms, 3),
         )
         if step % self._config.log_every == 0 or loss is None:
             each = (now - self._line_at) / self._since_line
@@ -75,6 +101,8 @@ class ProgressLog:
         for name, value in found.items():
             rounded = round(value, 6) if math.isfinite(value) else None
             self._reporter.event("metric", name=f"test_{name}", value=rounded, step=step)
+        if not found:
+            return
         shown = (
             f"{name} {100 * value:.2f} %" if name == "accuracy" else f"{name} {value:.4f}"
             for name, value in found.items()

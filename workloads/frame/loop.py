@@ -14,9 +14,12 @@ The rules it keeps:
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.experimental import multihost_utils
 
 from workloads.contract import Exit, ProgramContext, Reporter, faults
@@ -117,6 +120,7 @@ class _Run:
 
     def train(self, done: int, state: Any) -> tuple[Any, Exit]:
         """The steps after `done` up to the last one, unless told to stop or stopped by a bad one."""
+        saves = SaveTimes(self._config, done)
         self._progress.start_clock()
         good = self._program.all_good()
         for step in range(done + 1, self._config.steps + 1):
@@ -127,19 +131,26 @@ class _Run:
             behind = self._feed.state["position"]
             self._unread = _Step(step, batch, outcome, self._feed.waited_ms, behind)
             stop = multihost_utils.reached_preemption_sync_point(step)
-            if (save := stop or self._saves_at(step)) and not bad:
+            save = stop or saves.due(step)
+            test = self._config.eval_every and step % self._config.eval_every == 0
+            if (save or test) and not bad:
                 bad = self._read()
             if bad:
                 return state, self._examine(bad, state)
-            if save and (code := self._save(step, state)) is not None:
-                return state, code
+            if save:
+                with self._progress.apart():
+                    code = self._save(step, state)
+                if code is not None:
+                    return state, code
+                saves.saved(step)
             self._note(self._checkpoints.committed())
             if step == self._config.steps:
                 break
             if stop:
                 return state, self._interrupted(step)
-            if self._config.eval_every and step % self._config.eval_every == 0:
-                self.test(step, state)
+            if test:
+                with self._progress.apart():
+                    self.test(step, state)
                 self._progress.phase("train")
         self._progress.phase("save")
         self._note(self._checkpoints.wait())
@@ -152,17 +163,15 @@ class _Run:
         self._progress.compiled(cache_stats.counts())
         self._progress.tested(step, found)
 
-    def _saves_at(self, step: int) -> bool:
-        return step % self._config.checkpoint_every == 0 or step == self._config.steps
-
     def _read(self) -> _Step | None:
         """Wait for the step that is still unread and say its loss. Returns it if it was not finite."""
         if self._unread is None:
             return None
         last, self._unread = self._unread, None
-        loss = float(last.outcome.loss)
-        self._progress.step(last.number, loss if math.isfinite(loss) else None, last.waited_ms)
-        return None if bool(last.outcome.good) else last
+        found = last.outcome.good, last.outcome.loss, last.outcome.gradient_norm
+        good, loss, norm = map(float, jax.device_get(found))
+        self._progress.step(last.number, _finite(loss), _finite(norm), last.waited_ms)
+        return None if good else last
 
     def _examine(self, bad: _Step, state: Any) -> Exit:
         """Find out who made a step that was not finite; `state` is still the one before it."""
@@ -202,6 +211,51 @@ class _Run:
         self._note(self._checkpoints.wait())
         self._progress.line(f"told to stop: step {step} is saved; run again to go on")
         return Exit.INTERRUPTED
+
+
+class SaveTimes:
+    """At which steps to save: each `checkpoint_every`, the last, and once `checkpoint_minutes` have passed.
+
+    Clocks of hosts differ, and only that of process 0 counts. It is asked at steps that all know: it says whether
+    to save, and when to ask again: halfway to the next save by the pace so far, and after at most as many steps as
+    there were since the last save.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        done: int,
+        clock: Callable[[], float] = time.monotonic,
+        answer_of_first: Callable[[Any], Any] = multihost_utils.broadcast_one_to_all,
+    ) -> None:
+        """`answer_of_first` returns the array that process 0 gives to it, on every process."""
+        self._config = config
+        self._clock = clock
+        self._answer_of_first = answer_of_first
+        self.saved(done)
+
+    def saved(self, step: int) -> None:
+        """The minutes begin anew."""
+        self._begun, self._from, self._asks_at = self._clock(), step, step + 1
+
+    def due(self, step: int) -> bool:
+        """Whether to save behind this step. All hosts ask for each step, and get the same answer."""
+        every = self._config.checkpoint_every
+        if step == self._config.steps or (every and step % every == 0):
+            return True
+        return bool(self._config.checkpoint_minutes) and step >= self._asks_at and self._ask(step)
+
+    def _ask(self, step: int) -> bool:
+        passed, done = self._clock() - self._begun, step - self._from
+        left = self._config.checkpoint_minutes * 60 - passed
+        halfway = left / max(passed, 1e-9) * done / 2
+        next_at = step + max(1, min(halfway, done))
+        due, self._asks_at = map(int, self._answer_of_first(np.array([left <= 0, next_at], int)))
+        return bool(due)
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _devices(context: ProgramContext) -> str:

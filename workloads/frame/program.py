@@ -1,8 +1,8 @@
 """What runs on the devices: the first state, one training step, one batch of a test. All under `jit`.
 
-The state (parameters, optimiser, counters, random keys) is one nnx State, laid out by the rules of `mesh.py`; the
-compiler makes the exchanges. A step whose loss or gradients are not finite changes nothing, nor does any step after
-it: the state before it is still there to replay it. Each step says which rows were not finite, forwards and
+The state (parameters, optimiser, counters, random keys) is one nnx State of plain arrays, laid out by the rules of
+`mesh.py`; the compiler makes the exchanges. A step whose loss or gradients are not finite changes nothing, nor does any
+step after it: the state before it is still there to replay it. Each step says which rows were not finite, forwards and
 backwards, before rows are mixed: `blame.py` finds the device from that.
 """
 
@@ -54,9 +54,10 @@ class Program:
         self._by_row = NamedSharding(mesh, PartitionSpec(ROWS))
         self._whole = NamedSharding(mesh, PartitionSpec())
         with nnx.use_eager_sharding(False):
-            self._graph, shapes = nnx.split(nnx.eval_shape(self._modules))
+            self._graph, self._shapes = nnx.split(nnx.eval_shape(self._modules))
         #: The state as `jax.ShapeDtypeStruct`s with their shardings, and the shardings alone.
-        self.layout = jax.tree.map(self._laid_out, shapes, is_leaf=_is_variable)
+        plain = jax.eval_shape(_plain, self._shapes)
+        self.layout = jax.tree.map(self._laid_out, plain, is_leaf=_is_variable)
         self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.layout)
 
     def first_state(self) -> Any:
@@ -64,7 +65,7 @@ class Program:
         options = _IN_HASTE if self._on_cpu else None
         with jax.set_mesh(self.mesh), nnx.use_eager_sharding(False):
             make = jax.jit(
-                lambda: nnx.state(self._modules()),
+                lambda: _plain(nnx.state(self._modules())),
                 out_shardings=self.shardings,
                 compiler_options=options,
             )
@@ -118,7 +119,7 @@ class Program:
             name: np.sum([np.asarray(x) for x in found], axis=0) for name, found in sums.items()
         }
         means = {name: float(value / weight) for name, (value, weight) in totals.items()}
-        return self.workload.summary(means)
+        return self.workload.summary(means) if means else {}
 
     def apart(self) -> Program:
         """The same program with rows of its own on each device. The parameters are split over all devices of a
@@ -169,14 +170,17 @@ class Program:
         model = self.workload.model(nnx.Rngs(self.config.seed))
         return model, nnx.Optimizer(model, self.workload.optimizer(), wrt=nnx.Param)
 
+    def _merged(self, state: Any) -> tuple[Any, nnx.Optimizer[Any]]:
+        """The modules with this state. They have copies: without, an update would change `state`, too."""
+        return nnx.merge(self._graph, jax.tree.map(_as, self._shapes, state), copy=True)
+
     def _step(self, state: Any, before: jax.Array, batch: Batch) -> tuple[Any, StepOutcome]:
-        # without a copy the update would change `state` too, and nothing be left to go back to
-        model, optimizer = nnx.merge(self._graph, state, copy=True)
+        model, optimizer = self._merged(state)
         loss, gradients, forward, backward = self._gradients(model, batch)
         norm = optax.tree.norm(gradients)
         good = before & jnp.isfinite(loss) & jnp.isfinite(norm)
         optimizer.update(model, _clipped(gradients, norm, self.config.clip))
-        after = jax.tree.map(partial(jnp.where, good), nnx.state((model, optimizer)), state)
+        after = jax.tree.map(partial(jnp.where, good), _plain(nnx.state((model, optimizer))), state)
         return after, StepOutcome(good, loss, norm, forward, backward)
 
     def _gradients(self, model: nnx.Module, batch: Batch) -> tuple[Any, Any, jax.Array, jax.Array]:
@@ -220,7 +224,7 @@ class Program:
     @cached_property
     def _by_unit(self) -> Callable[[Any, Batch], jax.Array]:
         def one(state: Any, batch: Batch) -> jax.Array:
-            model, _ = nnx.merge(self._graph, state)
+            model, _ = self._merged(state)
             graph, parameters, others = nnx.split(model, nnx.Param, ...)
 
             def total(parameters: Any) -> tuple[jax.Array, jax.Array]:
@@ -261,7 +265,7 @@ class Program:
     @cached_property
     def _test(self) -> Callable[..., dict[str, jax.Array]]:
         def test(state: Any, batch: Batch, counts: jax.Array) -> dict[str, jax.Array]:
-            model, _ = nnx.merge(self._graph, state)
+            model, _ = self._merged(state)
             model.eval()
             found = self.workload.metrics(model, batch)
             return {
@@ -314,6 +318,19 @@ def _parts(sharding: NamedSharding, shape: tuple[int, ...], mesh: Mesh) -> list[
     held = sharding.devices_indices_map(shape)
     starts = [tuple(part.start for part in held[device]) for device in mesh.devices.flat]
     return [starts.index(start) for start in starts]
+
+
+def _is_key(array: Any) -> bool:
+    return jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+
+
+def _plain(state: Any) -> Any:
+    """The state with numbers in place of random keys, which neither checkpoints nor checks can hold."""
+    return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, state)
+
+
+def _as(shape: Any, array: jax.Array) -> jax.Array:
+    return jax.random.wrap_key_data(array) if _is_key(shape) else array
 
 
 def _is_variable(leaf: object) -> bool:
