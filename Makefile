@@ -7,13 +7,16 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test sim estimator bare gcloud hf kills verdicts scale lint fmt bench speed lock clean help
+.PHONY: demo test check-models sim estimator bare gcloud hf kills verdicts scale lint fmt bench speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
 
 test: $(READY)  ## every check and every test
 	@$(BIN)/python -m tests.run
+
+check-models: $(READY)  ## Llamas of 1B and 8B, compiled for slices that are not here; about five minutes
+	@$(BIN)/python -m tests.bench.check_models
 
 # How many; `make sim SEEDS=5000` is the long run. Of them, this part is new each time. Kill points of each story, at
 # most; 0: none of them.
@@ -97,7 +100,7 @@ clean:  ## remove .venv and every cache; jobs and their state stay where they ar
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Written last, so an installation that was cut short is done again.
 $(READY): requirements.lock pyproject.toml

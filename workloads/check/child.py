@@ -23,6 +23,7 @@ from typing import Any
 
 import jax
 from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
 
 from workloads.check import hlo, jaxpr
 from workloads.check.collectives import Collective, collectives
@@ -34,7 +35,7 @@ from workloads.check.roofline import wire_seconds
 from workloads.check.topologies import Target, devices_of, target
 from workloads.check.walk import work
 from workloads.frame.config import ConfigError
-from workloads.frame.mesh import mesh_of
+from workloads.frame.mesh import ROWS, mesh_of
 from workloads.frame.program import Program
 from workloads.frame.workload import Workload
 
@@ -84,7 +85,7 @@ def examine(order: Order) -> Finding:
                 raise
             return Finding(fit="no", reason=memory.text, needed_bytes=memory.needed, **found)
     compile_seconds = time.monotonic() - started
-    _assert_for_tpu(compiled, program, wanted)
+    _assert_for_tpu(compiled, program, rows, wanted)
     made, warnings = _analysed(compiled, wanted, mesh, asked)
     limit = found["limit_bytes"]
     if made["peak_bytes"] > 0.95 * limit:
@@ -169,21 +170,33 @@ def _doubtful(exchanges: tuple[Exchange, ...]) -> list[str]:
     ]
 
 
-def _assert_for_tpu(compiled: Any, program: Program, wanted: Target) -> None:
-    """A step none of whose arguments is on the described devices is compiled for this machine, in silence."""
+def _assert_for_tpu(compiled: Any, program: Program, rows: Any, wanted: Target) -> None:
+    """A step none of whose arguments is on the described devices is compiled for this machine, in silence; one that is
+    not told how its state is split has all of it on each device."""
     given = jax.tree.leaves(compiled.input_shardings[0])
     for sharding in given:
         devices = sharding.device_set
         if len(devices) != wanted.devices or {d.platform for d in devices} != {"tpu"}:
             raise RuntimeError(f"an argument of the step is not on {wanted.name}: {sharding}")
-    leaves = jax.tree.leaves(program.layout)
-    least = sum(
-        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves
-    )
+    by_row = NamedSharding(program.mesh, PartitionSpec(ROWS))
+    batch = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=by_row) for x in rows.values()]
+    each = [_held(leaf) for leaf in (*jax.tree.leaves(program.layout), *batch)]
     held = compiled.memory_analysis().argument_size_in_bytes
-    # tiles of 8 x 128 numbers, and at least one for each array; a last dimension of 1 takes 128 times as much
-    if held < least:
-        raise RuntimeError(f"the step takes {held} bytes, and its state has {least}")
+    least, most = sum(low for low, _ in each), sum(high for _, high in each)
+    if not least <= held <= most + 4096:  # one more: whether the step before was good
+        raise RuntimeError(
+            f"the step takes {held} bytes; its state and batch have {least} to {most}"
+        )
+
+
+def _held(leaf: Any) -> tuple[int, int]:
+    """Bytes of one device's part of an array, as it is and with the most padding: memory is laid out in tiles of up to
+    1,024 numbers of a single dimension, and of 128 of each of the last two."""
+    shape = leaf.sharding.shard_shape(leaf.shape)
+    tile = 1024 if len(shape) < 2 else 128
+    padded = [*shape[:-2], *(math.ceil(size / tile) * tile for size in shape[-2:])]
+    size = leaf.dtype.itemsize
+    return math.prod(shape) * size, max(math.prod(padded), 1024) * size
 
 
 def _forward(model: Any, workload: Workload[Any], rows: Any) -> Any:

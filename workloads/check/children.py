@@ -14,8 +14,8 @@ from workloads.check.errors import last_line
 from workloads.check.finding import GIB, Finding, Fit, Order
 from workloads.check.topologies import target
 
-#: seconds after which a compilation is given up; 1.2B parameters take one to two minutes on two cores
-PATIENCE = 600.0
+#: seconds after which a compilation is given up; 1.2B parameters take one to two minutes on two idle cores
+PATIENCE = 1200.0
 
 #: What the described client needs, and what keeps it from looking for a TPU.
 _ENVIRONMENT = {

@@ -22,16 +22,11 @@ from workloads.frame.config import ConfigError, TrainConfig, parse
 
 #: What is taken out of the command line before the workload's own flags are read.
 FLAGS = ("--check", "--check-tokens", "--check-rows", "--check-batch-per-chip")
-HELP = (
-    "--check v4-16,v5e-64: compile the step for these TPU slices, here and without a TPU, and say whether it fits and "
-    "how fast it can be; 2xv4-16 is two slices. With --check-tokens=10B or --check-rows=1M the hours for that many, "
-    "with --check-batch-per-chip=N another batch, with --json for programs."
-)
 
 
 def is_asked(arguments: list[str]) -> bool:
     """Whether this command line is one of a check."""
-    return any(argument.split("=")[0] in FLAGS for argument in arguments)
+    return any(_flag(argument) in FLAGS for argument in arguments)
 
 
 def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoReturn:
@@ -69,13 +64,18 @@ def code_of(findings: list[Finding]) -> Exit:
     return Exit.DONE if fits == {"yes"} else Exit.ERROR
 
 
+def _flag(argument: str) -> str:
+    """With dashes, whichever it was written with."""
+    return argument.partition("=")[0].replace("_", "-")
+
+
 def _taken(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     """The flags of the check with their values, and what is left."""
     asked: dict[str, str] = {}
     rest: list[str] = []
     waiting = ""
     for argument in arguments:
-        flag, equals, value = argument.partition("=")
+        flag, (_, equals, value) = _flag(argument), argument.partition("=")
         if waiting and not argument.startswith("--"):
             asked[waiting], waiting = argument, ""
         elif flag in FLAGS:
@@ -166,10 +166,8 @@ def _with_advice(found: Finding, order: Order, on: Target, record: type[TrainCon
 
 def _fits_with(order: Order, change: advice.Change, on: Target) -> bool:
     sys.stderr.write(f"it does not fit; trying {on.name} with {advice.flags(change)} ...\n")
-    config = {**order.config, **change}
-    return (
-        children.check(Order(**{**dict(order), "config": config, "target": on.name})).fit == "yes"
-    )
+    changed = {"config": {**order.config, **change}, "target": on.name}
+    return children.check(order.model_copy(update=changed)).fit == "yes"
 
 
 def _title(name: str, arguments: list[str]) -> str:

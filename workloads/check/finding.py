@@ -14,7 +14,8 @@ Fit = Literal["yes", "no", "refused", "crashed", "unknown"]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # others' keys are let pass: `--json` adds the times that follow from these figures
+    model_config = ConfigDict(frozen=True)
 
 
 class Exchange(_Record):

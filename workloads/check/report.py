@@ -57,7 +57,11 @@ def page(title: str, findings: Sequence[Finding], work: Work) -> str:
     """The whole text."""
     body = _table(findings, work) if len(findings) > 1 else _single(findings[0], work)
     notes = [f"{f.target}: {f.reason}" for f in findings if f.reason and len(findings) > 1]
-    notes += [f"{f.target}: warning: {text}" for f in findings for text in f.warnings]
+    warned: dict[str, list[str]] = {}
+    for found in findings:
+        for text in found.warnings:
+            warned.setdefault(text, []).append(found.target)
+    notes += [f"{', '.join(those)}: warning: {text}" for text, those in warned.items()]
     return "\n".join([title, "", *body, "", *notes, _MEANING])
 
 

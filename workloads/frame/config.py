@@ -157,8 +157,14 @@ class _Parser(argparse.ArgumentParser):
         return vars(known)
 
 
+_CHECK = (
+    "--check v4-16,v5e-64 trains nothing: it compiles the step for these TPU slices, without a TPU, and says whether "
+    "it fits and how fast it can be; docs/workloads.md has its other flags."
+)
+
+
 def _parser(record: type[Settings], program: str) -> _Parser:
-    parser = _Parser(prog=program, description=record.__doc__, allow_abbrev=False)
+    parser = _Parser(prog=program, description=record.__doc__, epilog=_CHECK, allow_abbrev=False)
     for name, field in record.model_fields.items():
         parser.add_argument(_flag(name), dest=name, **_options(field))
     parser.add_argument("--print-config", action="store_true", help="write the settings and end")
