@@ -141,7 +141,12 @@ def test_what_a_compile_check_found_gives_way_to_what_was_measured_or_said():
     found = compare_view(
         SPEC,
         {"wait": 600, "preempt_every": 1e7},
-        {"types": types, "throughput": {"v5e-16": 1.0}, "rooflines": dict.fromkeys(types, 9.0)},
+        {
+            "types": types,
+            "zones": ["us-central2-b", "us-central1-a"],
+            "throughput": {"v5e-16": 1.0},
+            "rooflines": dict.fromkeys(types, 9.0),
+        },
         [earlier(1)],
     )
     by = {way["type"]: (way["throughput_by"], way["per_second"]) for way in found["ways"]}
@@ -151,7 +156,7 @@ def test_what_a_compile_check_found_gives_way_to_what_was_measured_or_said():
         "v6e-8": ("roofline", 9.0),
     }
     notes = {way["note"] for way in found["ways"] if way["type"] == "v6e-8"}
-    assert notes == {"the speed on v6e-8 is that of a compile check: nobody ran it there"}
+    assert "the speed on v6e-8 is that of a compile check: nobody ran it there" in notes
 
 
 @pytest.mark.parametrize("held", ["us-central1-a", "us-west4-a"])
