@@ -1,6 +1,11 @@
-"""Which exit code an exception gets."""
+"""Which exit code an exception gets, and what a program that ours starts has of it: its output, and its signals."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,3 +31,77 @@ GLOO = "UNKNOWN: Gloo all-reduce failed: Read error [127.0.0.1]:1: Connection re
 )
 def test_code(error: BaseException, hosts: int, code: Exit) -> None:
     assert code_of(error, hosts) is code
+
+
+def _python(text: str, folder: Path, *, code: int) -> subprocess.CompletedProcess[str]:
+    file = folder / "started.py"
+    file.write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_programs_that_are_started_are_heard_and_can_be_told_to_stop(tmp_path: Path) -> None:
+    """What `launch` does before it imports a workload, then programs of all kinds."""
+    text = """
+import multiprocessing, os, signal, subprocess, sys
+from workloads.frame import launch
+from workloads.frame.signals import Watcher
+
+def wait():
+    signal.pause()
+
+if __name__ == "__main__":
+    watcher, chatter = Watcher(), launch._without_chatter()
+    watcher.training()
+    print("from Python")
+    os.write(1, b"[Gloo] Rank 0 is connected to 7 peer ranks.\\nfrom C++\\n[Gloo] Rank 1")
+    os.write(1, b" is connected\\n50 %")
+    subprocess.run(["sh", "-c", "echo; echo from a program"], check=True)
+    for start in ("spawn", "fork"):
+        worker = multiprocessing.get_context(start).Process(target=wait)
+        worker.start()
+        worker.terminate()
+        worker.join(20)
+        print(start, worker.exitcode)
+        worker.kill()
+    program = subprocess.Popen(["sleep", "60"])
+    program.terminate()
+    print("exec", program.wait(20))
+    subprocess.run(["sh", "-c", "echo last words"], check=True)
+    launch._leave(3, chatter)
+"""
+    said = _python(text, tmp_path, code=3).stdout.splitlines()
+    in_order = ["from C++", "50 %", "from a program", "last words"]
+    assert [line for line in said if line in in_order] == in_order, "an output was lost"
+    assert [line for line in said if line not in in_order] == [
+        "from Python",
+        "spawn -15",
+        "fork -15",
+        "exec -15",
+    ]
+
+
+def test_without_the_packages_of_the_programs_the_end_is_one_line_and_no_other_attempt(
+    tmp_path: Path,
+) -> None:
+    text = """
+import runpy, sys
+sys.modules["jax"] = None  # as if it were not installed
+sys.argv = ["mlp", "--steps=1"]
+runpy.run_module("workloads.mlp", run_name="__main__")
+"""
+    done = _python(text, tmp_path, code=Exit.CONFIG)
+    assert done.stderr == (
+        "the package jax is not installed; all that the bundled programs need: "
+        "python3 -m pip install 'tpujob[workloads]'\n"
+    )

@@ -17,7 +17,9 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
+from threading import Thread
 from typing import NoReturn
 
 from workloads.check import command
@@ -30,6 +32,11 @@ from workloads.frame.signals import Watcher
 _SILENCE_S = 20
 #: How long a host waits for all others to arrive. Hosts are started together; a set-up differs by less.
 _ARRIVAL_S = 180
+
+#: How each line begins that Gloo writes to file 1.
+_CHATTER = b"[Gloo] "
+#: How long a program that we started may hold up our end.
+_LAST_WORDS_S = 0.5
 
 #: What an error says when another host has gone.
 _PEER_SIGNS = ("gloo", "coordination service", "coordinationservice", "heartbeat", "barrier")
@@ -61,7 +68,7 @@ def launch(prepare: Callable[[], Program], arrival_s: int = _ARRIVAL_S) -> NoRet
     `prepare` does the slow imports and returns the program; a signal is heeded from before it on.
     """
     watcher = Watcher()
-    _keep_stdout_ours()
+    chatter = _without_chatter()
     reporter: Reporter | None = None
     hosts = 1
     try:
@@ -71,12 +78,14 @@ def launch(prepare: Callable[[], Program], arrival_s: int = _ARRIVAL_S) -> NoRet
         reporter.event("phase", name="init")
         program = _without_gc(prepare)
         _join(context, arrival_s)
+        watcher.joined()
         code = program(context, reporter, watcher)
         _part()
-    except BaseException as error:
+    except BaseException as raised:
+        error = _explained(raised)
         code = code_of(error, hosts)
         _say(error, code, reporter)
-    _leave(code)
+    _leave(code, chatter)
 
 
 def _without_gc(prepare: Callable[[], Program]) -> Program:
@@ -87,6 +96,16 @@ def _without_gc(prepare: Callable[[], Program]) -> Program:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def _explained(error: BaseException) -> BaseException:
+    """A package that is not there is a matter of the set-up, and another attempt would lack it, too."""
+    if not isinstance(error, ModuleNotFoundError) or (error.name or "").startswith("workloads"):
+        return error
+    return ConfigError(
+        f"the package {error.name} is not installed; all that the bundled programs need: "
+        "python3 -m pip install 'tpujob[workloads]'"
+    )
 
 
 def code_of(error: BaseException, hosts: int) -> Exit:
@@ -191,16 +210,35 @@ def _say(error: BaseException, code: Exit, reporter: Reporter | None) -> None:
         reporter.event("error", message=summary[:500], code=int(code))
 
 
-def _leave(code: int) -> NoReturn:
+def _leave(code: int, chatter: Thread) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
+    os.dup2(2, 1)  # ours was the last end to write to, unless a program that we started still runs
+    chatter.join(_LAST_WORDS_S)
     os._exit(code)
 
 
-def _keep_stdout_ours() -> None:
-    """Python prints where it did; what C++ code writes to file 1 (eight lines of Gloo's) is dropped."""
-    ours = os.dup(1)
-    sys.stdout = os.fdopen(ours, "w", buffering=1, encoding="utf-8")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
+def _without_chatter() -> Thread:
+    """Keep Gloo's lines about its connections, of which C++ writes one for each device, out of what we print. What else
+    is written to file 1, by C++ or by a program that we start, comes out as it is."""
+    out = os.dup(1)
+    sys.stdout = os.fdopen(out, "w", buffering=1, encoding="utf-8")
+    read, write = os.pipe()
+    os.dup2(write, 1)
+    os.close(write)
+    thread = Thread(target=_pass_on, args=(read, out), name="stdout", daemon=True)
+    thread.start()
+    return thread
+
+
+def _pass_on(read: int, out: int) -> None:
+    rest = b""
+    while data := os.read(read, 65536):
+        *lines, rest = (rest + data).split(b"\n")
+        kept = [line + b"\n" for line in lines if not line.startswith(_CHATTER)]
+        if not rest.startswith(
+            _CHATTER[: len(rest)]
+        ):  # a line without an end, as of a progress bar
+            kept, rest = [*kept, rest], b""
+        with suppress(OSError):  # nobody listens; but who writes must not wait for ever
+            os.write(out, b"".join(kept))

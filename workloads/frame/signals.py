@@ -5,16 +5,20 @@ stop. But JAX installs it late, and looks at it only between steps. So here ever
 to a watcher thread. Until training runs nothing can be lost, and the watcher ends the process at
 once; from then on it hands the signal to JAX's notifier. Knows nothing of jax: importing it is quick.
 
+No signal is blocked, as the programs that this one starts would inherit that and not heed it.
+
 SIGUSR1 is answered with the stacks of all threads, on stderr, and the program goes on.
 """
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 from workloads.contract import Exit
 
@@ -24,32 +28,74 @@ _BY_CTRL_C = 130
 
 
 class Watcher:
-    """Receives the signals. Make one before any other thread exists: threads inherit what is blocked."""
+    """Receives the signals. Make one in the main thread, as early as can be."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._training = False
         self._told = False
+        self._tell_jax: Callable[[int], None] = lambda _: None
         _show_stacks_when_asked()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        threading.Thread(target=self._watch, name="signals", daemon=True).start()
+        # Python writes the number of a signal there at once, even while the main thread is inside C++
+        received, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        _receive()
+        # blocked meanwhile, as what is sent to a child at once would be taken for ours
+        os.register_at_fork(
+            before=lambda: _block(signal.SIG_BLOCK),
+            after_in_parent=lambda: _block(signal.SIG_UNBLOCK),
+            after_in_child=_receive_no_more,
+        )
+        thread = threading.Thread(target=self._watch, args=(received,), name="signals", daemon=True)
+        thread.start()
+
+    def joined(self) -> None:
+        """JAX has put its notifier in our place: take the place back, and keep the notifier for later."""
+        libc = ctypes.CDLL(None)
+        libc.signal.restype = ctypes.c_void_p
+        notifier = libc.signal(int(signal.SIGTERM), None)
+        if notifier:
+            self._tell_jax = ctypes.CFUNCTYPE(None, ctypes.c_int)(notifier)
+        _receive()
 
     def training(self) -> None:
         """From now on there is something to save, and a loop that asks JAX whether to stop."""
         with self._lock:
             self._training = True
 
-    def _watch(self) -> None:
+    def _watch(self, received: int) -> None:
         while True:
-            received = signal.sigwait(_SIGNALS)
+            number = os.read(received, 1)[0]
             with self._lock:
                 if not self._training:
                     _end(Exit.INTERRUPTED, "told to stop before the first step; nothing is lost")
-                if self._told and received == signal.SIGINT:
+                if self._told and number == signal.SIGINT:
                     _end(_BY_CTRL_C, "told twice; ending without saving")
                 if not self._told:
-                    _tell_jax()
+                    self._tell_jax(signal.SIGTERM)
                 self._told = True
+
+
+def _receive() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: None)
+        signal.siginterrupt(number, False)
+    _block(
+        signal.SIG_UNBLOCK
+    )  # whoever started us may have had them blocked, and that is inherited
+
+
+def _block(how: int) -> None:
+    signal.pthread_sigmask(how, _SIGNALS)
+
+
+def _receive_no_more() -> None:
+    """In a forked child, which shares our pipe: a signal to it is not for us."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _block(signal.SIG_UNBLOCK)
 
 
 def _show_stacks_when_asked() -> None:
@@ -57,13 +103,6 @@ def _show_stacks_when_asked() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
     # whoever started us may have had it blocked, and that is inherited
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
-
-
-def _tell_jax() -> None:
-    """Let JAX's own handler run, in this thread; the others keep the signal blocked."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def _end(code: int, why: str) -> None:
