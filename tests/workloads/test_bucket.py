@@ -33,7 +33,7 @@ def _call(storage: StorageServer, method: str, path: str, body: bytes | None = N
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_the_newest_step_that_is_committed_in_the_bucket(
+def test_a_run_goes_on_from_the_newest_step_in_the_bucket_that_is_committed_and_whole(
     tmp_path: Path, cache: Path, storage: StorageServer
 ) -> None:
     _call(storage, "POST", "/storage/v1/b?project=p", json.dumps({"name": "bucket"}).encode())
@@ -46,16 +46,24 @@ def test_a_run_goes_on_from_the_newest_step_that_is_committed_in_the_bucket(
     )
     job.workdir = "gs://bucket/jobs/000001"
     with job.start(*LONG) as [first]:
-        first.until(lambda host: len(host.events("checkpoint")) >= 2)
+        first.until(lambda host: len(host.events("checkpoint")) >= 3)
         first.tell(signal.SIGTERM)
         assert first.code() == Exit.INTERRUPTED, first.log.read_text()
     saved = [event["step"] for event in first.events("checkpoint")]
 
-    marker = f"jobs/000001/checkpoints/{saved[-1]}/commit_success.txt"
-    _call(storage, "DELETE", f"/storage/v1/b/bucket/o/{quote(marker, safe='')}")
+    checkpoints = "jobs/000001/checkpoints"
+    marker = quote(f"{checkpoints}/{saved[-1]}/commit_success.txt", safe="")
+    _call(storage, "DELETE", f"/storage/v1/b/bucket/o/{marker}")
+    notes = quote(f"{checkpoints}/{saved[-2]}/data/metadata", safe="")
+    _call(storage, "POST", f"/upload/storage/v1/b/bucket/o?uploadType=media&name={notes}", b"")
     with job.start(*LONG) as [second]:
         second.until(lambda host: max(host.losses(), default=0) >= saved[-1])
 
-    assert second.events("resume")[0]["step"] == saved[-2], "a torn save was taken for a whole one"
+    assert [event["step"] for event in second.events("damaged")] == [saved[-2]]
+    assert second.events("resume")[0]["step"] == saved[-3], "a torn or damaged save was taken"
     replayed = first.losses().items() & second.losses().items()
-    assert len(replayed) == saved[-1] - saved[-2], "replayed steps differ"
+    assert len(replayed) == saved[-1] - saved[-3], "replayed steps differ"
+    listed = json.loads(_call(storage, "GET", "/storage/v1/b/bucket/o?prefix=jobs/000001/"))
+    aside = f"{checkpoints}-damaged/{saved[-2]}"
+    kept = {item["name"] for item in listed["items"] if item["name"].startswith(aside)}
+    assert {f"{aside}.txt", f"{aside}/data/metadata", f"{aside}/commit_success.txt"} < kept

@@ -39,7 +39,8 @@ class Reporter:
 
     def event(self, kind: str, /, **fields: Any) -> None:
         """Append one fact. Kinds: `phase` (name), `step` (step, loss, ms), `checkpoint` (step),
-        `resume` (step), `metric` (name, value), `verdict`, `error`. JSON has no NaN: pass None.
+        `resume` (step), `damaged` (the checkpoint of that step, message), `metric` (name, value), `verdict`,
+        `error`. JSON has no NaN: pass None.
 
         A program that exits with 0 after it was told to stop counts as finished only if it has said that it reached
         its end: a `step` that equals its `steps`, or the phase `DONE`."""

@@ -42,6 +42,11 @@ class ProgressLog:
         self._reporter.event("resume", step=step)
         self.line(f"going on from the checkpoint of step {step}")
 
+    def damaged(self, step: int, what: str) -> None:
+        """A checkpoint was found damaged, and is not gone on from."""
+        self._reporter.event("damaged", step=step, message=what)
+        self.line(f"not going on from the checkpoint of step {step}: {what}")
+
     def start_clock(self) -> None:
         """Call it when steps begin: the first step is timed from here."""
         self._last = self._line_at = self._clock()

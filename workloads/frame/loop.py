@@ -2,7 +2,7 @@
 
 The rules it keeps:
 - The loss of step n is read after step n + 1 was given to the devices, so that they never wait for us.
-- A step is judged before its state is saved, and so is the state: no checkpoint holds a NaN.
+- A step is judged before its state is saved, and the state before that save is committed: no checkpoint holds a NaN.
 - A step that is not finite is the last one: it is replayed, and the verdict is the same on all hosts.
 - Whether to save or to stop follows from what all hosts know alike, so all do it at the same step.
 """
@@ -61,7 +61,9 @@ def train(
     program = Program(workload, mesh)
 
     progress.phase("restore")
-    checkpoints = Checkpoints(f"{context.workdir.rstrip('/')}/checkpoints", config.keep)
+    checkpoints = Checkpoints(
+        f"{context.workdir.rstrip('/')}/checkpoints", config.keep, program.layout
+    )
     try:
         start, state = restore(checkpoints, program, feed, config, progress, context.resume_before)
     except NoneFinite as error:
@@ -70,7 +72,7 @@ def train(
     run = _Run(config, program, checkpoints, feed, progress, dataset.test, injection, context.host)
     if start < config.steps:
         progress.phase("compile")
-        run.compile()
+        run.compile(state)
         progress.compiled(cache_stats.counts())
         watcher.training()
         progress.phase("train")
@@ -115,8 +117,9 @@ class _Run:
         self._host = host
         self._unread: _Step | None = None
 
-    def compile(self) -> None:
+    def compile(self, state: Any) -> None:
         self._step = self._program.compile(self._program.batch(self._feed.example()))
+        self._checkpoints.warm_up(state)
 
     def train(self, done: int, state: Any) -> tuple[Any, Exit]:
         """The steps after `done` up to the last one, unless told to stop or stopped by a bad one."""
@@ -127,6 +130,10 @@ class _Run:
             batch = self._program.batch(self._injection.rows(step, next(self._feed)))
             state, outcome = self._step(state, good, self._injection.batch(step, batch))
             good = outcome.good
+            with self._progress.apart():
+                code = self._judge_saved()
+            if code is not None:
+                return state, code
             bad = self._read()
             behind = self._feed.state["position"]
             self._unread = _Step(step, batch, outcome, self._feed.waited_ms, behind)
@@ -139,9 +146,7 @@ class _Run:
                 return state, self._examine(bad, state)
             if save:
                 with self._progress.apart():
-                    code = self._save(step, state)
-                if code is not None:
-                    return state, code
+                    self._save(step, state)
                 saves.saved(step)
             self._note(self._checkpoints.committed())
             if step == self._config.steps:
@@ -152,9 +157,7 @@ class _Run:
                 with self._progress.apart():
                     self.test(step, state)
                 self._progress.phase("train")
-        self._progress.phase("save")
-        self._note(self._checkpoints.wait())
-        return state, Exit.DONE
+        return state, self._join_save(Exit.DONE)
 
     def test(self, step: int, state: Any) -> None:
         """Say what the test rows measure."""
@@ -193,24 +196,35 @@ class _Run:
         self._progress.verdict(step, verdict)
         return verdict.code
 
-    def _save(self, step: int, state: Any) -> Exit | None:
-        """Begin to save the state, unless it is not finite; returns the code to end with if so."""
-        if verdict := examine_state(self._program, state, self._host):
-            self._note(self._checkpoints.wait())
-            return self._judged(step, verdict)
-        notes = {"feed": self._feed.state, "settings": self._config.identity()}
-        self._note(self._checkpoints.save(step, state, notes))
-        return None
+    def _save(self, step: int, state: Any) -> None:
+        self._note(self._checkpoints.save(step, state, self._feed.state, self._config.identity()))
+        self._saved = step
+
+    def _judge_saved(self) -> Exit | None:
+        """The code to end with if the state that was saved last is not finite; it is not committed then. Asked
+        once the devices have their next step, as the answer comes from them."""
+        sound = self._checkpoints.sound()
+        if sound is None or not (verdict := examine_state(self._program, sound, self._host)):
+            return None
+        self._note(self._checkpoints.wait())
+        return self._judged(self._saved, verdict)
 
     def _note(self, committed: int | None) -> None:
         if committed is not None:
             self._progress.committed(committed)
 
-    def _interrupted(self, step: int) -> Exit:
+    def _join_save(self, good: Exit) -> Exit:
+        """Wait for the save that is under way. Returns `good`, or another code if the saved state is not finite."""
         self._progress.phase("save")
+        bad = self._judge_saved()
         self._note(self._checkpoints.wait())
-        self._progress.line(f"told to stop: step {step} is saved; run again to go on")
-        return Exit.INTERRUPTED
+        return good if bad is None else bad
+
+    def _interrupted(self, step: int) -> Exit:
+        code = self._join_save(Exit.INTERRUPTED)
+        if code is Exit.INTERRUPTED:
+            self._progress.line(f"told to stop: step {step} is saved; run again to go on")
+        return code
 
 
 class SaveTimes:

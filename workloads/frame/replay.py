@@ -102,7 +102,7 @@ def evidence(program: Program, outcome: StepOutcome) -> Evidence:
 def examine(replay: Replay, first: Evidence, host: int, numbers: Sequence[int]) -> StepVerdict:
     """Replay a step that was bad as `first` says, and say who made it. `host` is our number; `numbers` are those of
     the rows of its batch in the training set, in the order of the feed."""
-    if verdict := examine_state(replay.program, replay.state, host):
+    if verdict := examine_state(replay.program, replay.program.sound(replay.state), host):
         return verdict
     hosts = _hosts(host)
     read = _readers(replay.batch, hosts, numbers)
@@ -118,9 +118,9 @@ def examine(replay: Replay, first: Evidence, host: int, numbers: Sequence[int]) 
     return verdict_on_step(blame_again(same, moved), _places(replay.program, hosts), read)
 
 
-def examine_state(program: Program, state: Any, host: int) -> StepVerdict | None:
-    """Who made a state that is not finite although its steps were; None if it is finite. `host` is our number."""
-    finite = program.sound(state)
+def examine_state(program: Program, finite: np.ndarray[Any, Any], host: int) -> StepVerdict | None:
+    """Who made a state that is not finite although its steps were, from what `Program.sound` says of it; None if it
+    is finite. `host` is our number."""
     finding = None if finite.all() else blame_state(finite, program.parts())
     if finding is None:
         return None
