@@ -1,5 +1,5 @@
 """Compiles one training step for one described slice and writes what it found: `python -m workloads.check.child
-ORDER FINDING`, two files of JSON.
+ORDER FINDING PARENT`: two files of JSON, and the process that waits for it.
 
 It is a process of its own because the compiler may die, ends the process on a flag that it does not know, and takes
 a lock for the whole machine. `children.py` sets up the environment that it needs.
@@ -11,9 +11,12 @@ a lock for the whole machine. `children.py` sets up the environment that it need
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.metadata
 import math
+import os
+import signal
 import sys
 import time
 import traceback
@@ -39,6 +42,7 @@ from workloads.frame.mesh import ROWS, mesh_of
 from workloads.frame.program import Program
 from workloads.frame.workload import Workload
 
+_PR_SET_PDEATHSIG = 1  #: of linux/prctl.h
 #: by so much the compiled program may differ from the count of its jaxpr
 _TOLERANCE = 0.02
 SHORT = "such a short step is ruled by what is not counted here: its dispatch, and about 1 us for each hop of a message"
@@ -231,5 +235,13 @@ def main(order: Path, finding: Path) -> None:
     finding.write_text(found.model_dump_json(), encoding="utf-8")
 
 
+def _end_with_parent(parent: int) -> None:
+    """A compilation goes on for minutes, and nobody would wait for it. Linux only, as libtpu is."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("whoever started this has gone")
+
+
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    _end_with_parent(int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

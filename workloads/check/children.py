@@ -44,6 +44,7 @@ def check(order: Order, patience: float = PATIENCE) -> Finding:
         asked, answered, said = (Path(folder, name) for name in ("order", "finding", "log"))
         asked.write_text(order.model_dump_json(), encoding="utf-8")
         command = [sys.executable, "-m", "workloads.check.child", str(asked), str(answered)]
+        command.append(str(os.getpid()))
         with said.open("wb") as log:
             process = subprocess.Popen(
                 command,
