@@ -13,6 +13,7 @@ import numpy as np
 import optax
 import pytest
 
+from tests.bench.nanodo.model import cross_entropy
 from tests.bench.speed import __main__ as speed
 from tests.bench.speed import on_jax
 from tests.bench.speed.rows import LLAMA, ROWS, TINY, Row, peak
@@ -80,6 +81,22 @@ def test_bfloat16_weights_with_a_master_end_where_float32_weights_do() -> None:
         small = optax.apply_updates(small, updates)
     assert small["w"].dtype == jnp.bfloat16
     np.testing.assert_array_equal(small["w"], wide["w"].astype(jnp.bfloat16))
+
+
+def test_the_loss_written_by_hand_has_the_values_and_gradients_of_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    x, words = (jnp.asarray(rng.normal(size=(n, 16)), jnp.float32) for n in (12, 40))
+    targets = jnp.asarray(rng.integers(0, 40, 12))
+
+    def definition(x, words, targets):
+        return optax.softmax_cross_entropy_with_integer_labels(x @ words.T, targets)
+
+    def of(loss):
+        return jax.jit(jax.value_and_grad(lambda x, w: (loss(x, w, targets) ** 2).sum(), (0, 1)))
+
+    found, right = of(cross_entropy)(x, words), of(definition)(x, words)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(right), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_fp8_is_never_set_against_the_peak_of_bfloat16() -> None:
