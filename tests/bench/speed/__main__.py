@@ -117,7 +117,7 @@ def _one(row: Row, *, tiny: bool) -> tuple[str, dict[str, float]]:
     if row.group in ("vit", "timm"):
         batch, preset = (2, "tiny") if tiny else (128, "b16")
         found = module.vit(batch, preset=preset, **changes)
-        return device, _rates(found, batch, IMAGE_FLOPS, "images/s")
+        return device, _rates(found, batch, 0.0 if tiny else IMAGE_FLOPS, "images/s")
     size = TINY if tiny else LLAMA
     found = module.llama(size, **changes)
     tokens = changes.get("batch", 8) * size.sequence
@@ -151,7 +151,8 @@ def shown(found: Mapping[str, Any]) -> str:
             f"{found['rate']:>9,.0f} {found['unit']}",
             f"{text.seconds(found['seconds'])} a step",
         ]
-    parts.append(f"{found['flops'] / 1e12:,.0f} TFLOP/s")
+    if tera := found["flops"] / 1e12:
+        parts.append(f"{tera:,.0f} TFLOP/s" if tera >= 10 else f"{tera:.2g} TFLOP/s")
     limit = peak(found["device"])
     if limit and "FP8" not in found["row"]:
         parts.append(f"{found['flops'] / limit:.1%} of {limit / 1e12:.0f}")
