@@ -187,7 +187,7 @@ def _shown(value: object) -> str:
 
 
 def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return "--" + name.rstrip("_").replace("_", "-")  # `import_` is `--import`
 
 
 def _dashed(argument: str) -> str:

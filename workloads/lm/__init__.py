@@ -1,8 +1,8 @@
 """A Llama 3 that is trained to predict the next token.
 
 This file has its settings and imports no jax. `presets.py` has the shapes, `model.py` the model with `attention.py`,
-`loss.py` what is minimised, `workload.py` what the frame is given.
-How text becomes tokens belongs to `workloads/data/`.
+`loss.py` what is minimised, `workload.py` what the frame is given; `tools.py` uses a
+checkpoint, with `sampling.py` and `huggingface.py`. How text becomes tokens belongs to `workloads/data/`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from pydantic import Field, model_validator
 from workloads.frame.config import TrainConfig
 from workloads.lm.presets import PRESETS, Shape
 
+#: With one of these flags nothing is trained: see `tools.py`.
+TOOLS = ("--sample", "--export", "--import")
+
 
 class LmConfig(Shape, TrainConfig):
-    """Trains a Llama to predict the next token."""
+    """Trains a Llama to predict the next token. --sample, --export and --import do something else with its newest
+    checkpoint: `--sample=x --help` lists their flags."""
 
     binding: ClassVar[tuple[str, ...]] = ("seed", "sequence", "stacked", *Shape.model_fields)
 

@@ -1,0 +1,168 @@
+"""What a checkpoint is good for besides training on: to draw text from it, and to exchange it with Hugging Face.
+
+One process does it, on one device. The settings are those of the run, by the same flags.
+"""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+from flax import nnx
+from pydantic import Field
+
+from workloads.contract import Exit, ProgramContext
+from workloads.data.rows import Feed
+from workloads.data.tokens import open_text
+from workloads.frame.checkpoints import Checkpoints, Damaged
+from workloads.frame.config import ConfigError, parse
+from workloads.frame.mesh import mesh_of
+from workloads.frame.program import Program
+from workloads.lm import LmConfig
+from workloads.lm.huggingface import Weights, export, shape_of, weights_of
+from workloads.lm.model import Llama
+from workloads.lm.presets import Shape
+from workloads.lm.sampling import generate
+from workloads.lm.workload import LmWorkload
+
+
+class ToolConfig(LmConfig):
+    """Uses the newest checkpoint of a run: give the flags of the run, and one of --sample, --export and --import."""
+
+    sample: str = Field("", description="go on with this text")
+    count: int = Field(256, ge=1, description="tokens to go on with, or up to the text's end")
+    temperature: float = Field(0.8, ge=0, description="0: always the likeliest token")
+    top_p: float = Field(
+        0.95, gt=0, le=1, description="draw among the likeliest that together have this probability"
+    )
+    export: str = Field("", description="write this folder: config.json and safetensors")
+    import_: str = Field(
+        "", description="make of such a folder a checkpoint of step 0, from which training goes on"
+    )
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Do what one of the flags asks for. What cannot be done is told in one line, with exit code 78."""
+    config = parse(ToolConfig, "lm", list(arguments))
+    try:
+        _do(config.model_copy(update={"fsdp": 1, "tensor": 1}))
+    except (ConfigError, Damaged) as error:
+        sys.stderr.write(f"lm: {error}\n")
+        sys.exit(Exit.CONFIG)
+    sys.exit(Exit.DONE)
+
+
+def _do(config: ToolConfig) -> None:
+    if sum(map(bool, (config.sample, config.export, config.import_))) != 1:
+        raise ConfigError("one of --sample, --export and --import at a time")
+    run = _Run(config)
+    if config.import_:
+        run.begin_with(Path(config.import_))
+    elif config.export:
+        step, model = run.newest()
+        export(Path(config.export), config, weights(model))
+        sys.stdout.write(f"wrote the weights of step {step} to {config.export}\n")
+    else:
+        _sample(config, run.newest()[1])
+
+
+def _sample(config: ToolConfig, model: Llama) -> None:
+    """Write the text and what the model goes on with, as it comes."""
+    tokenizer = open_text(config.data, config.tokenizer, config.vocab).tokenizer
+    if tokenizer is None:
+        raise ConfigError("--tokenizer=none: nothing says how text becomes tokens")
+    prompt = tokenizer.encode_text(config.sample)
+    if len(prompt) + config.count > config.context:
+        raise ConfigError(
+            f"--count={config.count} and {len(prompt)} tokens of text are more than --context={config.context}"
+        )
+    drawn, told = list(prompt), 0
+    settings = {"temperature": config.temperature, "top_p": config.top_p, "seed": config.seed}
+    for token in generate(model, prompt, config.count, **settings):
+        if token == tokenizer.end:
+            break
+        drawn.append(token)
+        text = tokenizer.decode(drawn)
+        # a character may need further tokens
+        whole = len(text) if not text.endswith("\N{REPLACEMENT CHARACTER}") else told
+        sys.stdout.write(text[told:whole])
+        sys.stdout.flush()
+        told = whole
+    sys.stdout.write(tokenizer.decode(drawn)[told:] + "\n")
+
+
+def weights(model: Llama) -> Weights:
+    """Those of a model, with its layers by number."""
+    layers = {i: _arrays(layer) for i, layer in enumerate(model.each_layer())}
+    return {**_arrays(model), "layers": layers}
+
+
+class _Run:
+    """A run on one device of this process, and its checkpoints."""
+
+    def __init__(self, config: LmConfig) -> None:
+        self._config = config
+        self._workload = LmWorkload(config)
+        self._program = Program(self._workload, mesh_of(config, jax.devices()[:1]))
+        workdir = ProgramContext.from_env().workdir.rstrip("/")
+        self._checkpoints = Checkpoints(f"{workdir}/checkpoints", config.keep, self._program.layout)
+        with nnx.use_eager_sharding(False):
+            shapes = nnx.eval_shape(lambda: self._workload.model(nnx.Rngs(0)))
+        self._graph = nnx.graphdef(shapes)
+
+    def newest(self) -> tuple[int, Llama]:
+        """The newest checkpoint: its step and its model. Raises ConfigError if there is none, or none of this shape,
+        and Damaged."""
+        for step in self._checkpoints.steps():
+            notes = self._checkpoints.notes(step)
+            self._config.check_same(notes.settings, step)
+            state, _ = self._checkpoints.state(step, notes)
+            return step, nnx.merge(self._graph, state[0])
+        raise ConfigError(f"there is no checkpoint in {self._checkpoints.folder}")
+
+    def begin_with(self, folder: Path) -> None:
+        """Save the weights of a folder, and an optimizer that has seen nothing, as step 0."""
+        config = self._config
+        if self._checkpoints.steps():
+            raise ConfigError(f"there are checkpoints already in {self._checkpoints.folder}")
+        if flags := _other(shape_of(folder), config):
+            raise ConfigError(f"{folder} has another shape: use {' '.join(flags)}")
+        found = weights_of(folder, config)
+        if config.stacked:
+            layers = found["layers"].values()
+            found["layers"] = jax.tree.map(lambda *each: np.stack(each), *layers)
+        state = self._program.first_state()
+        model = nnx.merge(self._graph, state[0])
+        nnx.update(model, found)
+        state[0] = nnx.state(model)
+        feed = Feed(self._workload.dataset(), config.batch, config.seed, 0, 1)
+        self._checkpoints.save(0, state, feed.state, config.identity())
+        self._checkpoints.wait()
+        sys.stdout.write(f"the weights of {folder} are step 0 in {self._checkpoints.folder}\n")
+
+
+def _other(shape: Shape, config: LmConfig) -> list[str]:
+    """The flags that would make of the settings this shape."""
+    differ = {name: value for name, value in shape if getattr(config, name) != value}
+    if shape.rope_factor == 1:
+        differ.pop("rope_original", None)
+    return [_flag(name, value) for name, value in differ.items()]
+
+
+def _flag(name: str, value: object) -> str:
+    dashed = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{'' if value else 'no-'}{dashed}"
+    return f"--{dashed}={value}"
+
+
+def _arrays(module: nnx.Module) -> Any:
+    return jax.tree.map(np.asarray, nnx.as_pure(nnx.state(module)))
