@@ -79,6 +79,14 @@ def test_weights_of_16_bits_are_read(tmp_path: Path) -> None:
     assert np.abs(found / weights_of(LLAMA, shape)["embedding"] - 1).max() < 2**-8
 
 
+def test_a_model_without_scaled_positions_is_read(tmp_path: Path) -> None:
+    rope = {"rope_type": "default", "rope_theta": 20_000.0}
+    shape = shape_of(edit(tmp_path, rope_parameters=rope))
+    assert (shape.rope_theta, shape.rope_factor) == (20_000.0, 1.0)
+    export(tmp_path / "ours", shape, weights_of(LLAMA, shape))
+    assert shape_of(tmp_path / "ours") == shape
+
+
 def edit(folder: Path, **fields: Any) -> Path:
     """A copy of the model with other lines in its `config.json`."""
     copy = shutil.copytree(LLAMA, folder / "llama")

@@ -96,11 +96,11 @@ def shape_of(folder: Path) -> Shape:
         raise ConfigError(f"{folder / _CONFIG}: no plain Llama 3: {', '.join(unfit)}")
     try:
         sizes = {ours: said.get(name, _USUAL.get(name)) for ours, name in _SIZES.items()}
-        scaled = {
-            "rope_factor": rope["factor"],
-            "rope_original": rope["original_max_position_embeddings"],
-        }
-        return Shape(**sizes, rope_theta=rope["rope_theta"], **(scaled if kind == "llama3" else {}))
+        sizes["rope_theta"] = rope["rope_theta"]
+        if kind == "llama3":
+            sizes["rope_factor"] = rope["factor"]
+            sizes["rope_original"] = rope["original_max_position_embeddings"]
+        return Shape.model_validate(sizes)
     except (KeyError, ValueError) as error:
         raise ConfigError(f"{folder / _CONFIG}: a size is missing or wrong: {error}") from error
 

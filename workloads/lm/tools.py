@@ -123,7 +123,9 @@ class _Run:
         and Damaged."""
         for step in self._checkpoints.steps():
             notes = self._checkpoints.notes(step)
-            self._config.check_same(notes.settings, step)
+            saved = {name: notes.settings[name] for name in (*Shape.model_fields, "stacked")}
+            if flags := _flags(saved, self._config):
+                raise ConfigError(f"the checkpoint of step {step} has another shape: use {flags}")
             state, _ = self._checkpoints.state(step, notes)
             return step, nnx.merge(self._graph, state[0])
         raise ConfigError(f"there is no checkpoint in {self._checkpoints.folder}")
@@ -133,8 +135,8 @@ class _Run:
         config = self._config
         if self._checkpoints.steps():
             raise ConfigError(f"there are checkpoints already in {self._checkpoints.folder}")
-        if flags := _other(shape_of(folder), config):
-            raise ConfigError(f"{folder} has another shape: use {' '.join(flags)}")
+        if flags := _flags(shape_of(folder).model_dump(), config):
+            raise ConfigError(f"{folder} has another shape: use {flags}")
         found = weights_of(folder, config)
         if config.stacked:
             layers = found["layers"].values()
@@ -149,12 +151,12 @@ class _Run:
         sys.stdout.write(f"the weights of {folder} are step 0 in {self._checkpoints.folder}\n")
 
 
-def _other(shape: Shape, config: LmConfig) -> list[str]:
-    """The flags that would make of the settings this shape."""
-    differ = {name: value for name, value in shape if getattr(config, name) != value}
-    if shape.rope_factor == 1:
-        differ.pop("rope_original", None)
-    return [_flag(name, value) for name, value in differ.items()]
+def _flags(shape: dict[str, Any], config: LmConfig) -> str:
+    """The flags that would make of the settings this shape; empty if they have it."""
+    differ = {name: value for name, value in shape.items() if getattr(config, name) != value}
+    if shape["rope_factor"] == 1:
+        differ.pop("rope_original", None)  # it has no effect then
+    return " ".join(_flag(name, value) for name, value in differ.items())
 
 
 def _flag(name: str, value: object) -> str:
