@@ -53,6 +53,9 @@ kills: $(READY)  ## data sync and data pack, killed at many points; KILLS=30 poi
 verdicts: $(READY)  ## faults in each layer of a model, on each device of each mesh: whom the replay blames
 	@TPUJOB_VERDICTS=all $(BIN)/python -m pytest tests/workloads/test_blame.py tests/workloads/test_verdicts.py
 
+equality: $(READY)  ## training, interrupted at 20 random steps on one host and on two: equal to the bit; five minutes
+	@$(BIN)/python -m tests.equality --interruptions=$(or $(TIMES),20)
+
 scale: $(READY)  ## data sync of a million objects that changes nothing: operations, CPU and memory, with limits
 	@$(BIN)/python -m tests.bench.scale_sync
 

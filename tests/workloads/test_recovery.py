@@ -7,6 +7,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.warm import Warm
@@ -32,17 +33,17 @@ def _step_of(host: Host, kind: str) -> int:
 @pytest.fixture(scope="module")
 def undisturbed(
     tmp_path_factory: pytest.TempPathFactory, cache: Path, warm: Warm | None
-) -> dict[int, float]:
-    """The losses of the long run on one host."""
+) -> dict[int, tuple[float, float]]:
+    """The losses and norms of gradients of the long run on one host."""
     job = Job(tmp_path_factory.mktemp("undisturbed"), cache, warm)
-    return job.run(*LONG)[0].losses()
+    return job.run(*LONG)[0].numbers()
 
 
 @pytest.mark.parametrize(
     ("how", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, Exit.INTERRUPTED)]
 )
 def test_an_interrupted_run_goes_on_bit_for_bit(
-    job: Job, undisturbed: dict[int, float], how: signal.Signals, code: int
+    job: Job, undisturbed: dict[int, tuple[float, float]], how: signal.Signals, code: int
 ) -> None:
     with job.start(*LONG) as [first]:
         first.until(_saved_once)
@@ -50,8 +51,8 @@ def test_an_interrupted_run_goes_on_bit_for_bit(
         assert first.code() == code
     [second] = job.run(*LONG)
 
-    assert first.losses().items() <= undisturbed.items(), "differs before it was cut off"
-    assert second.losses().items() <= undisturbed.items(), "differs after it went on"
+    assert first.numbers().items() <= undisturbed.items(), "differs before it was cut off"
+    assert second.numbers().items() <= undisturbed.items(), "differs after it went on"
     resumed = _step_of(second, "resume")
     assert min(second.losses()) == resumed + 1
     assert max(second.losses()) == 600
@@ -124,7 +125,12 @@ def test_a_loss_that_is_not_finite_stops_the_run(job: Job) -> None:
 
 
 class TestTwoHosts:
-    """Two processes with two devices each, one program."""
+    """Two processes with two devices each, one program; of which each stands for a slice of its own."""
+
+    @pytest.fixture
+    @staticmethod
+    def job(tmp_path: Path, cache: Path, warm: Warm | None) -> Job:
+        return Job(tmp_path, cache, warm, TPUJOB_SLICES="2")
 
     @pytest.fixture(scope="class")
     @staticmethod
@@ -132,12 +138,13 @@ class TestTwoHosts:
         tmp_path_factory: pytest.TempPathFactory, cache: Path, warm: Warm | None
     ) -> tuple[Job, list[Host]]:
         """An undisturbed run; its last two checkpoints are of steps 240 and 300."""
-        job = Job(tmp_path_factory.mktemp("two"), cache, warm)
+        job = Job(tmp_path_factory.mktemp("two"), cache, warm, TPUJOB_SLICES="2")
         return job, job.run(*SHORT, hosts=2)
 
     def test_both_hosts_see_the_same_losses(self, reference: tuple[Job, list[Host]]) -> None:
         first, second = reference[1]
-        assert first.losses() == second.losses()
+        assert "mesh {'dcn': 2, 'data': 1, 'fsdp': 1, 'tensor': 2}" in first.log.read_text()
+        assert first.numbers() == second.numbers()
         assert len(first.losses()) == 300
         assert first.events("metric")[-1]["value"] == second.events("metric")[-1]["value"]
         assert second.log.read_text() == "", "only host 0 prints"
@@ -159,7 +166,7 @@ class TestTwoHosts:
 
         again = job.run(*SHORT, hosts=2)
         assert [_step_of(host, "resume") for host in again] == [stopped] * 2
-        assert again[0].losses().items() <= undisturbed.losses().items()
+        assert again[0].numbers().items() <= undisturbed.numbers().items()
         assert again[0].events("metric")[-1]["value"] == undisturbed.events("metric")[-1]["value"]
 
     @pytest.mark.parametrize("dies", [0, 1])
@@ -171,14 +178,21 @@ class TestTwoHosts:
         # JAX aborts by itself when it hears of it before the training loop does
         assert code in (Exit.PEER, -signal.SIGABRT), hosts[1 - dies].log.read_text()
 
-    def test_half_the_devices_go_on_where_all_left_off(
-        self, job: Job, reference: tuple[Job, list[Host]]
+    @pytest.mark.parametrize(
+        ("devices", "axis"), [(2, "tensor"), (4, "fsdp"), (4, "data")], ids=lambda x: str(x)
+    )
+    def test_other_devices_with_other_axes_go_on_where_all_left_off(
+        self, job: Job, reference: tuple[Job, list[Host]], devices: int, axis: str
     ) -> None:
         whole, hosts = reference
         shutil.copytree(whole.workdir, job.workdir)
         shutil.rmtree(Path(job.workdir) / "checkpoints" / "300")
-        [alone] = job.run(*SHORT)
+        job.environment.clear()
+        flags = {"tensor": "--tensor=2", "fsdp": "--fsdp=0", "data": "--tensor=1"}
+        [alone] = job.run(*SHORT, flags[axis], devices=devices)
+        assert f"'{axis}': {devices}" in alone.log.read_text()
         assert _step_of(alone, "resume") == 240
-        expected = hosts[0].losses()
-        off = {step: abs(loss - expected[step]) for step, loss in alone.losses().items()}
+        expected, found = hosts[0].numbers(), alone.numbers()
+        off = {step: np.abs(np.subtract(found[step], expected[step])).max() for step in found}
+        assert len(off) == 60
         assert max(off.values()) < 1e-6, off

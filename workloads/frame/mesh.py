@@ -78,12 +78,14 @@ def row_parts(mesh: Mesh) -> int:
 
 
 def _by_slice(devices: Sequence[Any], slices: int) -> list[list[Any]]:
-    """The devices of each slice. Where they do not say their slice (CPU), hosts are numbered through the slices."""
+    """The devices of each slice. Where they do not say their slice, hosts are numbered through the slices; those of
+    CPUs say 0, whatever they stand for."""
     hosts = len({device.process_index for device in devices})
     each: dict[int, list[Any]] = defaultdict(list)
     for device in devices:
-        number = getattr(device, "slice_index", device.process_index * slices // hosts)
-        each[number].append(device)
+        number = device.process_index * slices // hosts
+        said = number if device.platform == "cpu" else getattr(device, "slice_index", number)
+        each[said].append(device)
     if len({len(part) for part in each.values()}) > 1:
         raise ConfigError(f"{len(devices)} devices are not {len(each)} slices of the same size")
     return [each[number] for number in sorted(each)]
