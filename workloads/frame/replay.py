@@ -38,7 +38,7 @@ from workloads.frame.workload import Batch
 
 
 class Replay:
-    """A step that was not finite, and the state before it, which it leaves as it is while it is not finite."""
+    """A step that was not finite, and the model before it, which it leaves as it is while it is not finite."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Replay:
 
     def run(self, *, moved: bool = False) -> Evidence | None:
         """Compute the step once more, on request with the rows of each unit on the next unit. None: it was finite,
-        and the state is no longer the one before it."""
+        and the model is no longer the one before it."""
         batch = self.batch
         if moved:
             count = _rows(batch)
@@ -102,7 +102,10 @@ def evidence(program: Program, outcome: StepOutcome) -> Evidence:
 def examine(replay: Replay, first: Evidence, host: int, numbers: Sequence[int]) -> StepVerdict:
     """Replay a step that was bad as `first` says, and say who made it. `host` is our number; `numbers` are those of
     the rows of its batch in the training set, in the order of the feed."""
-    if verdict := examine_state(replay.program, replay.program.sound(replay.state), host):
+    program = replay.program
+    # the step did not keep the arrays of the optimizer
+    of_model = program.sound(replay.state)[:, : program.model_arrays]
+    if verdict := examine_state(program, of_model, host):
         return verdict
     hosts = _hosts(host)
     read = _readers(replay.batch, hosts, numbers)
@@ -119,9 +122,10 @@ def examine(replay: Replay, first: Evidence, host: int, numbers: Sequence[int]) 
 
 
 def examine_state(program: Program, finite: np.ndarray[Any, Any], host: int) -> StepVerdict | None:
-    """Who made a state that is not finite although its steps were, from what `Program.sound` says of it; None if it
-    is finite. `host` is our number."""
-    finding = None if finite.all() else blame_state(finite, program.parts())
+    """Who made a state that is not finite although its steps were, from what `Program.sound` says of all or the first
+    of its arrays; None if it is finite. `host` is our number."""
+    parts = program.parts()[:, : finite.shape[1]]
+    finding = None if finite.all() else blame_state(finite, parts)
     if finding is None:
         return None
     places = [place for unit in _places(program, _hosts(host)) for place in unit]
