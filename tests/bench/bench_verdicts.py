@@ -108,7 +108,7 @@ def main() -> None:
     jax.config.update("jax_num_cpu_devices", 1)
     workloads = {
         "mlp": lambda: MlpWorkload(MlpConfig(dataset="synthetic")),
-        "lm": lambda: LmWorkload(LmConfig(preset="1m")),
+        "lm": lambda: LmWorkload(LmConfig(preset="1m", batch=8, data="pydoc")),
     }
     for name, make in workloads.items():
         if arguments.only in ("", name):
