@@ -1,9 +1,9 @@
 """What runs on the devices: the first state, one training step, one batch of a test. All under `jit`.
 
 The state (parameters, optimiser, counters, random keys) is one nnx State of plain arrays, laid out by the rules of
-`mesh.py`; the compiler makes the exchanges. A step whose loss or gradients are not finite leaves the model as it is, and so does any
-step after it: it can be replayed, but not gone on from, as the optimizer has moved on. Each step says which rows were
-not finite, forwards and backwards, before rows are mixed: `blame.py` finds the device from that.
+`mesh.py`; the compiler makes the exchanges. A step whose loss or gradients are not finite leaves the model as it is,
+and so does any step after it: it can be replayed, but not gone on from, as the optimizer has moved on. Each step says
+which rows were not finite, forwards and backwards, before rows are mixed: `blame.py` finds the device from that.
 """
 
 # JAX and its libraries are typed in part only.
