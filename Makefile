@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check-models sim estimator bare gcloud hf kills verdicts scale lint fmt bench speed lock clean help
+.PHONY: demo test check-models sim estimator bare gcloud hf kills verdicts workloads scale lint fmt bench speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -56,6 +56,9 @@ verdicts: $(READY)  ## faults in each layer of a model, on each device of each m
 equality: $(READY)  ## training, interrupted at 20 random steps on one host and on two: equal to the bit; five minutes
 	@$(BIN)/python -m tests.equality --interruptions=$(or $(TIMES),20)
 
+workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; some minutes
+	@TPUJOB_WORKLOADS=all $(BIN)/python -m pytest -m slow tests/workloads/test_vit.py -k told_apart
+
 scale: $(READY)  ## data sync of a million objects that changes nothing: operations, CPU and memory, with limits
 	@$(BIN)/python -m tests.bench.scale_sync
 
@@ -79,6 +82,7 @@ bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firesto
 	@$(BIN)/python -m tests.bench.bench_firestore
 	@$(BIN)/python -m tests.bench.bench_ssh
 	@$(BIN)/python -m tests.bench.bench_mlp
+	@$(BIN)/python -m tests.bench.bench_rows
 
 speed: $(READY)  ## figures of training on one GPU, beside PyTorch where it is installed; nine minutes at most
 	@$(BIN)/python -m tests.bench.speed

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 #: All that draws at random, in a model that compiles quickly.
 SMALL = (
-    *("--dim=16", "--depth=1", "--mlp=32", "--batch=16", "--pooling=token", "--dtype=float32"),
+    *("--dim=16", "--depth=1", "--mlp=32", "--batch=16", "--pooling=token"),
     *("--mixup=0.2", "--smoothing=0.1", "--warmup=0", "--log-every=1000"),
 )
 
@@ -117,7 +117,7 @@ def _saved_once(host: Host) -> bool:
 @pytest.mark.skipif("TPUJOB_WORKLOADS" not in os.environ, reason="minutes: `make workloads`")
 def test_the_digits_are_told_apart(job: Job) -> None:
     job.module = "workloads.vit"
-    [host] = job.run("--steps=2000", "--lr=3e-3", devices=1)
+    [host] = job.run(devices=1)
     found = {event["name"]: event["value"] for event in host.events("metric")}
     assert found["test_accuracy"] >= 0.97
     steps = host.events("step")[10:]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.data.documents import Records, open_documents
-from workloads.data.places import short_hash
+from workloads.data.places import given, short_hash
 from workloads.data.rows import Dataset, Rows
 from workloads.data.streams import FileStream, RecordStream, Stream
 from workloads.data.tokenizer import Bytes, Tokenizer, choose
@@ -61,7 +61,8 @@ class Text:
 
 @lru_cache(maxsize=4)
 def open_text(data: str, tokenizer: str = "bytes", vocabulary: int = 0) -> Text:
-    """The documents of `data` (see `open_documents`) as tokens.
+    """The documents of `data` (see `open_documents`; empty: what the job file's `data:` brought, or the sources of
+    Python's library) as tokens.
 
     `tokenizer` is `bytes`, `bpe` or the path of a `tokenizer.json` (see `tokenizer.choose`); or `none`: each record of
     a packed set is an array of tokens. `vocabulary` is how many tokens the model knows; 0: as many as there are.
@@ -69,6 +70,7 @@ def open_text(data: str, tokenizer: str = "bytes", vocabulary: int = 0) -> Text:
     Tokens and a tokenizer that have to be made are made once and kept on this host, in TPUJOB_CACHE or the workdir.
     Raises ConfigError for data or a tokenizer that cannot be used, and for more tokens than the model knows.
     """
+    data = given(data, "stdlib")
     documents = open_documents(data)
     if tokenizer == "none":
         if not isinstance(documents, Records):

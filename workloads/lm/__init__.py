@@ -38,9 +38,9 @@ class LmConfig(Shape, TrainConfig):
         0.1, ge=0, le=1, description="the lowest learning rate, as a part of lr"
     )
     data: str = Field(
-        "stdlib",
+        "",
         description="text: a folder of text files or a packed set of documents or of tokens; `stdlib`: the sources of "
-        "Python's library, `pydoc`: its help texts",
+        "Python's library, `pydoc`: its help texts; empty: what `data:` in the job file names, or stdlib",
     )
     tokenizer: str = Field(
         "bytes",

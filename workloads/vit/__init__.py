@@ -12,15 +12,23 @@ from pydantic import Field, model_validator
 
 from workloads.frame.config import TrainConfig
 
-#: What is trained on ImageNet with these shapes (arXiv:2106.10270, arXiv:2205.01580): what is seen of an image.
-_PHOTOS = {"size": 224, "patch": 16, "channels": 3, "crop": 0.05, "pad": 0.0, "flip": True}
+#: How these shapes are trained on ImageNet (arXiv:2106.10270, arXiv:2205.01580).
+_PHOTOS = {
+    "size": 224,
+    "patch": 16,
+    "channels": 3,
+    "dtype": "bfloat16",
+    "lr": 1e-3,
+    "weight_decay": 1e-1,
+}
+_SEEN = {"crop": 0.05, "pad": 0.0, "flip": True, "mixup": 0.2}
 
 #: Settings by name; flags are stronger. `tiny` are the defaults, made for the digits. The shapes of S/16 and B/16 are
 #: those of arXiv:2106.10270, table 1.
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {},
-    "s16": {**_PHOTOS, "dim": 384, "depth": 12, "heads": 6, "mlp": 1536},
-    "b16": {**_PHOTOS, "dim": 768, "depth": 12, "heads": 12, "mlp": 3072},
+    "s16": {**_PHOTOS, **_SEEN, "dim": 384, "depth": 12, "heads": 6, "mlp": 1536},
+    "b16": {**_PHOTOS, **_SEEN, "dim": 768, "depth": 12, "heads": 12, "mlp": 3072},
 }
 
 
@@ -44,7 +52,9 @@ class VitConfig(TrainConfig):
         "made of JPEG, PNG or .npy files, in a folder for each class; empty: what `data:` in the job file names, or "
         "the digits",
     )
+    steps: int = Field(1500, ge=1, description="train until this step")
     batch: int = Field(128, ge=1, description="rows in a step, over all hosts")
+    lr: float = Field(3e-3, gt=0, description="highest learning rate; warmed up, then a cosine")
     size: int = Field(8, ge=1, description="points of a side of an image")
     patch: int = Field(2, ge=1, description="points of a side of a patch")
     channels: Literal[1, 3] = Field(1, description="1: images become grey; 3: coloured")
@@ -60,7 +70,7 @@ class VitConfig(TrainConfig):
         "mean", description="what the class is read from: all patches, or a token among them"
     )
     dtype: Literal["bfloat16", "float32"] = Field(
-        "bfloat16", description="type that is computed in; the weights that are trained are float32"
+        "float32", description="type that is computed in; the weights that are trained are float32"
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="part of the activations that is dropped")
     drop_path: float = Field(
@@ -70,7 +80,7 @@ class VitConfig(TrainConfig):
         description="part of the rows that skip the last layer; fewer skip earlier ones",
     )
     smoothing: float = Field(0.0, ge=0, lt=1, description="part of each label given to all classes")
-    crop: float = Field(0.5, gt=0, le=1, description="least part of an image's area that is seen")
+    crop: float = Field(0.7, gt=0, le=1, description="least part of an image's area that is seen")
     pad: float = Field(0.125, ge=0, le=1, description="border around an image before the crop")
     flip: bool = Field(False, description="left and right change places in half of the rows")
     brightness: float = Field(0.2, ge=0, le=1, description="images are so much darker or lighter")

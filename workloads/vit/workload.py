@@ -35,6 +35,13 @@ class VitWorkload(Workload[VitConfig]):
     def dataset(self) -> Dataset:
         return self._dataset
 
+    def row_layout(self) -> dict[str, jax.ShapeDtypeStruct]:
+        c = self.config
+        image, number = (c.size, c.size, c.channels), jax.ShapeDtypeStruct((), jnp.int32)
+        row = {"x": jax.ShapeDtypeStruct(image, jnp.uint8), "y": number}
+        mixed = {"other": number, "share": jax.ShapeDtypeStruct((), jnp.float32)}
+        return {**row, **mixed} if c.mixup else row
+
     def model(self, rngs: nnx.Rngs) -> Vit:
         return Vit(self.config, self._dataset.classes, rngs)
 
