@@ -92,7 +92,7 @@ def test_the_losses_are_the_same_on_every_mesh_dropout_and_all() -> None:
 
 def test_a_run_that_is_cut_off_goes_on_bit_for_bit(job: Job) -> None:
     job.module = "workloads.vit"
-    flags = (*SMALL, "--steps=200", "--checkpoint-every=40", "--lr=1e-2")
+    flags = (*SMALL, "--dropout=0.1", "--steps=200", "--checkpoint-every=40", "--lr=1e-2")
     [whole] = job.run(*flags)
     job.workdir += "-again"
     with job.start(*flags) as [first]:

@@ -52,7 +52,7 @@ class VitConfig(TrainConfig):
         "made of JPEG, PNG or .npy files, in a folder for each class; empty: what `data:` in the job file names, or "
         "the digits",
     )
-    steps: int = Field(1500, ge=1, description="train until this step")
+    steps: int = Field(1200, ge=1, description="train until this step")
     batch: int = Field(128, ge=1, description="rows in a step, over all hosts")
     lr: float = Field(3e-3, gt=0, description="highest learning rate; warmed up, then a cosine")
     size: int = Field(8, ge=1, description="points of a side of an image")
@@ -79,13 +79,13 @@ class VitConfig(TrainConfig):
         lt=1,
         description="part of the rows that skip the last layer; fewer skip earlier ones",
     )
-    smoothing: float = Field(0.0, ge=0, lt=1, description="part of each label given to all classes")
+    smoothing: float = Field(0.1, ge=0, lt=1, description="part of each label given to all classes")
     crop: float = Field(0.7, gt=0, le=1, description="least part of an image's area that is seen")
     pad: float = Field(0.125, ge=0, le=1, description="border around an image before the crop")
     flip: bool = Field(False, description="left and right change places in half of the rows")
     brightness: float = Field(0.2, ge=0, le=1, description="images are so much darker or lighter")
     mixup: float = Field(
-        0.0, ge=0, description="parameters of the beta distribution that mixes two images; 0: none"
+        0.2, ge=0, description="parameters of the beta distribution that mixes two images; 0: none"
     )
 
     @model_validator(mode="before")
