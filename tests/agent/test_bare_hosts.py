@@ -14,7 +14,7 @@ import pytest
 
 from tests.agent.test_environments import PLAIN, hashed, notes, run, wanted
 from tests.support import mirror
-from tests.support.agent_host import Host
+from tests.support.agent_host import NO_LIBTPU, Host
 from tpujob.agent.setup import uv
 from tpujob.agent.setup.host_python import shortcoming
 from tpujob.emulator.farm import image
@@ -67,6 +67,7 @@ def test_a_host_without_all_of_it_says_what_it_lacks(
     own = metadata.version("jax")
     monkeypatch.setenv("PATH", str(mirror.own_uv().parent), prepend=":")
     monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+    monkeypatch.setenv("PYTHONPATH", NO_LIBTPU)
 
     def lacks(text: str, python: str = "3.11") -> str:
         return re.sub(r"Python 3\.\d+", "Python", shortcoming([("lock", text)], python))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_host import Host, until
+from tests.support.agent_host import NO_LIBTPU, Host, until
 from tpujob.agent.ship.compile_cache import CompileCache, cache_name
 from tpujob.agent.storage import StorageError
 
@@ -23,7 +23,7 @@ def versioned(host: Host) -> dict[str, Any]:
     made = host.home / "lib" / "jax-0.6.0.dist-info"
     made.mkdir(parents=True)
     (made / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.6.0\n")
-    host.env["PYTHONPATH"] = str(host.home / "lib")
+    host.env["PYTHONPATH"] = f"{host.home / 'lib'}:{NO_LIBTPU}"
     return {"preflight": CHECK, "type": "v4-16", "shared": "gs://shed/cache"}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_host import JOB, Host, until
+from tests.support.agent_host import JOB, NO_LIBTPU, Host, until
 from tpujob.agent.preflight import check as preflight
 from tpujob.domain.host import reports
 
@@ -69,6 +69,7 @@ def together(pair: tuple[Host, Host], attempt: int = 1, **changes: Any) -> list[
 
 
 def test_each_check_is_one_line_and_the_result_is_kept(host: Host) -> None:
+    host.env["PYTHONPATH"] = NO_LIBTPU
     report = host.run("echo ran", preflight=asked(required=False))
     assert (report["exit_code"], report["cause"]) == (0, None)
     lines = said(host)
@@ -86,6 +87,7 @@ def test_without_preflight_nothing_is_checked(host: Host) -> None:
 
 
 def test_a_program_that_needs_jax_is_not_started_without_it(host: Host) -> None:
+    host.env["PYTHONPATH"] = NO_LIBTPU
     report = host.run(["python3", "-c", "print('ran')"], preflight=asked())
     assert (report["cause"], report["exit_code"]) == ("SETUP", None), "no fault of the machine"
     assert report["error"] == (

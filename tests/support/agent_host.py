@@ -31,6 +31,9 @@ JOB = "000042"
 #: without anything that is installed
 AGENT = (sys.executable, "-S", "-E")
 
+#: On PYTHONPATH: a host whose Python lacks libtpu.
+NO_LIBTPU = str(Path(__file__).parent / "no_libtpu")
+
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
     """The first true value of the condition."""
