@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check-models sim estimator bare gcloud hf kills verdicts workloads scale lint fmt bench speed lock clean help
+.PHONY: demo test check-models sim estimator bare gcloud hf kills checkpoints verdicts workloads scale lint fmt bench speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -58,6 +58,8 @@ equality: $(READY)  ## training, interrupted at 20 random steps on one host and 
 
 workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; some minutes
 	@TPUJOB_WORKLOADS=all $(BIN)/python -m pytest -m slow tests/workloads/test_vit.py -k told_apart
+checkpoints: $(READY)  ## damaged checkpoints: 4 ways and FLIPS=24 bits, met by runs of one host and of two
+	@TPUJOB_FLIPS=$(or $(FLIPS),24) $(BIN)/python -m pytest tests/workloads/test_checkpoints.py
 
 scale: $(READY)  ## data sync of a million objects that changes nothing: operations, CPU and memory, with limits
 	@$(BIN)/python -m tests.bench.scale_sync
@@ -83,6 +85,7 @@ bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firesto
 	@$(BIN)/python -m tests.bench.bench_ssh
 	@$(BIN)/python -m tests.bench.bench_mlp
 	@$(BIN)/python -m tests.bench.bench_rows
+	@$(BIN)/python -m tests.bench.bench_checkpoint
 
 speed: $(READY)  ## figures of training on one GPU, beside PyTorch where it is installed; nine minutes at most
 	@$(BIN)/python -m tests.bench.speed
