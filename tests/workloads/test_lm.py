@@ -19,8 +19,8 @@ from jax.sharding import AxisType, Mesh
 from workloads.data.rows import Dataset, InMemory
 from workloads.frame.config import ConfigError, parse
 from workloads.frame.mesh import AXES, mesh_of
-from workloads.frame.optimizer import adamw
 from workloads.frame.program import Program
+from workloads.frame.workload import adamw
 from workloads.lm import LmConfig
 from workloads.lm.attention import attention, blocks, plain, splash
 from workloads.lm.layout import spread

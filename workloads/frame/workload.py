@@ -17,14 +17,15 @@ from flax import nnx
 
 from workloads.data.rows import Dataset
 from workloads.frame.config import TrainConfig
-from workloads.frame.optimizer import adamw
 
-Batch = dict[
-    str, jax.Array
-]  #: arrays with the same first dimension: the rows of a step, over all hosts
+#: Arrays with the same first dimension: the rows of a step, over all hosts.
+Batch = dict[str, jax.Array]
 
 #: Identity on activations [rows, ...]. The frame sees through it whether the gradients of each row are finite.
 Watch = Callable[[jax.Array], jax.Array]
+
+#: What biases and norms are called, in Flax and here.
+_WITHOUT_DECAY = ("bias", "scale")
 
 Config = TypeVar("Config", bound=TrainConfig)
 
@@ -91,3 +92,28 @@ class Workload(ABC, Generic[Config]):
     def optimizer(self) -> optax.GradientTransformation:
         """AdamW by the settings; override it for another."""
         return adamw(self.config)
+
+
+def adamw(config: TrainConfig) -> optax.GradientTransformation:
+    """AdamW. What is called `bias` or `scale` does not decay."""
+    return optax.adamw(
+        schedule(config),
+        b1=config.beta1,
+        b2=config.beta2,
+        weight_decay=config.weight_decay,
+        mask=_decays,
+    )
+
+
+def schedule(config: TrainConfig) -> optax.Schedule:
+    """The learning rate by step: it rises for `warmup` steps, then falls along a cosine until `decay_steps`."""
+    return optax.warmup_cosine_decay_schedule(
+        0.0, config.lr, config.warmup_steps, config.schedule_steps, config.lr * config.final_lr
+    )
+
+
+def _decays(parameters: Any) -> Any:
+    """By name: the number of dimensions says nothing, as norms of several layers may be in one array."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: str(getattr(path[-1], "key", path[-1])) not in _WITHOUT_DECAY, parameters
+    )

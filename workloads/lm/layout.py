@@ -58,9 +58,13 @@ spread.defvjp(_spread, _summed)
 @jax.custom_vjp
 def looked_up(copies: jax.Array, tokens: jax.Array) -> jax.Array:
     """[rows, tokens, dim]: the rows of the table for these tokens, each from the copy of its own group. The gradient
-    of a word is added up in float32, however often the word occurs."""
+    of a word is added up in float32, however often the word occurs. A token that the table lacks becomes NaN."""
+
+    def own(copy: jax.Array, tokens: jax.Array) -> jax.Array:
+        return copy.at[tokens].get(mode="fill", fill_value=jnp.nan)
+
     each = tokens.reshape(copies.shape[0], -1, tokens.shape[1])
-    found = jax.vmap(lambda copy, tokens: copy[tokens])(copies, placed(each, ROWS))
+    found = jax.vmap(own)(copies, placed(each, ROWS))
     return placed(found.reshape(*tokens.shape, -1), ROWS)
 
 

@@ -119,6 +119,7 @@ def _losses(part: _Chunk, copies: jax.Array, z_loss: float) -> tuple[jax.Array, 
     total = jax.nn.logsumexp(logits, axis=-1)
     is_target = targets[..., None] == jnp.arange(copies.shape[1])
     hit = jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
+    hit = jnp.where(targets < copies.shape[1], hit, jnp.nan)  # a target that is no word
     probability = jnp.exp(logits - total[..., None])
     of_logits = probability * (1 + 2 * z_loss * total)[..., None] - is_target
     losses = (total - hit + z_loss * total**2) * counts
