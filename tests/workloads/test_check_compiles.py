@@ -24,6 +24,7 @@ WORKLOADS = {
     "mlp": ["--hidden=256,256", "--fsdp=0", "--batch=256"],
     # one layer: the attention kernel alone compiles for seconds
     "lm": ["--preset=1m", "--layers=1", "--sequence=128", "--fsdp=0", "--batch=64"],
+    "vit": ["--depth=1", "--fsdp=0", "--batch=64"],
 }
 
 

@@ -23,7 +23,7 @@ from workloads.frame.program import Program
 from workloads.frame.workload import adamw
 from workloads.lm import LmConfig
 from workloads.lm.attention import attention, blocks, plain, splash
-from workloads.lm.layout import spread
+from workloads.lm.layout import looked_up, spread
 from workloads.lm.loss import cross_entropy, plain_cross_entropy
 from workloads.lm.model import Llama
 from workloads.lm.presets import PRESETS
@@ -201,6 +201,15 @@ def test_weights_in_one_array_and_computing_again_change_no_gradient() -> None:
         for remat, stacked in (("dots", False), ("none", True), ("full", True)):
             found = of(weights, remat=remat, stacked=stacked)
             assert largest_difference(found, reference) < 1e-6, f"{remat}, {stacked}"
+
+
+def test_a_token_that_is_no_word_makes_its_own_row_nan_and_no_other() -> None:
+    """It comes of a damaged file, or of a fault that is injected into rows of whole numbers."""
+    table, tokens = random(1, 8, 4), jnp.array([[1, 2, 3], [1, 99, 3]])
+    found = looked_up(table, tokens)
+    assert np.isfinite(found).all(axis=(1, 2)).tolist() == [True, False]
+    losses = cross_entropy(random(2, 3, 4), table, tokens, jnp.ones((2, 3)))
+    assert np.isfinite(losses).tolist() == [True, False]
 
 
 def test_norms_do_not_decay_not_even_those_of_all_layers_in_one_array() -> None:
