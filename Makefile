@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check-models sim estimator bare gcloud hf kills checkpoints verdicts workloads scale lint fmt bench speed lock clean help
+.PHONY: demo test check-models sim estimator bare gcloud hf kills checkpoints verdicts equality workloads scale lint fmt bench speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -56,8 +56,9 @@ verdicts: $(READY)  ## faults in each layer of a model, on each device of each m
 equality: $(READY)  ## training, interrupted at 20 random steps on one host and on two: equal to the bit; five minutes
 	@$(BIN)/python -m tests.equality --interruptions=$(or $(TIMES),20)
 
-workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; some minutes
-	@TPUJOB_WORKLOADS=all $(BIN)/python -m pytest -m slow tests/workloads/test_vit.py -k told_apart
+workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; about five minutes
+	@$(BIN)/python -m pytest -m train tests/workloads
+
 checkpoints: $(READY)  ## damaged checkpoints: 4 ways and FLIPS=24 bits, met by runs of one host and of two
 	@TPUJOB_FLIPS=$(or $(FLIPS),24) $(BIN)/python -m pytest tests/workloads/test_checkpoints.py
 

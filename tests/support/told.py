@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,5 +20,5 @@ def events_of(folder: Path, program: Program, **context: Any) -> list[dict[str, 
     try:
         assert program(place, reporter) is Exit.DONE
     finally:
-        reporter._events.close()  # a program leaves that to its end
+        os.close(reporter._events)  # a program leaves that to its end
     return [json.loads(line) for line in (folder / EVENTS).read_text().splitlines()]

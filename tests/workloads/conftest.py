@@ -6,10 +6,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
 
 from tests.support.warm import Warm
 from tests.support.workload_rig import Job
+
+#: All modules that use JAX in the process of the tests share its devices, which cannot be chosen twice.
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 4)
 
 
 @pytest.fixture(scope="session")

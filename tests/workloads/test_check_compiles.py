@@ -73,7 +73,8 @@ def test_the_figures_of_a_program_without_loops_are_those_of_others() -> None:
     made = found["v5e-1"]["program"]
     layers = 784 * 8192 + 8192 * 8192 + 8192 * 10
     assert made["flops"] == 2 * 64 * (3 * layers - 784 * 8192), "no gradient of the inputs"
-    assert made["flops"] == made["asked_flops"]
+    # the marks of bad rows are a product with zeros, which the compiler removes
+    assert made["flops"] == pytest.approx(made["asked_flops"], rel=1e-4)
     assert made["flops"] == pytest.approx(made["xla_flops"], rel=0.1), "it counts additions, too"
     assert made["hbm_bytes"] == pytest.approx(made["asked_bytes"], rel=0.15)
     assert made["hbm_bytes"] == pytest.approx(made["xla_bytes"], rel=0.25)

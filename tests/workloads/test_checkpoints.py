@@ -54,8 +54,6 @@ damages = pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage._
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """Checkpoints that four devices made, two of which share each row and each part of the parameters."""
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 4)  # as the other modules that may share the process
     return Bench(tmp_path_factory.mktemp("bench"), program_on(4, fsdp=2, tensor=2))
 
 
@@ -254,7 +252,7 @@ def together(tmp_path_factory: pytest.TempPathFactory, cache: Path, warm: Warm |
     return _saved(2, tmp_path_factory.mktemp("together"), cache, warm)
 
 
-@pytest.mark.parametrize("hosts", ["alone", "together"])
+@pytest.mark.parametrize("hosts", ["alone", "together"] if THOROUGH else ["together"])
 @pytest.mark.parametrize(
     "damage",
     [*DAMAGES, *range(FLIPS)] if THOROUGH else [DAMAGES[0]],

@@ -38,11 +38,6 @@ SMALL = {"vocab": 64, "layers": 2, "dim": 32, "heads": 4, "kv_heads": 2, "ff": 4
 ROWS = 4
 
 
-@pytest.fixture(scope="module", autouse=True)
-def four_devices() -> None:
-    jax.config.update("jax_num_cpu_devices", 4)  # as the other modules that may share the process
-
-
 def mesh(*shape: int) -> Mesh:
     devices = np.array(jax.devices()[: int(np.prod(shape))]).reshape(shape)
     return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * 4)

@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from workloads.lm.model import Llama
@@ -46,6 +47,8 @@ def test_reading_piece_by_piece_gives_the_logits_of_reading_all_at_once() -> Non
     assert np.abs(quick(pieces)(weights) - expected).max() < 1e-4
 
 
+@pytest.mark.slow
+@pytest.mark.train
 def test_the_same_seed_draws_the_same_tokens() -> None:
     one = model(stacked=True)
     first, again, other = (

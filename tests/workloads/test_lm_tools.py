@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from tests.support.workload_rig import Job
 from workloads.lm import tools
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.train]
 
 SMALL = ("--layers=2", "--dim=32", "--heads=2", "--kv-heads=1", "--ff=48", "--vocab=257")
 FLAGS = (*SMALL, "--sequence=32", "--data=pydoc", "--batch=8", "--dtype=float32")

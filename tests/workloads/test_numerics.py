@@ -8,7 +8,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import jax
 import pytest
 
 from tests.support.told import events_of
@@ -19,11 +18,6 @@ from workloads.numerics import NumericsConfig, checks, report
 
 ROOT = Path(__file__).parents[2]
 TINY = NumericsConfig(sizes=(8, 256), rows=32, vocabulary=128, candidates=2000, k=10)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _four_devices() -> None:
-    jax.config.update("jax_num_cpu_devices", 4)  # as the other modules that may share the process
 
 
 def run(folder: Path, config: NumericsConfig) -> list[dict]:

@@ -21,11 +21,6 @@ from tests.bench.speed.rows import LLAMA, ROWS, TINY, Row, peak
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _four_devices() -> None:
-    jax.config.update("jax_num_cpu_devices", 4)  # as the other modules that may share the process
-
-
 def test_a_token_of_the_llama_costs_what_its_weights_and_half_its_scores_cost() -> None:
     assert LLAMA.flops_per_token == pytest.approx(7.82e9, rel=0.001)
 
@@ -36,6 +31,7 @@ def test_the_gpu_of_the_figures_has_its_peak_without_sparsity() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.train
 def test_a_step_with_every_lever_at_once_is_measured() -> None:
     """FP8 layers, bfloat16 weights with a float32 master, the loss by its definition, a wait for each step."""
     levers = {"fp8": True, "master": True, "plain_loss": True, "wait": True, "attention": "plain"}

@@ -6,7 +6,6 @@ import json
 from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -14,11 +13,6 @@ from tests.support.told import events_of
 from workloads.tables import TablesConfig, report, talks
 
 TINY = TablesConfig(rounds=3, elements=1000, pairs=40, rows=4, loop_s=0.001)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _four_devices() -> None:
-    jax.config.update("jax_num_cpu_devices", 4)  # as the other modules that may share the process
 
 
 def played(folder: Path, config: TablesConfig, host: int = 0) -> list[dict]:

@@ -207,8 +207,6 @@ def _with(array: jax.Array, bad: set[Any], value: float) -> jax.Array:
 
 @pytest.fixture(scope="module")
 def devices() -> None:
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", DEVICES)
     assert jax.device_count() == DEVICES, "something in this process has used jax before"
 
 

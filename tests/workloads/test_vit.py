@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import Any
 
@@ -28,11 +27,6 @@ SMALL = (
     *("--dim=16", "--depth=1", "--mlp=32", "--batch=16", "--pooling=token"),
     *("--mixup=0.2", "--smoothing=0.1", "--warmup=0", "--log-every=1000"),
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _devices() -> None:
-    jax.config.update("jax_num_cpu_devices", 4)  # as the other modules that may share the process
 
 
 @pytest.mark.parametrize(
@@ -90,6 +84,7 @@ def test_the_losses_are_the_same_on_every_mesh_dropout_and_all() -> None:
     assert len(set(plain)) == 3
 
 
+@pytest.mark.train
 def test_a_run_that_is_cut_off_goes_on_bit_for_bit(job: Job) -> None:
     job.module = "workloads.vit"
     flags = (*SMALL, "--dropout=0.1", "--steps=200", "--checkpoint-every=40", "--lr=1e-2")
@@ -114,7 +109,7 @@ def _saved_once(host: Host) -> bool:
     return bool(host.events("checkpoint"))
 
 
-@pytest.mark.skipif("TPUJOB_WORKLOADS" not in os.environ, reason="minutes: `make workloads`")
+@pytest.mark.train
 def test_the_digits_are_told_apart(job: Job) -> None:
     job.module = "workloads.vit"
     [host] = job.run(devices=1)
