@@ -20,5 +20,6 @@ def events_of(folder: Path, program: Program, **context: Any) -> list[dict[str, 
     try:
         assert program(place, reporter) is Exit.DONE
     finally:
-        os.close(reporter._events)  # a program leaves that to its end
+        if reporter._events >= 0:
+            os.close(reporter._events)  # a program leaves that to its end
     return [json.loads(line) for line in (folder / EVENTS).read_text().splitlines()]
