@@ -82,6 +82,7 @@ def test_the_figures_of_a_program_without_loops_are_those_of_others() -> None:
     assert made["argument_bytes"] == pytest.approx(state, rel=0.01)
 
 
+@pytest.mark.train
 def test_what_does_not_fit_is_refused_with_a_setting_that_was_compiled() -> None:
     large = ["--hidden=32768,32768", "--batch=2", "--dataset=synthetic"]
     code, out, err = run("mlp", *large, "--check=v5e-1")

@@ -77,6 +77,7 @@ def first_losses(*flags: str) -> list[float]:
     return losses
 
 
+@pytest.mark.train
 def test_the_losses_are_the_same_on_every_mesh_dropout_and_all() -> None:
     flags = ("--positions=sincos", "--dropout=0.1", "--drop-path=0.2")
     plain = first_losses(*flags, "--tensor=1")
