@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -57,8 +57,8 @@ class Program:
         self._whole = NamedSharding(mesh, PartitionSpec())
         with nnx.use_eager_sharding(False):
             self._graph, self._shapes = nnx.split(nnx.eval_shape(self._modules))
-        #: The state as `jax.ShapeDtypeStruct`s with their shardings, and the shardings alone.
         plain = jax.eval_shape(_plain, self._shapes)
+        #: The state as `jax.ShapeDtypeStruct`s with their shardings, and the shardings alone.
         self.layout = jax.tree.map(self._laid_out, plain, is_leaf=_is_variable)
         self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.layout)
 
@@ -259,8 +259,13 @@ class Program:
         which = np.minimum(np.arange(start, start + size), len(source) - 1)
         example = source.take(which[:1])
 
+        @cache  # several arrays, and devices that share rows, ask for the same ones
+        def taken(first: int, last: int) -> Rows:
+            return source.take(which[first:last])
+
         def rows(name: str, index: tuple[slice, ...]) -> Any:
-            return source.take(which[index[0]])[name][(slice(None), *index[1:])]
+            first, last, _ = index[0].indices(size)
+            return taken(first, last)[name][(slice(None), *index[1:])]
 
         batch = {
             name: jax.make_array_from_callback(
