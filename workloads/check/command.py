@@ -14,19 +14,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
-from workloads.check import advice, children, report
+from workloads.check import FLAGS, advice, children, flag_of, report
 from workloads.check.finding import Finding, Order
 from workloads.check.topologies import Target, targets
 from workloads.contract import Exit
 from workloads.frame.config import ConfigError, TrainConfig, parse
 
 #: What is taken out of the command line before the workload's own flags are read.
-FLAGS = ("--check", "--check-tokens", "--check-rows", "--check-batch-per-chip")
-
-
-def is_asked(arguments: list[str]) -> bool:
-    """Whether this command line is one of a check."""
-    return any(_flag(argument) in FLAGS for argument in arguments)
 
 
 def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoReturn:
@@ -64,18 +58,13 @@ def code_of(findings: list[Finding]) -> Exit:
     return Exit.DONE if fits == {"yes"} else Exit.ERROR
 
 
-def _flag(argument: str) -> str:
-    """With dashes, whichever it was written with."""
-    return argument.partition("=")[0].replace("_", "-")
-
-
 def _taken(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     """The flags of the check with their values, and what is left."""
     asked: dict[str, str] = {}
     rest: list[str] = []
     waiting = ""
     for argument in arguments:
-        flag, (_, equals, value) = _flag(argument), argument.partition("=")
+        flag, (_, equals, value) = flag_of(argument), argument.partition("=")
         if waiting and not argument.startswith("--"):
             asked[waiting], waiting = argument, ""
         elif flag in FLAGS:

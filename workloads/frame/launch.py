@@ -22,7 +22,7 @@ from ipaddress import ip_address
 from threading import Thread
 from typing import NoReturn
 
-from workloads.check import command
+from workloads import check
 from workloads.contract import Exit, ProgramContext, Reporter, faults
 from workloads.frame import cache_stats
 from workloads.frame.config import ConfigError, TrainConfig, parse
@@ -48,7 +48,9 @@ def main(record: type[TrainConfig], workload: str) -> NoReturn:
     """`python -m workloads.NAME`: read the command line into that record, then train that workload, given as
     `module:Class`; with `--check`, only have its step compiled. The workload is imported after the command line was
     found to be good."""
-    if command.is_asked(sys.argv[1:]):
+    if check.is_asked(sys.argv[1:]):
+        from workloads.check import command
+
         command.main(record, workload, sys.argv[1:])
     module, _, name = workload.partition(":")
     config = parse(record, module.split(".")[-2], sys.argv[1:])
