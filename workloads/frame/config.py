@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -29,6 +30,16 @@ def _split(value: object) -> object:
 
 
 Sizes = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split)]
+
+
+def from_preset(
+    given: dict[str, Any], presets: Mapping[str, Mapping[str, Any]], usual: str
+) -> dict[str, Any]:
+    """What was given, with the settings of its `preset` (or the usual one) where nothing is. Raises ValueError."""
+    name = given.get("preset", usual)
+    if name not in presets:
+        raise ValueError(f"--preset={name}: there are {', '.join(presets)}")
+    return {**presets[name], **given}
 
 
 class Settings(BaseModel):

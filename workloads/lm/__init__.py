@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from workloads.frame.config import TrainConfig
+from workloads.frame.config import TrainConfig, from_preset
 from workloads.lm.presets import PRESETS, Shape
 
 #: With one of these flags nothing is trained: see `tools.py`.
@@ -83,10 +83,8 @@ class LmConfig(Shape, TrainConfig):
     @classmethod
     def _from_preset(cls, given: dict[str, Any]) -> dict[str, Any]:
         """With the sizes of the preset where none is given."""
-        name = given.get("preset", "1m")
-        if name not in PRESETS:
-            raise ValueError(f"--preset={name}: there are {', '.join(PRESETS)}")
-        return {**PRESETS[name].model_dump(), **given}
+        sizes = {name: shape.model_dump() for name, shape in PRESETS.items()}
+        return from_preset(given, sizes, usual="1m")
 
     @model_validator(mode="after")
     def _fits(self) -> LmConfig:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from workloads.frame.config import TrainConfig
+from workloads.frame.config import TrainConfig, from_preset
 
 #: How these shapes are trained on ImageNet (arXiv:2106.10270, arXiv:2205.01580).
 _PHOTOS = {
@@ -92,10 +92,7 @@ class VitConfig(TrainConfig):
     @classmethod
     def _from_preset(cls, given: dict[str, Any]) -> dict[str, Any]:
         """With the settings of the preset where none are given."""
-        name = given.get("preset", "tiny")
-        if name not in PRESETS:
-            raise ValueError(f"--preset={name}: there are {', '.join(PRESETS)}")
-        return {**PRESETS[name], **given}
+        return from_preset(given, PRESETS, usual="tiny")
 
     @model_validator(mode="after")
     def _fits(self) -> VitConfig:
