@@ -97,7 +97,7 @@ class ProgressLog:
         self.line(f"step {step}: {verdict.text}")
 
     def compiled(self, counts: Mapping[str, int]) -> None:
-        """How often the cache of compiled programs had what was asked for (`compiled.counts`)."""
+        """How often the cache of compiled programs had what was asked for (`cache_stats.counts`)."""
         for name, count in counts.items():
             self._reporter.event("metric", name=name, value=count)
 

@@ -177,7 +177,7 @@ class _Run:
         return None if good else last
 
     def _examine(self, bad: _Step, state: Any) -> Exit:
-        """Find out who made a step that was not finite; `state` is still the one before it."""
+        """Find out who made a step that was not finite; the model in `state` is still the one before it."""
         self._note(self._checkpoints.wait())
         self._progress.phase("replay")
         self._progress.line(f"step {bad.number} is not finite; replaying it")
