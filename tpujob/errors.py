@@ -5,7 +5,8 @@ TpujobError
 ├── BadRequest       the command or the request does
 ├── NotFound         no such job, host, attempt or object
 ├── IllegalInState   the job is in a state in which that makes no sense
-├── Unauthorized     the token is missing or wrong
+├── Unauthorized     nobody knows who is asking
+├── Forbidden        whoever is asking may not do that
 ├── BackendGone      nothing answers where the backend should be
 ├── Transient        a remote call may succeed later: nothing is known, nothing is concluded
 ├── Refused          a remote service said no, with one cause of the closed list
@@ -61,6 +62,11 @@ class IllegalInState(TpujobError):
 class Unauthorized(TpujobError):
     exit_code = 77
     http_status = 401
+
+
+class Forbidden(TpujobError):
+    exit_code = 77
+    http_status = 403
 
 
 class BackendGone(TpujobError):

@@ -84,7 +84,7 @@ def run(zone: Zone, at: float, steps: int, seed: int) -> Job:
             "tpu": {"type": PLACE.type, "zones": [PLACE.zone], "pricing": PLACE.pricing},
             "run": {"command": "python train.py"},
         }
-        ask(play, lambda api: api.create(wanted, user="ada", idempotency_key="key"))
+        ask(play, lambda api: api.create(wanted, idempotency_key="key"))
 
     play = Play(seed, profile, script)
     try:

@@ -92,7 +92,7 @@ def test_logs_are_of_the_job_host_and_attempt_that_were_asked_for(stage: Stage) 
 def test_the_loop_hears_of_every_write(stage: Stage) -> None:
     loop = NoLoop()
     api = service(stage.reconciler, loop=loop)
-    job_id = api.create(SPEC, user="ada")["id"]
+    job_id = api.create(SPEC)["id"]
     assert loop.poked == [job_id]
     api.cancel(job_id)
     api.cancel(job_id)
@@ -181,7 +181,7 @@ def test_a_host_is_reached_only_where_there_is_one(stage: Stage) -> None:
 
 def test_bundles_of_another_bucket_make_no_job(stage: Stage) -> None:
     with pytest.raises(BadRequest, match=r"bundles must lie in gs://[^ ]+/bundles/"):
-        stage.api.create(SPEC, user="ada", bundles=["gs://of-somebody-else/bundles/x.tar.gz"])
+        stage.api.create(SPEC, bundles=["gs://of-somebody-else/bundles/x.tar.gz"])
     assert stage.store.list() == []
 
 

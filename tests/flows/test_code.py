@@ -41,7 +41,7 @@ def submit(stage: Stage, folder: Path) -> JobView:
     bucket = stage.api.plan(spec)["bucket"]
     path = stage.api.put_bundle(bundle.sha256, bundle.data, bucket=bucket)
     code = {"commit": at.commit, "branch": at.branch, "dirty": at.dirty, "diff": at.diff}
-    return stage.api.create(spec, user="ada", bundles=[path], code=code)
+    return stage.api.create(spec, bundles=[path], code=code)
 
 
 def test_a_requeued_job_runs_what_was_submitted_though_the_branch_has_moved(

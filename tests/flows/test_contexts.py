@@ -29,7 +29,7 @@ class Person:
 
     def create(self, **tpu: Any) -> Any:
         spec = {"name": "same", "tpu": {"type": "v4-8"} | tpu, "run": {"command": "train"}}
-        return self.backend.api.create(spec, user=self.settings.user)
+        return self.backend.api.create(spec)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_anything_i
         context.write(ada.settings, context.make(fields))
         backend = wiring.backend(ada.settings)
         spec = {"name": "a", "tpu": {"type": "v5e-8"}, "run": {"command": "x"}}
-        for act in (backend.api.plan, lambda s, b=backend: b.api.create(s, user="ada")):
+        for act in (backend.api.plan, lambda s, b=backend: b.api.create(s)):
             with pytest.raises(BadSpec, match=said):
                 act(spec)
     assert nodes(cloud, EU) == []

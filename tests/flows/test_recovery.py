@@ -343,8 +343,8 @@ def test_two_backends_never_both_act(stage: Stage) -> None:
 
 
 def test_the_same_idempotency_key_makes_one_job(stage: Stage) -> None:
-    first = stage.api.create(SPEC, user="ada", idempotency_key="k1")
-    again = stage.api.create(SPEC, user="ada", idempotency_key="k1")
+    first = stage.api.create(SPEC, idempotency_key="k1")
+    again = stage.api.create(SPEC, idempotency_key="k1")
     assert first["id"] == again["id"]
     assert len(stage.store.list()) == 1
 

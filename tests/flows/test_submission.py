@@ -64,10 +64,10 @@ def test_a_bundled_program_is_shipped_below_what_the_user_ships(stage: Stage) ->
         f"{bucket}/bundles/{workloads_bundle().sha256}.tar.gz",
         f"{bucket}/bundles/u.tar.gz",
     )
-    job = stage.job(stage.api.create(spec, user="ada", bundles=[users, users])["id"])
+    job = stage.job(stage.api.create(spec, bundles=[users, users])["id"])
     assert job.bundles == (own, users), "each once, and a later one lies over an earlier one"
     assert stage.bucket.objects[own][0] == workloads_bundle().data
-    plain = stage.job(stage.api.create(SPEC, user="ada", bundles=[users])["id"])
+    plain = stage.job(stage.api.create(SPEC, bundles=[users])["id"])
     assert plain.bundles == (users,)
 
 
@@ -87,14 +87,14 @@ def test_a_bucket_is_there_before_the_job_and_a_bundle_is_written_once(
     for _ in range(2):
         path = stage.api.put_bundle(hashlib.sha256(data).hexdigest(), data, bucket=bucket)
     assert stage.bucket.objects[path][1].generation == 1
-    stage.api.create(SPEC, user="ada", bundles=[path])
+    stage.api.create(SPEC, bundles=[path])
     assert set(made) == {(bucket, "us-central2")}
     assert len(made) == 3
 
 
 def test_the_record_begins_with_what_was_asked_for(stage: Stage) -> None:
     several = {**SPEC, "tpu": {**SPEC["tpu"], "slices": 2, "pricing": "on-demand"}}
-    job = stage.job(stage.api.create(several, user="ada")["id"])
+    job = stage.job(stage.api.create(several)["id"])
     now = stage.clock.now()
     assert (job.name, job.user, job.state, job.wish) == ("digits", "ada", State.QUEUED, Wish.RUN)
     assert (job.created_at, job.state_since, job.wake) == (now, now, now)
@@ -127,7 +127,7 @@ def test_a_new_type_in_a_new_zone_is_planned_with_a_warning_and_no_price(stage: 
         "tpujob does not know v9x-16",
         "tpujob does not know the zone us-central2-x (did you mean us-central2-b?)",
     ]
-    job = api.create(new(), user="ada")
+    job = api.create(new())
     assert (job["type"], job["usd_per_hour"]) == ("v9x-16", 0.0), "nothing is billed yet"
     api.plan(SPEC)
     assert asked == ["us-central2-x"] * 2, "what the tables know is not asked for"
@@ -136,7 +136,7 @@ def test_a_new_type_in_a_new_zone_is_planned_with_a_warning_and_no_price(stage: 
 def test_what_the_zone_does_not_list_is_refused_before_a_job_is_made(stage: Stage) -> None:
     api = service(stage.reconciler, offered=lambda _: frozenset(["v5litepod-8"]))
     with pytest.raises(BadSpec, match=r"has no v5litepo-8.*did you mean v5litepod-8\?"):
-        api.create(new("v5litepo-8"), user="ada")
+        api.create(new("v5litepo-8"))
     assert stage.store.list() == []
 
 
@@ -146,7 +146,7 @@ def test_a_zone_that_is_not_there_is_refused_before_a_job_is_made(stage: Stage) 
 
     api = service(stage.reconciler, offered=offered)
     with pytest.raises(BadSpec, match=r"tpu\.zones: us-central2-x: Location") as error:
-        api.create(new("v4-8"), user="ada")
+        api.create(new("v4-8"))
     assert error.value.hint == "did you mean us-central2-b?"
     assert stage.store.list() == []
 

@@ -96,12 +96,12 @@ def test_a_job_that_is_estimated_to_cost_more_is_refused_with_the_arithmetic(sta
     stage.finish(job_id, 0, 0)
     stage.until(job_id, State.SUCCEEDED)
     told = r"than \$7.00: 1.0\d h of v4-16 in us-central2-b cost \$7.[45]\d \(as 1 earlier run .*\), .* \$0.43"
-    for submit in (stage.api.plan, lambda spec: stage.api.create(spec, user="ada")):
+    for submit in (stage.api.plan, lambda spec: stage.api.create(spec)):
         with pytest.raises(BadSpec, match=told):
             submit({**SPEC, "budget": {"usd": 7}})
     assert stage.create(budget={"usd": 8})
     longer = {**SPEC, "run": {"command": "python3 other.py"}, "budget": {"usd": 7}}
-    assert stage.api.create(longer, user="ada"), "nobody knows how long it takes"
+    assert stage.api.create(longer), "nobody knows how long it takes"
 
 
 # Going on ------------------------------------------------------------------------------------------------------------

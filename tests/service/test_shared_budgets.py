@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.test_budgets import alive
+from tests.support.callers import caller
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.events import EventKind
 from tpujob.domain.lifecycle import event
@@ -24,7 +25,7 @@ def stage_with(folder: Path, *budgets: SharedBudget) -> Stage:
 
 
 def submit(stage: Stage, user: str) -> str:
-    return stage.api.create(SPEC, user=user)["id"]
+    return stage.api.acting_for(caller(user)).create(SPEC)["id"]
 
 
 def both(stage: Stage, state: State, *jobs: str) -> None:

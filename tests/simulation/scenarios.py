@@ -104,7 +104,7 @@ def submit(play: Play, scenario: Scenario) -> None:
     wanted |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
     wanted |= {"data": CORPUS} if scenario.data else {}
     wanted |= {"tpu": EITHER} if scenario.moves else {}
-    ask(play, lambda api: api.create(wanted, user="ada", idempotency_key="key"))
+    ask(play, lambda api: api.create(wanted, idempotency_key="key"))
 
 
 def _put_data(play: Play) -> None:

@@ -49,7 +49,7 @@ class User:
         self.play.sim.sleep(self.random.uniform(0, hours * 3600 / 3))
         wanted = spec(self.number, self.random)
         key = f"key-{self.number}"
-        view = self.insist(lambda api: api.create(wanted, user="ada", idempotency_key=key))
+        view = self.insist(lambda api: api.create(wanted, idempotency_key=key))
         assert view is not None
         self.job_id = view["id"]
         if self.random.random() < 0.3:

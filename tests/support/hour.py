@@ -119,7 +119,7 @@ class Hour:
         self.ledger, self.store = Ledger(), stores[0]
         self.backends = [self._backend(f"backend-{n}", s) for n, s in enumerate(stores)]
         api = service(self.backends[0].reconciler, self.store)
-        self.ids = [api.create({**SPEC, "name": f"job-{n}"}, user="ada")["id"] for n in range(jobs)]
+        self.ids = [api.create({**SPEC, "name": f"job-{n}"})["id"] for n in range(jobs)]
         self._steps = dict.fromkeys(self.ids, 0)
 
     def _backend(self, owner: str, store: Store) -> Backend:

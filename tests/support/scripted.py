@@ -11,12 +11,15 @@ from typing import Any, cast
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.support.callers import ADA
 from tests.support.estimates import compare_view, estimate_view
 from tpujob.api import (
     BrokenView,
     BudgetView,
+    CallerView,
     CodeGiven,
     CompareAsked,
     CompareView,
@@ -44,6 +47,8 @@ from tpujob.api import (
 )
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.web.api import create_app
+from tpujob.web.door import TokenDoor
+from tpujob.web.scheduler import Scheduler
 
 TOKEN = "a-token-of-the-tests"
 AT = "2026-01-02T03:04:05.000Z"
@@ -287,6 +292,10 @@ class ScriptedJobs:
         }
         return cast(PlanView, view)
 
+    def whoami(self) -> CallerView:
+        self._call("whoami")
+        return CallerView(id=ADA.id, name=ADA.name, role=str(ADA.role))
+
     def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
         self._call("put_bundle", sha256=sha256, size=len(data), bucket=bucket)
         if hashlib.sha256(data).hexdigest() != sha256:
@@ -297,15 +306,14 @@ class ScriptedJobs:
         self,
         spec: Mapping[str, Any],
         *,
-        user: str,
         bundles: Sequence[str] = (),
         code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        self._call("create", spec=spec, user=user, bundles=bundles, code=code, key=idempotency_key)
+        self._call("create", spec=spec, bundles=bundles, code=code, key=idempotency_key)
         if idempotency_key not in self.created or not idempotency_key:
             job_id = f"{len(self.jobs) + 1:06d}"
-            new = job_view(job_id, name=spec["name"], user=user, state="queued", attempt=0)
+            new = job_view(job_id, name=spec["name"], user=ADA.name, state="queued", attempt=0)
             self.jobs[job_id] = self.created[idempotency_key] = new
         return self.created[idempotency_key]
 
@@ -495,12 +503,17 @@ class Front:
         return getattr(self.now, name)
 
 
+def scripted_app(api: object, scheduler: Scheduler | None = None, **options: Any) -> FastAPI:
+    """The backend's app around it, for whoever shows `TOKEN`."""
+    door = TokenDoor(TOKEN, ADA, scheduler)
+    return create_app(lambda _: cast(JobsApi, api), door, **options)
+
+
 @contextmanager
 def served(front: Front) -> Iterator[str]:
     """The backend's app around it, on a free port; yields its URL."""
-    app = create_app(
-        cast(JobsApi, front),
-        TOKEN,
+    app = scripted_app(
+        front,
         watch=lambda: front.now.changes,
         stopping=lambda: front.stopping,
         version="0.0.test",

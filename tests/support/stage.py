@@ -73,7 +73,7 @@ class Stage:
         return service(self.reconciler)
 
     def create(self, **changes: object) -> str:
-        return self.api.create({**SPEC, **changes}, user="ada")["id"]
+        return self.api.create({**SPEC, **changes})["id"]
 
     def job(self, job_id: str) -> Job:
         return self.store.get(job_id)

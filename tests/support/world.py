@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.support.callers import ADA
 from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.copies import Copy, CopyProgress
@@ -371,6 +372,7 @@ def service(
         store,
         backend.blobs,
         backend.clock,
+        who=ADA,
         admin=Admin(store, orphans(backend, store=store), backend.reputation, backend.clock),
         copies=backend.copies,
         access=access,

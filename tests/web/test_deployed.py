@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from tests.support.callers import ADA
 from tpujob.config import context
 from tpujob.errors import BadRequest, BadSpec
 from tpujob.web import deployed
-from tpujob.web.auth import Guard
+from tpujob.web.door import TokenDoor
+from tpujob.web.guard import Guard
 
 LAB = """
 name: lab
@@ -109,7 +111,7 @@ def _knock(*headers: tuple[str, str]) -> int:
         "path": "/v1/jobs",
         "headers": [(name.encode(), value.encode()) for name, value in told],
     }
-    asyncio.run(Guard(app, token=TOKEN, hosts=hosts)(scope, receive, send))
+    asyncio.run(Guard(app, door=TokenDoor(TOKEN, ADA), hosts=hosts)(scope, receive, send))
     return sent[0]["status"]
 
 

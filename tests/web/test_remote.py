@@ -96,8 +96,8 @@ def test_admin_calls_arrive_and_their_answers_come_back(
 
 
 def test_the_same_key_makes_one_job(api: ScriptedJobs, remote: RemoteJobs) -> None:
-    first = remote.create({"name": "x"}, user="ada", bundles=["gs://b/1"], idempotency_key="k")
-    assert remote.create({"name": "x"}, user="ada", idempotency_key="k") == first
+    first = remote.create({"name": "x"}, bundles=["gs://b/1"], idempotency_key="k")
+    assert remote.create({"name": "x"}, idempotency_key="k") == first
     assert api.named("create")[0]["bundles"] == ["gs://b/1"]
     assert len(api.jobs) == 2
 
@@ -260,7 +260,7 @@ def test_a_create_without_a_key_is_never_sent_twice() -> None:
         remote = RemoteJobs(url, TOKEN)
         assert remote.list() == []
         with pytest.raises(BackendGone):
-            remote.create({"name": "x"}, user="ada")
+            remote.create({"name": "x"})
     assert len([h for h in heard if b"POST" in h]) == 1
 
 

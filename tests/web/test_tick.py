@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from tests.support.http import ACCOUNT, URL, ask, claims, token
-from tests.support.scripted import TOKEN, ScriptedJobs, listening
+from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
 from tests.support.stage import Stage
 from tpujob.domain.model import State
 from tpujob.engine.loop import Loop
-from tpujob.web.api import create_app
 from tpujob.web.scheduler import REMOVED, SKEW, Scheduler
 
 
@@ -40,7 +39,7 @@ def backend(passes: Passes) -> Iterator[str]:
     """Its URL here; in the cloud it is called URL."""
     scheduler = Scheduler(ACCOUNT, URL)
     hosts = [URL.removeprefix("https://")]
-    app = create_app(ScriptedJobs(), TOKEN, hosts=hosts, make_pass=passes, scheduler=scheduler)
+    app = scripted_app(ScriptedJobs(), scheduler, hosts=hosts, make_pass=passes)
     with listening(app) as url:
         yield url
 
@@ -100,7 +99,7 @@ def test_the_schedulers_token_opens_nothing_else(backend: str) -> None:
 
 
 def test_a_backend_with_a_loop_of_its_own_refuses_passes() -> None:
-    with listening(create_app(ScriptedJobs(), TOKEN)) as url:
+    with listening(scripted_app(ScriptedJobs())) as url:
         assert ask(url, "POST", "/v1/tick", {"Authorization": f"Bearer {TOKEN}"})[0] == 400
         forged = {"Authorization": f"Bearer {token(claims())}"}
         assert ask(url, "POST", "/v1/tick", forged)[0] == 401, "nobody has told it of a scheduler"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tpujob.api import (
         BrokenView,
+        CallerView,
         CodeGiven,
         CompareAsked,
         CompareView,
@@ -83,6 +84,9 @@ class RemoteJobs:
 
     # JobsApi ---------------------------------------------------------------------------------------------------------
 
+    def whoami(self) -> CallerView:
+        return self._get("/whoami")
+
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         return self._call("POST", "/plan", body={"spec": spec})
 
@@ -94,12 +98,11 @@ class RemoteJobs:
         self,
         spec: Mapping[str, Any],
         *,
-        user: str,
         bundles: Sequence[str] = (),
         code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        body = {"spec": spec, "user": user, "bundles": list(bundles), "code": code}
+        body = {"spec": spec, "bundles": list(bundles), "code": code}
         return self._call(
             "POST", "/jobs", body=body, key=idempotency_key, repeat=bool(idempotency_key)
         )

@@ -7,6 +7,14 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 
+class CallerView(TypedDict):
+    """What `JobsApi.whoami` says."""
+
+    id: str
+    name: str
+    role: str  #: `viewer`, `submitter` or `admin`
+
+
 class SuspectView(TypedDict):
     """What `tpujob hosts` shows of a machine."""
 

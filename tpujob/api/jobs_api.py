@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from tpujob.api.admin_shapes import BrokenView, SuspectView, SweptView
+from tpujob.api.admin_shapes import BrokenView, CallerView, SuspectView, SweptView
 from tpujob.api.cost_shapes import CostView, EstimateSaid, EstimateView, LedgerView, SpendingView
 from tpujob.api.forecast_shapes import CompareAsked, CompareView
 from tpujob.api.shapes import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage, PlanView
@@ -14,8 +14,13 @@ from tpujob.api.shapes import CodeGiven, DiffView, EventView, HostAccess, JobVie
 class JobsApi(Protocol):
     """Behaves alike in process (`service/jobs.py`) and over HTTP (`adapters/remote.py`).
 
-    `job` is an id (`000042` or `42`) or a name; a name must be unique among jobs that are not final, or else among
-    all. Raises NotFound, BadSpec, BadRequest, IllegalInState."""
+    Who calls is known by the way in: each caller has a `JobsApi` of their own. `job` is an id (`000042` or `42`), or
+    the name of a job of the caller's; a name must be unique among their jobs that are not final, or else among all of
+    them. Raises Forbidden (`domain/access.py` has the table), NotFound, BadSpec, BadRequest, IllegalInState."""
+
+    def whoami(self) -> CallerView:
+        """Who the caller is, and what role they have."""
+        ...
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         """What `create` would do, resolved; nothing is stored."""
@@ -29,11 +34,13 @@ class JobsApi(Protocol):
         self,
         spec: Mapping[str, Any],
         *,
-        user: str,
         bundles: Sequence[str] = (),
         code: CodeGiven | None = None,
         idempotency_key: str = "",
-    ) -> JobView: ...
+    ) -> JobView:
+        """Submit a job of the caller's. The same key of the same caller gives back the job of the first call; raises
+        Conflict when that was of another spec."""
+        ...
 
     def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
         """Jobs, newest first, final ones only with `all`. `attempts`, `slices`, `budgets`, `capacity`, `waiting` and

@@ -22,6 +22,7 @@ class EventView(TypedDict):
     at: str  #: RFC 3339, UTC
     state: str
     text: str
+    by: str  #: who asked for it; empty: the backend did it by itself
 
 
 class SliceView(TypedDict):

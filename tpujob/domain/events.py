@@ -236,4 +236,5 @@ class Event:
     state: State
     text: str  #: one sentence for people
     payload: Payload | None = None  #: of the type that `PAYLOADS` has for its kind
+    by: str = ""  #: the name of whoever asked for it; empty: the backend did it by itself
     seq: int = 0  #: the version of the job that it made; 0 until it is stored

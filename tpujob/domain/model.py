@@ -13,6 +13,7 @@ from typing import Any, Literal
 from tpujob.domain.copies import Copy, Dataset
 from tpujob.domain.spec import JobSpec
 from tpujob.errors import Scope
+from tpujob.protocol.paths import owner_folder
 
 Json = Any  #: what `json.loads` gives
 Pricing = Literal["spot", "on-demand", "reserved"]
@@ -285,10 +286,12 @@ class Job:
     warned_limit: int | None = None  #: the limit of which it was told that 80 % are used
     data: tuple[Dataset, ...] = ()  #: what it reads, and where in each region that it may run in
     copies: tuple[Copy, ...] = ()  #: made or being made for it
+    owner: str = ""  #: a `Principal.id`; empty: of before there were owners, or of nobody
+    folder: str = ""  #: of its owner, in each bucket; empty: the bucket itself
     schema_version: int = SCHEMA_VERSION
 
     def workdir_in(self, bucket: str) -> str:
-        return f"{bucket or self.bucket}/jobs/{self.id}"
+        return f"{owner_folder(bucket or self.bucket, self.folder)}/jobs/{self.id}"
 
     def workdir_of(self, attempt: int) -> str:
         """Of the attempt of that number; of one that never was: the newest's."""

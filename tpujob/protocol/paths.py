@@ -20,6 +20,11 @@ MEMORY = "/dev/shm"  # noqa: S108
 _SEGMENT = re.compile(r"/attempts/(\d+)/host-(\d{1,6})/log-(\d{5,9})" + re.escape(LOG_SUFFIX))
 
 
+def owner_folder(bucket: str, folder: str) -> str:
+    """What all objects of one user lie below; without a folder, those of before there were owners."""
+    return f"{bucket}/{folder}" if folder else bucket
+
+
 def attempt_folder(workdir: str, attempt: int) -> str:
     """What all objects of an attempt lie below, checkpoints aside."""
     return f"{workdir}/attempts/{attempt}"

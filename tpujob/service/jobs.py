@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tpujob.api import (
+    CallerView,
     CodeGiven,
     DiffView,
     EventView,
     HostAccess,
+    JobsApi,
     JobView,
     LogPage,
     PlanView,
     SpendingView,
 )
+from tpujob.domain import access
+from tpujob.domain.access import BACKEND, Principal
 from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Job, Slice, State, Wish
@@ -33,6 +39,7 @@ from tpujob.ports import Blobs, Clock, Copies, Store
 from tpujob.service import budgets
 from tpujob.service import logs as log_reader
 from tpujob.service.admin import Admin
+from tpujob.service.allowed import Allowed
 from tpujob.service.changes import Changes
 from tpujob.service.comparison import Comparisons
 from tpujob.service.cost import Costs
@@ -57,6 +64,7 @@ class Jobs:
         blobs: Blobs,
         clock: Clock,
         *,
+        who: Principal = BACKEND,
         admin: Admin,
         copies: Copies,
         site: Site = EVERYWHERE,
@@ -71,17 +79,17 @@ class Jobs:
         owner: str = "local",
         around: Surroundings = Surroundings(),  # noqa: B008
     ) -> None:
-        """`live`: what the reconciler knows of each job beyond its record. `circuits`: the offers that were refused
-        lately, for all jobs. `funds`: what budgets depend on beside a job's record. `accounts`: of
-        the budgets that are shared. `offered`: what a zone lists; left out: nobody can be asked. `owner`: what slices
-        are labelled with. `around`: what the context adds to the bill of its jobs."""
+        """`who`: for whom; `acting_for` makes one for somebody else. `live`: what the reconciler knows of each job
+        beyond its record. `circuits`: the offers that were refused lately, for all jobs. `funds`: what budgets depend
+        on beside a job's record. `accounts`: of the budgets that are shared. `offered`: what a zone lists; left out:
+        nobody can be asked. `owner`: what slices are labelled with. `around`: what the context adds to the bill."""
+        self._who = who
         self._store, self._blobs, self._clock = store, blobs, clock
         self._access, self._loop, self._changes = access, loop, changes
         self._live, self._circuits = live, circuits
         self._funds, self._accounts = funds, accounts
         self._prices = site.prices
         self._submission = Submission(blobs, copies, clock, site, offered, funds)
-        self.put_bundle = self._submission.put_bundle
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
         costs = Costs(store, clock, owner)
         self.cost, self.ledger = costs.cost, costs.ledger
@@ -93,6 +101,15 @@ class Jobs:
         self.compare = Comparisons(store, clock, site, placed, estimates).compare
         self.leaks, self.sweep, self.fsck = admin.leaks, admin.sweep, admin.fsck
 
+    def acting_for(self, who: Principal) -> JobsApi:
+        """As that caller may use it: a method that the caller's role does not allow raises Forbidden."""
+        mine = copy.copy(self)
+        mine._who = who
+        return cast("JobsApi", Allowed(mine, who))
+
+    def whoami(self) -> CallerView:
+        return CallerView(id=self._who.id, name=self._who.name, role=self._who.role or "")
+
     # Submit ----------------------------------------------------------------------------------------------------------
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
@@ -101,19 +118,27 @@ class Jobs:
         self._estimates.within_budget(placed)
         return found
 
+    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+        return self._submission.put_bundle(self._who, sha256, data, bucket=bucket)
+
     def create(
         self,
         spec: Mapping[str, Any],
         *,
-        user: str,
         bundles: Sequence[str] = (),
         code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
         placed = self._submission.placed(spec)
-        job, created = self._submission.first_record(placed, user, bundles, code)
+        job, created = self._submission.first_record(placed, self._who, bundles, code)
         self._estimates.within_budget(placed)
-        stored = self._store.create(job, created, idempotency_key=idempotency_key)
+        key = _own_key(self._who, idempotency_key)
+        stored = self._store.create(job, created, idempotency_key=key)
+        if (stored.spec, stored.bundles) != (job.spec, job.bundles):
+            raise Conflict(
+                f"the key {idempotency_key[:80]!r} was used for job {stored.id}, which has another spec or other code",
+                hint="Use a new key for a new job.",
+            )
         self._tell(stored.id)
         return self._view(stored)
 
@@ -124,13 +149,16 @@ class Jobs:
         return [self._view(job, full=False) for job in jobs]
 
     def get(self, job: str) -> JobView:
-        return self._view(self._find(job))
+        return self._view(self._find("get", job))
 
     def events(self, job: str, *, after: int = 0) -> list[EventView]:
-        return [event_view(e) for e in self._store.events(self._find(job).id, after=after)]
+        return [
+            event_view(e) for e in self._store.events(self._find("events", job).id, after=after)
+        ]
 
     def diff(self, a: str, b: str) -> DiffView:
-        return compare(self._find(a), self._find(b), self._blobs, self._clock.now())
+        both = self._find("diff", a), self._find("diff", b)
+        return compare(*both, self._blobs, self._clock.now())
 
     def logs(
         self,
@@ -141,13 +169,13 @@ class Jobs:
         cursor: str = "",
         tail: int | None = None,
     ) -> LogPage:
-        found = self._find(job)
+        found = self._find("logs", job)
         return log_reader.read(
             self._blobs, found, host=host, attempt=attempt, cursor=cursor, tail=tail, timeout=ANSWER
         )
 
     def access(self, job: str, *, host: int = 0) -> HostAccess:
-        found = self._find(job)
+        found = self._find("access", job)
         serving = found.slice
         if serving is None or not serving.endpoints or found.state is State.RELEASING:
             raise IllegalInState(
@@ -160,7 +188,7 @@ class Jobs:
         return self._access(serving, host)
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
-        job_id = self._find(job).id if job else None
+        job_id = self._find("follow", job).id if job else None
         after = self._changes.now()  # before the first look: no change falls between look and wait
         while True:
             yield
@@ -182,14 +210,18 @@ class Jobs:
         kind = EventKind.RELEASE_REQUESTED if release else EventKind.CANCEL_REQUESTED
         text = "cancel requested, with release of the slice" if release else "cancel requested"
         return self._view(
-            self._wish(job, kind, text, lambda j: _keep_final(j) or _already(j, release=release))
+            self._wish(
+                "cancel", job, kind, text, lambda j: _keep_final(j) or _already(j, release=release)
+            )
         )
 
     def delete(self, job: str) -> JobView:
         def settled(j: Job) -> bool:
             return _keep_final(j) or _already(j, release=True)
 
-        return self._view(self._wish(job, EventKind.RELEASE_REQUESTED, "delete requested", settled))
+        return self._view(
+            self._wish("delete", job, EventKind.RELEASE_REQUESTED, "delete requested", settled)
+        )
 
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
         def settled(j: Job) -> bool:
@@ -197,7 +229,9 @@ class Jobs:
 
         text = "clean requested" + (", with its checkpoints" if checkpoints else "")
         return self._view(
-            self._wish(job, EventKind.CLEAN_REQUESTED, text, settled, CleanRequested(checkpoints))
+            self._wish(
+                "clean", job, EventKind.CLEAN_REQUESTED, text, settled, CleanRequested(checkpoints)
+            )
         )
 
     def resume(self, job: str, *, budget: float | None = None) -> JobView:
@@ -210,7 +244,9 @@ class Jobs:
 
         if budget is not None:
             self._change_budget(job, budget)
-        return self._view(self._wish(job, EventKind.RESUME_REQUESTED, "resume requested", settled))
+        return self._view(
+            self._wish("resume", job, EventKind.RESUME_REQUESTED, "resume requested", settled)
+        )
 
     def _change_budget(self, job: str, usd: float) -> None:
         limit = budgets.limit(usd)
@@ -222,10 +258,11 @@ class Jobs:
             return money.limit(j) == limit
 
         text = f"the budget is {dollars(limit)}"
-        self._wish(job, EventKind.BUDGET_CHANGED, text, known, BudgetChanged(limit))
+        self._wish("resume", job, EventKind.BUDGET_CHANGED, text, known, BudgetChanged(limit))
 
     def _wish(
         self,
+        method: str,
         job: str,
         kind: EventKind,
         text: str,
@@ -235,10 +272,11 @@ class Jobs:
         """Write the user's wish into the record, trying again when another write was first. A wish that is settled
         already changes nothing."""
         for _ in range(TRIES):
-            found = self._find(job)
+            found = self._find(method, job)
             if settled(found):
                 return found
             asked = event(found, kind, self._clock.now(), text, payload)
+            asked = replace(asked, by=self._who.name)
             try:
                 stored = self._store.commit(
                     apply(found, asked),
@@ -262,19 +300,32 @@ class Jobs:
 
     # Find ------------------------------------------------------------------------------------------------------------
 
-    def _find(self, job: str) -> Job:
-        """By id, or by a name that is unique among live jobs, or else among all."""
+    def _find(self, method: str, job: str) -> Job:
+        """Anybody's by its id, the caller's own by its name, for that method. Raises NotFound, BadRequest; Forbidden
+        when the caller may not call it for that job."""
         if re.fullmatch(r"[0-9]{1,6}", job):
-            return self._store.get(job.zfill(6))
-        found = self._store.list(name=job) if job else []  # no name would be any name
-        live = [j for j in found if not j.state.final]
-        named = live or found
+            found = self._store.get(job.zfill(6))
+        else:
+            found = self._named(job, any_state=method in _LOSES)
+        access.check_owner(self._who, method, found.id, found.owner)
+        return found
+
+    def _named(self, name: str, *, any_state: bool) -> Job:
+        """By a name that is unique among the caller's live jobs, or else among all of them; with `any_state`, among all
+        of them at once, so that a live job is not mistaken for one that has ended."""
+        found = self._store.list(name=name) if name else []  # no name would be any name
+        mine = [j for j in found if access.is_own(self._who, j.owner)]
+        live = [j for j in mine if not j.state.final]
+        named = mine if any_state else live or mine
         if len(named) == 1:
             return named[0]
         if not named:
-            raise NotFound(f"no job is called {job!r}", hint="`tpujob list --all` shows every job.")
+            raise NotFound(
+                f"no job of yours is called {name!r}",
+                hint="`tpujob list --all` shows every job; somebody else's needs its id.",
+            )
         ids = ", ".join(j.id for j in named[:10])
-        raise BadRequest(f"{len(named)} jobs are called {job!r}: {ids}", hint="Use the id.")
+        raise BadRequest(f"{len(named)} jobs are called {name!r}: {ids}", hint="Use the id.")
 
     def _view(self, job: Job, *, full: bool = True) -> JobView:
         live = self._live.get(job.id)
@@ -299,6 +350,7 @@ class Jobs:
             funds=funds,
             unpaid=budgets.waits_for(job, funds, self._prices, now),
             full=full,
+            private=access.sees_all(self._who, job.owner),
         )
 
     def _wait(self, job: Job) -> capacity.Wait | None:
@@ -306,8 +358,15 @@ class Jobs:
         return capacity.wait(job, self._circuits()) if asks else None
 
 
+#: methods after which something is gone
+_LOSES = ("delete", "clean")
 #: states in which a job waits for a slice
 _ASKING = (State.QUEUED, State.PROVISIONING, State.RELEASING)
+
+
+def _own_key(who: Principal, key: str) -> str:
+    """A key means nothing beside its owner: nobody gets another's job by guessing one."""
+    return hashlib.sha256(f"{who.id}\0{key}".encode()).hexdigest() if key else ""
 
 
 def _check_resumable(job: Job) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tpujob.api import CodeGiven, PlanView
 from tpujob.bundle import workloads_bundle
+from tpujob.domain.access import Principal
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
@@ -30,6 +31,7 @@ from tpujob.domain.placement import (
 from tpujob.domain.spec import JobSpec, dump, parse
 from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound, Refused
 from tpujob.ports import Blobs, Clock, Copies
+from tpujob.protocol.paths import owner_folder
 from tpujob.service import budgets
 from tpujob.service.datasets import DataPlaces
 
@@ -122,7 +124,7 @@ class Submission:
         """What that zone lacks of the data of a job. Raises BadSpec for data that cannot be looked at."""
         return self._data.missing(wanted, zone)
 
-    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+    def put_bundle(self, who: Principal, sha256: str, data: bytes, *, bucket: str) -> str:
         if hashlib.sha256(data).hexdigest() != sha256:
             raise BadRequest(
                 "the bundle's content does not have the hash that it was sent with",
@@ -135,7 +137,7 @@ class Submission:
             )
         if self._site.made_on_demand:
             self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
-        return self._put_once(f"{bucket}/bundles/{sha256}.tar.gz", data)
+        return self._put_once(f"{_bundles(who, bucket)}{sha256}.tar.gz", data)
 
     def _put_once(self, path: str, data: bytes) -> str:
         """Store an object that is named by its content."""
@@ -197,34 +199,33 @@ class Submission:
     def first_record(
         self,
         placed: Placed,
-        user: str,
+        who: Principal,
         bundles: Sequence[str],
         code: CodeGiven | None = None,
     ) -> tuple[Job, Event]:
-        """The job that a spec makes and its first event, not stored yet; its bucket and its bundles are there."""
+        """The job that a spec of that user makes and its first event, not stored yet; bucket and bundles are there."""
         wanted, choices, buckets, _ = placed
         bucket = placed.bucket
-        if any(not b.startswith(f"{bucket}/bundles/") for b in bundles):
-            raise BadRequest(
-                f"bundles must lie in {bucket}/bundles/", hint="Use the `bucket` of the plan."
-            )
+        mine = _bundles(who, bucket)
+        if any(not b.startswith(mine) or "/" in b[len(mine) :] for b in bundles):
+            raise BadRequest(f"bundles must lie in {mine}", hint="Use the `bucket` of the plan.")
         self._buckets_are_there(buckets, wanted)
         data = self._data.find(wanted, _zones(choices))
         self._data.check(data)
-        shipped = [*self._own(wanted, bucket), *bundles]
-        job, created = self._record(wanted, placed.first, user, bucket, shipped)
+        shipped = [*self._own(who, wanted, bucket), *bundles]
+        job, created = self._record(wanted, placed.first, who, bucket, shipped)
         budgets.check_new(job, choices, self._funds(job), self._clock.now())
-        given = self._code(code, bucket)
+        given = self._code(who, code, bucket)
         local = {region_of(zone): of_zone for zone, of_zone in buckets.items()}
         return replace(job, code=given, grants=self._site.grants, buckets=local, data=data), created
 
-    def _code(self, given: CodeGiven | None, bucket: str) -> Code | None:
+    def _code(self, who: Principal, given: CodeGiven | None, bucket: str) -> Code | None:
         """Commit and branch are kept in the record. A diff is too long for that: it is an object beside the bundle,
         named by its own hash, as one bundle can come from several commits."""
         if given is None or not given["commit"]:
             return None
         diff = given["diff"].encode(errors="replace")
-        name = f"{bucket}/bundles/{hashlib.sha256(diff).hexdigest()}.diff"
+        name = f"{_bundles(who, bucket)}{hashlib.sha256(diff).hexdigest()}.diff"
         return Code(
             commit=given["commit"],
             branch=given["branch"],
@@ -232,24 +233,26 @@ class Submission:
             diff=self._put_once(name, diff) if diff else "",
         )
 
-    def _own(self, wanted: JobSpec, bucket: str) -> list[str]:
+    def _own(self, who: Principal, wanted: JobSpec, bucket: str) -> list[str]:
         """The bundled workloads, shipped like a user's code."""
         if wanted.run.workload is None:
             return []
         bundle = workloads_bundle()
-        return [self.put_bundle(bundle.sha256, bundle.data, bucket=bucket)]
+        return [self.put_bundle(who, bundle.sha256, bundle.data, bucket=bucket)]
 
     def _record(
-        self, wanted: JobSpec, first: Offer, user: str, bucket: str, bundles: Sequence[str]
+        self, wanted: JobSpec, first: Offer, who: Principal, bucket: str, bundles: Sequence[str]
     ) -> tuple[Job, Event]:
         now = self._clock.now()
         kind = accelerators.several(first.type, wanted.tpu.slices)
-        text = f"{user} asked for {wanted.name} on {first.pricing} {kind}"
-        created = Event(EventKind.CREATED, now, State.QUEUED, text)
+        text = f"{who.name} asked for {wanted.name} on {first.pricing} {kind}"
+        created = Event(EventKind.CREATED, now, State.QUEUED, text, by=who.name)
         job = Job(
             id="",
             name=wanted.name,
-            user=user,
+            user=who.name,
+            owner=who.id,
+            folder=who.folder,
             spec=wanted,
             state=State.QUEUED,
             wish=Wish.RUN,
@@ -261,3 +264,8 @@ class Submission:
             message=text,
         )
         return job, created
+
+
+def _bundles(who: Principal, bucket: str) -> str:
+    """What the bundles of a user lie below: nobody else's job can name one of them."""
+    return f"{owner_folder(bucket, who.folder)}/bundles/"

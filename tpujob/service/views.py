@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from tpujob.api import (
     AttemptView,
@@ -46,11 +47,13 @@ def job_view(
     funds: Funds = NO_FUNDS,
     unpaid: str = "",
     full: bool = True,
+    private: bool = True,
 ) -> JobView:
     """`job` at `now`. `progress` is what its reports say just now, `moved_at` when its step last changed,
     `maintenance` what the cloud announces for its hosts, `trouble` what is being retried, `wait` the hardware that the
     cloud refused, `funds` what its budgets depend on, `unpaid` for which of them it waits. Without `full`, `budgets`,
-    `slices`, `attempts` and `spec` stay empty."""
+    `slices`, `attempts` and `spec` stay empty; without `private`, so does what its owner keeps to himself: workdir,
+    code, bundles, evidence, and what the program is and how it is started."""
     trouble = "" if job.state.final else trouble
     serving, attempt = job.slice, job.attempt
     shown = serving or (job.slices[-1] if job.slices else None)
@@ -96,9 +99,9 @@ def job_view(
         loss=done.loss,
         checkpoint=done.checkpoint,
         metrics=dict(done.metrics),
-        workdir=job.workdir,
-        bundles=list(job.bundles),
-        code=code_view(job.code),
+        workdir=job.workdir if private else "",
+        bundles=list(job.bundles) if private else [],
+        code=code_view(job.code) if private else None,
         version=job.version,
         created_at=rfc3339(job.created_at),
         state_since=rfc3339(job.state_since),
@@ -109,11 +112,22 @@ def job_view(
         spent=dict(job.spent),
         budgets=outlook.budgets(job) if full else [],
         slices=[slice_view(job, s, now=now) for s in job.slices] if full else [],
-        attempts=[attempt_view(a, live=progress if a is attempt else None) for a in job.attempts]
+        attempts=[
+            attempt_view(a, live=progress if a is attempt else None, private=private)
+            for a in job.attempts
+        ]
         if full
         else [],
-        spec=dump(job.spec) if full else {},
+        spec=_spec(job, private=private) if full else {},
     )
+
+
+#: of a spec: what everybody who sees the job may see; the rest is its owner's
+_PUBLIC = ("name", "tpu", "recovery", "preflight", "hold", "stop_grace", "budget")
+
+
+def _spec(job: Job, *, private: bool) -> dict[str, Any]:
+    return {k: v for k, v in dump(job.spec).items() if private or k in _PUBLIC}
 
 
 def _maintenance_view(coming: Maintenance | None, now: float) -> MaintenanceView | None:
@@ -151,7 +165,9 @@ def slice_view(job: Job, slice: Slice, *, now: float) -> SliceView:
     )
 
 
-def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptView:
+def attempt_view(
+    attempt: Attempt, *, live: Progress | None = None, private: bool = True
+) -> AttemptView:
     done = live if live and attempt.ended_at is None else attempt.progress
     return AttemptView(
         number=attempt.number,
@@ -163,7 +179,7 @@ def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptVi
         cause=attempt.cause,
         host=attempt.host,
         message=attempt.message,
-        evidence=[ProofView(**asdict(line)) for line in attempt.evidence],
+        evidence=[ProofView(**asdict(line)) for line in attempt.evidence] if private else [],
         physical=list(attempt.physical),
         verdict=VerdictView(**asdict(attempt.verdict)) if attempt.verdict else None,
         unreached=UnreachedView(**asdict(attempt.unreached)) if attempt.unreached else None,
@@ -176,7 +192,12 @@ def attempt_view(attempt: Attempt, *, live: Progress | None = None) -> AttemptVi
 
 def event_view(event: Event) -> EventView:
     return EventView(
-        seq=event.seq, kind=event.kind, at=rfc3339(event.at), state=event.state, text=event.text
+        seq=event.seq,
+        kind=event.kind,
+        at=rfc3339(event.at),
+        state=event.state,
+        text=event.text,
+        by=event.by,
     )
 
 

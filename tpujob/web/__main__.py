@@ -11,8 +11,10 @@ from pathlib import Path
 
 from tpujob.config import settings as settings_module
 from tpujob.config.settings import Settings
+from tpujob.domain.access import Principal, Role
 from tpujob.errors import TpujobError
 from tpujob.web.api import create_app
+from tpujob.web.door import TokenDoor
 from tpujob.web.serving import log_to_stderr, serve
 from tpujob.wiring import backend
 
@@ -42,10 +44,11 @@ def _serve(settings: Settings, ready: Path, port: int) -> None:
     parts = backend.backend(settings)
     place = socket.create_server(("127.0.0.1", port))
     address = f"http://127.0.0.1:{place.getsockname()[1]}"
+    door = TokenDoor(settings.token(), Principal(f"uid:{os.getuid()}", settings.user, Role.ADMIN))
     serve(
         place,
         lambda stopping: create_app(
-            parts.api, settings.token(), watch=parts.changes.now, stopping=stopping
+            parts.api.acting_for, door, watch=parts.changes.now, stopping=stopping
         ),
         parts.loop,
         started=lambda: _announce(ready, address, settings.token_file, stamp),

@@ -17,14 +17,18 @@ from urllib.parse import urlsplit
 from tpujob.config import context
 from tpujob.config import settings as settings_module
 from tpujob.config.settings import Settings
+from tpujob.domain.access import Principal, Role
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.api import create_app
+from tpujob.web.door import TokenDoor
 from tpujob.web.scheduler import Scheduler
 from tpujob.web.serving import log_to_stderr, serve
 from tpujob.wiring import backend
 
 #: characters of a token, at least: `openssl rand -hex 32` gives 64
 SHORTEST_TOKEN = 32
+#: whoever shows the token
+LAB = Principal("token", "lab", Role.ADMIN)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -72,13 +76,12 @@ def _serve(options: argparse.Namespace) -> None:
     serve(
         socket.create_server((options.host, port)),
         lambda stopping: create_app(
-            parts.api,
-            settings.token(),
+            parts.api.acting_for,
+            TokenDoor(settings.token(), LAB, scheduler),
             watch=parts.changes.now,
             stopping=stopping,
             hosts=hosts,
             make_pass=lambda sweep: parts.loop.make_pass(sweep=sweep),
-            scheduler=scheduler,
         ),
         parts.loop,
         with_loop=not options.only_called,

@@ -27,7 +27,6 @@ class NewJob(_Taken):
     """What `POST /v1/jobs` takes."""
 
     spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
-    user: str = Field(min_length=1, max_length=64)
     bundles: list[str] = Field(default=[], max_length=16, description="object paths, in order")
     code: NewCode | None = None
 

@@ -121,8 +121,7 @@ def _submit(
 
         path, code = ship(api, folder, bucket)
         bundles.append(path)
-    user = current_settings().user
-    return api.create(spec, user=user, bundles=bundles, code=code, idempotency_key=key)
+    return api.create(spec, bundles=bundles, code=code, idempotency_key=key)
 
 
 def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:

@@ -71,7 +71,7 @@ def _submit() -> tuple[JobView, PlanView]:
     wanted = jobspec.dump(jobspec.load(files.read(quickstart()), "the demo"))
     api = RetryingClient().api
     key = secrets.token_hex(12)
-    return api.create(wanted, user=current_settings().user, idempotency_key=key), api.plan(wanted)
+    return api.create(wanted, idempotency_key=key), api.plan(wanted)
 
 
 def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:

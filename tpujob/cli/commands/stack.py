@@ -60,8 +60,6 @@ def status(as_json: Json = False) -> int:
     if not now.local:
         say(f"Context {now.context}:")
     say(stack_page(found, on.columns, color=on.color))
-    if all(process["running"] for process in found):
-        say(f"  API page: {found[-1]['url']}/docs  (any name; the password is in {now.token_file})")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Authentication and limits of the HTTP API: tokens, host names, sizes of bodies, headers of every answer.
+"""What every request of the HTTP API passes: its host name, the door, the size of its body, the headers of its answer.
 
 One ASGI layer around the whole app, so that a new route is closed until it is opened here. Knows nothing of jobs.
 """
@@ -6,10 +6,7 @@ One ASGI layer around the whole app, so that a new route is closed until it is o
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
-import hmac
 import json
 import logging
 import secrets
@@ -18,14 +15,14 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tpujob.errors import BadRequest, TpujobError, Unauthorized
+from tpujob.errors import BadRequest, Forbidden, TpujobError, Unauthorized
+from tpujob.web.door import Door
 from tpujob.web.errors import error_body
-from tpujob.web.scheduler import TICK_PATH, Scheduler
 
 log = logging.getLogger(__name__)
 
-OPEN_PATHS = frozenset({"/healthz"})  #: the only ones that answer without a token
-DOCS_PATHS = frozenset({"/docs", "/openapi.json"})  #: a browser may send the token as a password
+OPEN_PATHS = frozenset({"/health", "/healthz"})  #: the only ones that answer anybody
+DOCS_PATHS = frozenset({"/docs", "/openapi.json"})
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 JSON_LIMIT = 1 << 20
 BUNDLE_LIMIT = 100 << 20
@@ -36,23 +33,14 @@ DRAIN_SECONDS = 5.0
 
 
 class Guard:
-    """Lets a request in when its Host is one of ours (against DNS rebinding), its token is right and its body is not
-    too large. Answers in the API's error form otherwise, and when the app raises."""
+    """Lets a request in when its Host is one of ours (against DNS rebinding), the door recognises who is asking, and
+    its body is not too large; the app finds the principal in the state of the request. Answers in the API's error form
+    otherwise, and when the app raises."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        token: str,
-        hosts: Iterable[str] = (),
-        scheduler: Scheduler | None = None,
-    ) -> None:
-        if not token:
-            raise ValueError("a backend without a token would be open to everybody on this machine")
+    def __init__(self, app: ASGIApp, *, door: Door, hosts: Iterable[str] = ()) -> None:
         self.app = app
-        self._token = token.encode()
+        self._door = door
         self._hosts = LOOPBACK | {h.lower() for h in hosts}
-        self._scheduler = scheduler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -67,33 +55,20 @@ class Guard:
         exchange = _Exchange(receive, send, path, _limit(scope["method"], path))
         if _host(headers) not in self._hosts:
             await exchange.refuse(BadRequest("this backend does not answer under that host name"))
-        elif path not in OPEN_PATHS and not self._known(headers, path):
-            scheme = "Basic" if path in DOCS_PATHS else "Bearer"
-            log.warning("%s: no valid token for %s %s", exchange.id, scope["method"], path)
-            await exchange.refuse(
-                Unauthorized(
-                    "the token is missing or wrong",
-                    hint="the backend's token file holds the right one",
-                ),
-                {"www-authenticate": f'{scheme} realm="tpujob"'},
-            )
-        elif exchange.announced_too_much(headers):
+            return
+        if path not in OPEN_PATHS:
+            try:
+                who = await self._door.principal(scope, headers)
+            except (Unauthorized, Forbidden) as error:
+                said = ascii(f"{scope['method']} {path}"[:200])
+                log.warning("%s: %s: %s", exchange.id, said, error.message)
+                await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
+                return
+            scope["state"] = {**scope.get("state", {}), "principal": who}
+        if exchange.announced_too_much(headers):
             await exchange.refuse_size()
         else:
             await exchange.run(self.app, scope)
-
-    def _known(self, headers: Headers, path: str) -> bool:
-        given = headers.getlist("authorization")
-        if len(given) != 1:
-            return False
-        scheme, _, value = given[0].partition(" ")
-        if scheme.lower() == "bearer":
-            if path == TICK_PATH and self._scheduler and self._scheduler.sent(value.strip()):
-                return True
-            return hmac.compare_digest(value.strip().encode(), self._token)
-        if scheme.lower() == "basic" and path in DOCS_PATHS:
-            return hmac.compare_digest(_password(value), self._token)
-        return False
 
 
 class _Exchange:
@@ -206,10 +181,3 @@ def _host(headers: Headers) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]
-
-
-def _password(value: str) -> bytes:
-    try:
-        return base64.b64decode(value, validate=True).partition(b":")[2]
-    except (binascii.Error, ValueError):
-        return b""

@@ -1,0 +1,133 @@
+"""Who may do what: one table, method of `JobsApi` x role x ownership, asked by HTTP, page and command line alike. Pure.
+
+A method that is not in the table is refused to everybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tpujob.errors import Forbidden
+
+
+class Role(StrEnum):
+    """What a person or a service account is allowed to do in general. Each includes the one before it."""
+
+    VIEWER = "viewer"  #: sees every job, without what its owner keeps to himself
+    SUBMITTER = "submitter"  #: has jobs, and may do everything with them
+    ADMIN = "admin"  #: may do everything with every job, and with the backend
+
+
+_RANK = {role: rank for rank, role in enumerate(Role)}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever asks, as the door has recognised them."""
+
+    id: str  #: never changes and is never given to somebody else, such as `uid:1000`; owner of jobs
+    name: str  #: for people: a login or an e-mail address
+    role: Role | None = None  #: None: known, and allowed nothing
+
+    @property
+    def folder(self) -> str:
+        """Where this user's objects lie in each bucket, so that a condition of IAM on a prefix can hold."""
+        return f"u/{slug(self.name)}"
+
+    def at_least(self, role: Role) -> bool:
+        return self.role is not None and _RANK[self.role] >= _RANK[role]
+
+
+#: the backend for itself, where nobody has asked
+BACKEND = Principal("backend", "tpujob", Role.ADMIN)
+#: whatever calls the backend once a minute: it may make the backend's passes, and nothing else
+SCHEDULER = Principal("scheduler", "Cloud Scheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The least role that a method needs."""
+
+    own: Role  #: for what is the caller's own, and for what belongs to nobody
+    others: Role | None = None  #: for the jobs of others; None: the method is about no single job
+
+
+_V, _S, _A = Role.VIEWER, Role.SUBMITTER, Role.ADMIN
+
+#: by method of `JobsApi`. Records of before there were owners belong to admins.
+RULES: Mapping[str, Rule] = {
+    "whoami": Rule(_V),
+    "plan": Rule(_V),
+    "estimate": Rule(_V),
+    "compare": Rule(_V),
+    "list": Rule(_V),
+    "cost": Rule(_V),
+    "ledger": Rule(_V),
+    "budgets": Rule(_V),
+    "put_bundle": Rule(_S),
+    "create": Rule(_S),
+    "get": Rule(_V, others=_V),
+    "events": Rule(_V, others=_V),
+    "follow": Rule(_V, others=_V),
+    "logs": Rule(_V, others=_A),
+    "diff": Rule(_V, others=_A),
+    "access": Rule(_S, others=_A),
+    "cancel": Rule(_S, others=_A),
+    "resume": Rule(_S, others=_A),
+    "delete": Rule(_S, others=_A),
+    "clean": Rule(_S, others=_A),
+    "hosts": Rule(_A),
+    "pin_host": Rule(_A),
+    "clear_host": Rule(_A),
+    "leaks": Rule(_A),
+    "sweep": Rule(_A),
+    "fsck": Rule(_A),
+    "tick": Rule(_A),  #: one pass over every job; not a method, but asked for over HTTP as they are
+}
+
+
+def check(who: Principal, method: str) -> None:
+    """Raises Forbidden unless the caller's role allows the method for something of their own."""
+    rule = RULES.get(method)
+    if rule is None:
+        raise Forbidden(
+            f"nobody may call {method}: it is missing from the table of who may do what"
+        )
+    if (who.id, method) != (SCHEDULER.id, "tick"):
+        _need(who, rule.own, method)
+
+
+def check_owner(who: Principal, method: str, job_id: str, owner: str) -> None:
+    """Raises Forbidden unless the caller may call the method for the job of that owner."""
+    check(who, method)
+    if not is_own(who, owner):
+        of = f"job {job_id}, which is not {who.name}'s,"
+        _need(who, RULES[method].others or Role.ADMIN, f"{method} of {of}")
+
+
+def is_own(who: Principal, owner: str) -> bool:
+    """Whether a job of that owner is the caller's. Those of before there were owners are every admin's."""
+    return owner == who.id or (not owner and who.at_least(Role.ADMIN))
+
+
+def sees_all(who: Principal, owner: str) -> bool:
+    """Whether a job is shown with what its owner keeps to himself: its program, its code, its files."""
+    return is_own(who, owner) or who.at_least(Role.ADMIN)
+
+
+def slug(name: str) -> str:
+    """A name as part of a path or a label: `ada@example.org` becomes `ada-at-example.org`."""
+    words = name.lower().replace("@", "-at-")
+    return re.sub(r"[^a-z0-9._-]+", "-", words).strip("-._")[:63] or "user"
+
+
+def _need(who: Principal, least: Role, what: str) -> None:
+    if not who.at_least(least):
+        has = f"has the role {who.role}" if who.role else "has no role"
+        raise Forbidden(
+            f"{what} needs the role {least}: {who.name} {has}",
+            hint="An admin gives roles: `tpujob members`.",
+        )
