@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.callers import ADA
 from tests.support.tpu_rig import Cloud, until
 from tpujob.config import context
 from tpujob.config.settings import Settings, load
@@ -29,7 +30,7 @@ class Person:
 
     def create(self, **tpu: Any) -> Any:
         spec = {"name": "same", "tpu": {"type": "v4-8"} | tpu, "run": {"command": "train"}}
-        return self.backend.api.create(spec)
+        return self.backend.api.acting_for(ADA).create(spec)
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_jobs_of_the_same_id_share_neither_slice_nor_folder(
     for person, job, node in zip(people, jobs, nodes(cloud), strict=True):
         word = context.owner(person.settings, context.current(person.settings))
         assert node.name.endswith(f"/nodes/tj-000001-1-{word}")
-        assert job["workdir"] == f"gs://lab-us/{word}/jobs/000001"
+        assert job["workdir"] == f"gs://lab-us/{word}/u/ada/jobs/000001"
         assert dict(node.labels) == {
             "team": "vision",
             "tpujob": "1",

@@ -213,7 +213,7 @@ def moved(stage: Stage, *, step: int | None) -> str:
     """A job that saved in the first region, lost its slice, and finds the first region full."""
     job_id = create(stage, EAST, EUROPE, data=[])
     job = stage.running(job_id)
-    assert job.workdir == f"gs://tpujob-us-east5/jobs/{job_id}"
+    assert job.workdir == f"gs://tpujob-us-east5/u/ada/jobs/{job_id}"
     put(stage, f"{job.workdir}/checkpoints", {"20/w": b"old", "40/w": b"new", "60/w": b"torn"})
     stage.report(job_id, 0, step=50, **({} if step is None else {"checkpoint": step}))
     stage.report(job_id, 1, step=50)
@@ -227,7 +227,10 @@ def test_the_last_checkpoint_follows_the_job_into_another_region(stage: Stage) -
     job_id = moved(stage, step=40)
     job = stage.running(job_id, attempt=2)
     assert job.slice is not None
-    assert (job.slice.zone, job.workdir) == (EUROPE, f"gs://tpujob-europe-west4/jobs/{job_id}")
+    assert (job.slice.zone, job.workdir) == (
+        EUROPE,
+        f"gs://tpujob-europe-west4/u/ada/jobs/{job_id}",
+    )
     assert below(stage, f"{job.workdir}/checkpoints") == {"40/w": b"new"}
     kinds = stage.kinds(job_id)
     assert kinds.index("copy_finished") < len(kinds) - 1 - kinds[::-1].index("slice_requested")

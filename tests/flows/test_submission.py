@@ -61,8 +61,8 @@ def test_a_bundled_program_is_shipped_below_what_the_user_ships(stage: Stage) ->
     spec: dict[str, Any] = {**SPEC, "run": {"workload": "mlp"}}
     bucket = stage.api.plan(spec)["bucket"]
     own, users = (
-        f"{bucket}/bundles/{workloads_bundle().sha256}.tar.gz",
-        f"{bucket}/bundles/u.tar.gz",
+        f"{bucket}/u/ada/bundles/{workloads_bundle().sha256}.tar.gz",
+        f"{bucket}/u/ada/bundles/u.tar.gz",
     )
     job = stage.job(stage.api.create(spec, bundles=[users, users])["id"])
     assert job.bundles == (own, users), "each once, and a later one lies over an earlier one"

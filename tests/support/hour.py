@@ -162,7 +162,7 @@ class Hour:
             step = self._steps[machine.job_id]
             said: dict[str, Any] = {"phase": "exited", "exit_code": 0} if done else {}
             for host, attempt in machine.programs.items():
-                workdir = f"gs://tpujob-us-central2/jobs/{machine.job_id}"
+                workdir = f"gs://tpujob-us-central2/u/ada/jobs/{machine.job_id}"
                 self.bucket.report(workdir, attempt, host, step=step, **said)
 
     # What must be true -----------------------------------------------------------------------------------------------
