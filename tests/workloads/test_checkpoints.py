@@ -226,6 +226,25 @@ def test_a_state_that_is_not_finite_is_never_committed(bench: Bench, tmp_path: P
     assert opened.steps() == [1], "the good one was removed for it"
 
 
+def test_the_state_of_the_call_is_saved_though_the_next_steps_consume_it_at_once(
+    bench: Bench, tmp_path: Path
+) -> None:
+    whole = NamedSharding(bench.program.mesh, PartitionSpec())
+    layout = {"a": jax.ShapeDtypeStruct((2**21,), jnp.uint32, sharding=whole)}
+    step = jax.jit(lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0)
+    # made by a computation, and not looked at: else the step could not take over its memory
+    state = step(jax.device_put({"a": np.zeros(2**21, np.uint32)}, whole))
+    made = Checkpoints(str(tmp_path / "checkpoints"), 1, layout)
+    made.warm_up(state)
+    made.save(1, state, {"position": 1}, {})
+    for _ in range(3):
+        before, state = state, step(state)
+    assert before["a"].is_deleted(), "a step does not consume its state"
+    assert made.wait() == 1
+    saved, _ = made.state(1, made.notes(1))
+    assert (np.asarray(saved["a"]) == 1).all(), "it has what a later step computed"
+
+
 class Saved(NamedTuple):
     """A run of the perceptron that left checkpoints of steps 10, 20 and 30."""
 

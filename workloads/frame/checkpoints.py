@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
@@ -30,7 +31,12 @@ from etils import epath
 from jax.experimental import multihost_utils
 from numpy.typing import NDArray
 from orbax.checkpoint.checkpoint_managers import LatestN
-from orbax.checkpoint.options import AtomicityMode, AtomicityOptions
+from orbax.checkpoint.options import (
+    AtomicityMode,
+    AtomicityOptions,
+    FileOptions,
+    MultiprocessingOptions,
+)
 
 from workloads.frame import checksums
 from workloads.frame.checksums import Array, Checksums, Found
@@ -138,10 +144,15 @@ class Checkpoints:
         """Begin to save; the state may change once this returns. Waits for a save that is still under way,
         and returns its step, now committed. A state that is not finite is never committed: ask `sound`."""
         before = self.wait()
-        self._found = self._checksums(state)
-        notes = _Unwritten(feed, settings, partial(self._checksums.read, self._found))
+        sums: Future[jax.Array] = Future()
+        notes = _Unwritten(feed, settings, lambda: self._checksums.read(sums.result()))
         items = ocp.args.Composite(state=ocp.args.StandardSave(state), data=_NotesSave(notes))
-        self._manager.save(step, args=items, force=True)
+        try:
+            self._manager.save(step, args=items, force=True)
+        finally:
+            # not before: on CPU, computing would take the cores from the threads that Orbax starts and waits for
+            self._found = self._checksums(state)
+            sums.set_result(self._found)
         self._saving = step
         return before
 
@@ -173,14 +184,21 @@ class Checkpoints:
         self._manager.close()
 
     def _open(self) -> _Manager:
+        self._folder.mkdir(parents=True, exist_ok=True)
         handlers = ocp.handlers.DefaultCheckpointHandlerRegistry()
         handlers.add("data", _NotesSave, _NotesHandler())
         options = ocp.CheckpointManagerOptions(
             preservation_policy=LatestN(self._keep),
             cleanup_tmp_directories=True,
             atomicity_options=AtomicityOptions(mode=AtomicityMode.COMMIT_FILE),
-            create=True,
+            create=False,
             lightweight_initialize=True,  # else it reads files that may be damaged
+            # a look at the folder, for which the training would wait; what was left there is removed at the opening
+            file_options=FileOptions(skip_sync_file_validations=True),
+            # so hosts meet through JAX's coordinator; else on their devices, behind what those compute
+            multiprocessing_options=MultiprocessingOptions(
+                active_processes=set(range(jax.process_count()))
+            ),
         )
         return _Manager(self._folder, options=options, handler_registry=handlers)
 
