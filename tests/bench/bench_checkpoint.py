@@ -68,7 +68,7 @@ def main() -> None:
         restored = (time.perf_counter() - began) * 1e3
         checkpoints.close()
     print(f"a save blocks            {_shown(blocked)},")
-    print(f"  of which CPU time      {_shown(computed)}; the rest is waiting for threads to start")
+    print(f"  of which CPU time      {_shown(computed)}; the rest is waiting for a core")
     print(
         f"and is committed after   {_shown(background)}, {statistics.median(cpus[1:]):.0f} ms of CPU time"
     )
