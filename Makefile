@@ -84,6 +84,7 @@ bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firesto
 	@$(BIN)/python -m tests.bench.bench_pack
 	@$(BIN)/python -m tests.bench.bench_firestore
 	@$(BIN)/python -m tests.bench.bench_ssh
+	@$(BIN)/python -m tests.bench.bench_redact
 	@$(BIN)/python -m tests.bench.bench_mlp
 	@$(BIN)/python -m tests.bench.bench_rows
 	@$(BIN)/python -m tests.bench.bench_checkpoint

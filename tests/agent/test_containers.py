@@ -4,6 +4,7 @@ was told; that a real container sees a TPU is not shown here.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,25 @@ def test_a_stop_is_told_to_the_container(host: Host, told: Path) -> None:
     (kill,) = calls(told, "kill")
     assert kill.startswith("kill --signal=SIGTERM tpujob-000042-1-")
     assert calls(told, "rm")
+
+
+def test_a_container_gets_secrets_by_a_pipe_that_nothing_keeps(host: Host, told: Path) -> None:
+    plan = host.plan("echo it has ${#WANDB_API_KEY}", setup="true", **image())
+    given = json.dumps({"WANDB_API_KEY": "canary-4711"})
+    assert json.loads(host.call("start", plan, "--secrets", input=given).communicate()[0])["ok"]
+    assert host.ended()["exit_code"] == 0, host.bucket.log()
+    assert "it has 11" in host.bucket.log()
+    kept = [path for path in host.home.rglob("*") if path.is_file()]
+    assert not [path for path in kept if b"canary-4711" in path.read_bytes()]
+    assert not [path for path in host.home.rglob("*") if path.is_fifo()], "the pipe is left"
+
+
+def test_a_secret_of_several_lines_never_gets_on_a_command_line(host: Host, told: Path) -> None:
+    given = json.dumps({"SSH_KEY": "canary\n4711"})
+    plan = host.plan("true", **image())
+    assert json.loads(host.call("start", plan, "--secrets", input=given).communicate()[0])["ok"]
+    assert "SSH_KEY has several lines" in host.ended()["error"]
+    assert not calls(told, "run")
 
 
 def test_what_a_dead_agent_left_running_is_removed(host: Host, told: Path) -> None:

@@ -15,9 +15,11 @@ import pytest
 from tpujob.agent import processes
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.ship.log import Log
+from tpujob.agent.ship.redact import Redactor
 from tpujob.agent.storage import Storage
 from tpujob.agent.watch import stacks
 
+NOTHING = Redactor({})
 HOLD = "import sys, time; held = open(sys.argv[1]); print('held', flush=True); time.sleep(1000)"
 
 
@@ -120,12 +122,12 @@ def test_without_sudo_processes_of_others_are_skipped_at_once(
 def test_a_stuck_process_is_reported_with_the_kernel_call_it_waits_in(
     holder: subprocess.Popen[bytes],
 ) -> None:
-    head, thread = stacks.kernel_view(holder.pid)
+    head, thread = stacks.kernel_view(holder.pid, NOTHING)
     assert isinstance(holder.args, list)
     assert head == f"process {holder.pid}: {' '.join(map(str, holder.args))[:200]}"
     assert thread.startswith("  1 x python")
     assert " in state " in thread
-    assert stacks.kernel_view(2**22 + 1) == [], "a process that is gone"
+    assert stacks.kernel_view(2**22 + 1, NOTHING) == [], "a process that is gone"
 
 
 def test_py_spy_is_used_where_it_is_installed(
@@ -138,7 +140,8 @@ def test_py_spy_is_used_where_it_is_installed(
         'echo "    all_reduce (train.py:12)"\n'
     )
     spy.chmod(0o755)
-    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, str(tmp_path / "spool"), 1000)
+    spool = str(tmp_path / "spool")
+    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, spool, 1000, NOTHING)
     lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
     assert lines[:3] == [
         f"Process {holder.pid}: python",
@@ -152,7 +155,8 @@ def test_py_spy_is_used_where_it_is_installed(
 def test_a_process_without_a_handler_is_not_sent_a_signal(
     tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
-    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, str(tmp_path / "spool"), 1000)
+    spool = str(tmp_path / "spool")
+    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, spool, 1000, NOTHING)
     lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
     assert lines[0].startswith("process ")
     assert holder.poll() is None

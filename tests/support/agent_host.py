@@ -193,13 +193,17 @@ class Host:
         path.write_text(json.dumps(document))
         return path
 
-    def call(self, *words: object) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*AGENT, str(agent_as_files()), *map(str, words)],
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+    def call(self, *words: object, input: str = "") -> subprocess.Popen[bytes]:
+        with tempfile.TemporaryFile() as given:
+            given.write(input.encode())
+            given.seek(0)
+            return subprocess.Popen(
+                [*AGENT, str(agent_as_files()), *map(str, words)],
+                env=self.env,
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
 
     def agent(self, *words: object) -> dict[str, Any]:
         """The answer to one command."""

@@ -1,4 +1,5 @@
-"""The commands of the agent: `start PLAN`, `stop --grace S [--ask]` and `status` print one line of JSON and end.
+"""The commands of the agent: `start PLAN [--secrets]`, `stop --grace S [--ask]` and `status` print one line of JSON and
+end. With `--secrets`, values come by standard input: they are in memory alone, and in no file of this host.
 
 The work of an attempt is done by its daemon, which `start` detaches.
 """
@@ -9,10 +10,11 @@ import argparse
 import contextlib
 import json
 import os
-from typing import Generator
+import sys
+from typing import Dict, Generator
 
 from tpujob.agent.attempts import ask_others, other_attempts, read_state, restartable, stop_others
-from tpujob.agent.base import Failure, Record, read_json, take_lock
+from tpujob.agent.base import Failure, Record, parse_json, read_json, take_lock
 from tpujob.agent.daemon import spawn
 from tpujob.agent.folders import ATTEMPTS, COMMAND_LOCK, AttemptFolder, folder_of_attempt
 from tpujob.agent.processes import end_all, family, free_devices
@@ -20,9 +22,9 @@ from tpujob.agent.setup import remove_containers
 from tpujob.protocol import check_plan
 
 
-def start(path: str) -> Record:
+def start(path: str, secrets: Dict[str, str]) -> Record:
     """Make this host look like the plan's attempt. Answers once its daemon is there; safe to repeat: an attempt whose
-    program was once started is never started again."""
+    program was once started is never started again. `secrets`: variables that the plan does not hold."""
     try:
         plan = check_plan(read_json(path))
     except ValueError as error:
@@ -36,7 +38,7 @@ def start(path: str) -> Record:
         state = read_state(folder)
         if state and not restartable(state, folder):
             return {"ok": True, "state": "already", "attempt": attempt, "pid": state["pid"]}
-        pid = spawn(plan, folder)
+        pid = spawn(plan, folder, secrets)
     return {"ok": True, "state": "started", "attempt": attempt, "pid": pid}
 
 
@@ -76,10 +78,20 @@ def _command_lock() -> Generator[None, None, None]:
         os.close(descriptor)
 
 
+def _secrets() -> Dict[str, str]:
+    """What standard input holds, by name. Raises Failure."""
+    found = parse_json(sys.stdin.buffer.read())
+    if not found or not all(isinstance(value, str) for value in found.values()):
+        raise Failure("the secrets did not arrive")
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Runs one program as its plan says.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("start").add_argument("plan")
+    starting = commands.add_parser("start")
+    starting.add_argument("plan")
+    starting.add_argument("--secrets", action="store_true")
     stopping = commands.add_parser("stop")
     stopping.add_argument("--grace", type=float, default=30.0)
     stopping.add_argument("--ask", action="store_true")
@@ -87,7 +99,7 @@ def main() -> int:
     given = parser.parse_args()
     try:
         if given.command == "start":
-            answer = start(given.plan)
+            answer = start(given.plan, _secrets() if given.secrets else {})
         elif given.command == "stop":
             answer = (ask_to_stop if given.ask else stop)(given.grace)
         else:

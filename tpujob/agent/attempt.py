@@ -9,14 +9,22 @@ import contextlib
 import os
 import signal
 import threading
-from typing import Any, Callable, List, Optional, cast
+from typing import Any, Callable, Dict, List, Optional, cast
 
 from tpujob.agent.attempts import AttemptState
 from tpujob.agent.base import Failure, Stopped, read_json, write_json
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.runtimes import Runtime
-from tpujob.agent.ship import CompileCache, Log, Outputs, ProgressReader, ReportWriter
+from tpujob.agent.ship import (
+    CompileCache,
+    Log,
+    Outputs,
+    ProgressReader,
+    Redactor,
+    ReportWriter,
+    telling,
+)
 from tpujob.agent.storage import Storage
 from tpujob.agent.wake import Wake
 from tpujob.agent.watch import Notices, Supervision
@@ -35,9 +43,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal
 class HostAttempt:
     """One attempt on this host. Its methods are for the main thread."""
 
-    def __init__(self, plan: Plan, folder: AttemptFolder) -> None:
-        """Signals are heard from now on."""
-        self.plan, self.folder = plan, folder
+    def __init__(self, plan: Plan, folder: AttemptFolder, secrets: Dict[str, str]) -> None:
+        """Signals are heard from now on. `secrets`: variables of set-up and the program; they are in no file."""
+        self.plan, self.folder, self.secrets = plan, folder, secrets
+        #: what is to be told of neither set-up nor the program
+        self.redactor = Redactor({**telling(os.environ), **telling(plan["env"]), **secrets})
         self.state: AttemptState = {
             "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
             "exit_code": None, "error": "", "cause": None, "late": False, "unreached": None, "notice": "",
@@ -64,10 +74,16 @@ class HostAttempt:
         self.storage = Storage(self.metadata)
         self.shipped_to = paths.host_folder(*where)
         spool = self.folder.spool
-        self.log = Log(self.storage, lambda n: paths.log_path(*where, n), spool, plan["log_bytes"])
+        self.log = Log(
+            self.storage,
+            lambda n: paths.log_path(*where, n),
+            spool,
+            plan["log_bytes"],
+            self.redactor,
+        )
         said: ReportDocument = {"v": 1, "host": plan["host"], **self.said()}
         path, every = paths.report_path(*where), plan["report_every"]
-        self.reporter = ReportWriter(self.storage, path, every, said, self._vitals)
+        self.reporter = ReportWriter(self.storage, path, every, said, self._vitals, self.redactor)
         self.progress = ProgressReader(os.path.join(self.folder.out, EVENTS))
         self.notices = Notices(self.metadata, self.progress)
 
@@ -84,7 +100,7 @@ class HostAttempt:
 
     def fail(self, failure: Failure) -> None:
         """Note why the program was not started."""
-        error = str(failure)[: limits.MAX_TEXT]
+        error = self.redactor.redact_text(str(failure))[: limits.MAX_TEXT]
         self.state.update(error=error, cause=failure.cause)
         self.state.update(late=failure.late, unreached=failure.unreached)
 

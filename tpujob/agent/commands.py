@@ -31,13 +31,20 @@ def run_program(attempt: HostAttempt) -> int:
     attempt.save()
     parts = (attempt.plan, attempt.log, attempt.reporter, attempt.progress, attempt.wake)
     attempt.supervision = Supervision(*parts)
-    own, work = _variables(attempt), attempt.folder.work
+    own, work = dict(_variables(attempt), **attempt.secrets), attempt.folder.work
     return _follow(attempt, attempt.plan["argv"], b"", float("inf"), attempt.runtime, work, own)
 
 
-def run_before(attempt: HostAttempt, argv: List[str], tag: bytes, patience: float) -> int:
-    """The same for a command that comes before the program and runs as the program will. Raises Stopped."""
-    own = _variables(attempt)
+def run_before(
+    attempt: HostAttempt,
+    argv: List[str],
+    tag: bytes,
+    patience: float,
+    secrets: Optional[Dict[str, str]] = None,
+) -> int:
+    """The same for a command that comes before the program and runs as the program will, but for its secrets, which
+    it gets only if they are given. Raises Stopped."""
+    own = dict(_variables(attempt), **(secrets or {}))
     code = _follow(attempt, argv, tag, patience, attempt.runtime, attempt.folder.work, own)
     attempt.check_stop()
     return code
@@ -67,7 +74,7 @@ def _stamp(attempt: HostAttempt) -> Dict[str, str]:
 
 
 def _variables(attempt: HostAttempt) -> Dict[str, str]:
-    """The program's variables that are not the host's."""
+    """The program's variables that are neither the host's nor secrets."""
     context = {k: os.path.expanduser(str(v)) for k, v in attempt.plan["context"].items()}
     given: Dict[str, str] = dict(_stamp(attempt), **attempt.plan["env"])
     if attempt.compile_cache is not None:

@@ -70,7 +70,8 @@ def _verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
         return None
     step, host = number(said.get("step")), number(said.get("host"))
     device, blame, text = (
-        str(said.get(key, ""))[:MAX_VERDICT_TEXT] for key in ("device", "blame", "text")
+        attempt.redactor.redact_text(str(said.get(key, "")))[:MAX_VERDICT_TEXT]
+        for key in ("device", "blame", "text")
     )
     return VerdictDocument(step=step, host=host, device=device, blame=blame, text=text)
 
@@ -129,4 +130,5 @@ def _ship_file(attempt: HostAttempt, name: str) -> None:
     path = os.path.join(attempt.folder.out, name)
     with contextlib.suppress(OSError, StorageError), open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - MAX_EVENTS))
-        attempt.storage.put("%s/%s" % (attempt.shipped_to, name), file.read(MAX_EVENTS))
+        content = attempt.redactor.redact(file.read(MAX_EVENTS))
+        attempt.storage.put("%s/%s" % (attempt.shipped_to, name), content)

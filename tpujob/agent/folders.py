@@ -44,7 +44,7 @@ class AttemptFolder:
         self.work = os.path.join(path, "work")  #: where the program runs
         self.spool = os.path.join(path, "spool")  #: log that waits for the storage
         self.preflight = os.path.join(path, "preflight")
-        self.docker_env = os.path.join(path, "docker.env")
+        self.docker_env = os.path.join(path, "docker.env")  #: a pipe
 
 
 def folder_of_attempt(job: str, attempt: int) -> AttemptFolder:

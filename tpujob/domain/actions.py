@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tpujob.domain.copies import CopyProgress
 from tpujob.domain.events import Event
@@ -52,6 +53,8 @@ class HostPlan:
 
     host: int
     document: Plan
+    #: variables of set-up and the program that are told to the host over SSH, and written nowhere
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 Action = MakeCopy | CreateSlice | DeleteSlice | StartProgram | StopProgram | WipeJob

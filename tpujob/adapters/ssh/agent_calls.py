@@ -56,10 +56,19 @@ class AgentCalls:
             self._carry_agent(on, deadline)
 
     def start(
-        self, on: Connection, document: Mapping[str, Any], deadline: Deadline
+        self,
+        on: Connection,
+        document: Mapping[str, Any],
+        deadline: Deadline,
+        secrets: Mapping[str, str],
     ) -> Mapping[str, Any]:
-        """Start the program of an uploaded plan."""
-        return _parsed(self._call(on, ["start", f"{HOST_FOLDER}/{plan_name(document)}"], deadline))
+        """Start the program of an uploaded plan. Secrets travel as input of the command: no file and no command line of
+        the host has them."""
+        words = ["start", f"{HOST_FOLDER}/{plan_name(document)}"]
+        if not secrets:
+            return _parsed(self._call(on, words, deadline))
+        told = json.dumps(dict(secrets)).encode()
+        return _parsed(self._call(on, [*words, "--secrets"], deadline, stdin=told))
 
     def stop(
         self, on: Connection, grace: float, deadline: Deadline, *, ask: bool = False
@@ -74,8 +83,11 @@ class AgentCalls:
             output = self._call(on, words, deadline)
         return _parsed(output)
 
-    def _call(self, on: Connection, words: Sequence[str], deadline: Deadline) -> Output:
-        return on.run(_script(_CALL, [f"{HOST_FOLDER}/{self._name}", self._size, *words]), deadline)
+    def _call(
+        self, on: Connection, words: Sequence[str], deadline: Deadline, *, stdin: bytes = b""
+    ) -> Output:
+        command = _script(_CALL, [f"{HOST_FOLDER}/{self._name}", self._size, *words])
+        return on.run(command, deadline, stdin=stdin)
 
     def _carry_agent(self, on: Connection, deadline: Deadline) -> None:
         on.put(f"{HOST_FOLDER}/{self._name}", self._bytes, deadline)

@@ -71,13 +71,15 @@ class SshHosts:
         reserve = min(15.0, timeout / 3)  # to undo a half-done start and still answer in time
         everything, doing = Deadline(timeout), Deadline(timeout - reserve)
         plan_of = {plan.host: plan.document for plan in plans}
+        secrets_of = {plan.host: plan.secrets for plan in plans}
         with self._session(slice, list(plan_of), doing) as session:
             ready = session.each(
                 lambda host, on: self._agent.carry(on, plan_of[host], doing), doing
             )
             session.insist(self._judged(slice, ready, doing))  # nothing has been started up to here
             answers = session.each(
-                lambda host, on: self._agent.start(on, plan_of[host], doing), doing
+                lambda host, on: self._agent.start(on, plan_of[host], doing, secrets_of[host]),
+                doing,
             )
             if any(isinstance(answer, TpujobError) for answer in answers.values()):
                 undone = self._undo(slice, answers, reserve, everything)

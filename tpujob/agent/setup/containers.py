@@ -11,6 +11,7 @@ import itertools
 import os
 import shutil
 import signal
+import threading
 from typing import Dict, List, Set
 
 from tpujob.agent.attempt import HostAttempt
@@ -44,7 +45,7 @@ class Container(Runtime):
         self._docker: List[str] = []
         state = attempt.state
         self._prefix = "tpujob-%s-%d-%d" % (state["job"], state["attempt"], state["pid"])
-        self._name = ""
+        self._name = self._pipe = ""
 
     def make(self) -> None:
         """Pull the image unless this host has it. Raises Failure."""
@@ -76,14 +77,23 @@ class Container(Runtime):
         return [*self._docker, "run", *OPTIONS, *words, *variables, *self._args, self._image, *argv]
 
     def _variables(self, own: Dict[str, str]) -> List[str]:
-        """In a file that only this user reads, as other users see a command line. A value with a newline cannot be in
-        that file, so it is given on the command line all the same."""
-        path = self._attempt.folder.docker_env
-        plain = {k: v for k, v in own.items() if "\n" not in v}
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.writelines("%s=%s\n" % pair for pair in plain.items())
-        several = ["--env=%s=%s" % (k, v) for k, v in own.items() if k not in plain]
-        return ["--env-file=%s" % path, *several]
+        """In a pipe that only this user opens, as other users see a command line, and a file would stay. A value with a
+        newline cannot be told so, and is given on the command line all the same. Raises Failure for a secret."""
+        self._pipe, plain = self._attempt.folder.docker_env, dict(own)
+        several = [name for name, value in own.items() if "\n" in value]
+        for name in several:
+            del plain[name]
+            if name in self._attempt.secrets:
+                text = (
+                    "the secret %s has several lines, and a container takes one; set it in base64"
+                )
+                raise Failure(text % name)
+        remove_file(self._pipe)
+        os.mkfifo(self._pipe, 0o600)
+        text = "".join("%s=%s\n" % pair for pair in plain.items())
+        threading.Thread(target=_tell, args=(self._pipe, text), daemon=True).start()
+        words = ["--env=%s=%s" % (name, own[name]) for name in several]
+        return ["--env-file=%s" % self._pipe, *words]
 
     def send(self, pids: Set[int], number: int) -> None:
         """Through docker, as a signal to its client may get lost or arrive twice."""
@@ -94,6 +104,16 @@ class Container(Runtime):
 
     def clear(self) -> None:
         remove([self._name] if self._name else [])
+        if self._pipe:
+            with contextlib.suppress(OSError):  # docker may have ended before it asked
+                os.close(os.open(self._pipe, os.O_RDONLY | os.O_NONBLOCK))
+            remove_file(self._pipe)
+
+
+def _tell(pipe: str, text: str) -> None:
+    """Wait until somebody reads the pipe, then write this."""
+    with contextlib.suppress(OSError), open(pipe, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def docker() -> List[str]:

@@ -148,7 +148,8 @@ def _set_up(attempt: HostAttempt, setup: str) -> None:
     attempt.phase(Phase.SETUP)
     if may_install(setup):
         attempt.aside(lambda: wait_for_others(attempt.log.note))
-    code = run_before(attempt, ["bash", "-c", setup], b"[setup] ", float("inf"))
+    argv, forever = ["bash", "-c", setup], float("inf")
+    code = run_before(attempt, argv, b"[setup] ", forever, attempt.secrets)
     if code != 0:
         raise Failure("set-up ended with exit code %d; its log says why" % code)
 

@@ -10,6 +10,7 @@ import time
 from typing import Callable, Deque, List, Optional
 
 from tpujob.agent.ship.evidence import TAIL, TAIL_WIDTH
+from tpujob.agent.ship.redact import Redactor
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.protocol.limits import LAST_SEGMENT, LONGEST_LINE
 
@@ -49,10 +50,16 @@ class Log:
     yet waits on disk, and of more than `limit` bytes the middle is dropped."""
 
     def __init__(
-        self, storage: Storage, path_of: Callable[[int], str], folder: str, limit: int
+        self,
+        storage: Storage,
+        path_of: Callable[[int], str],
+        folder: str,
+        limit: int,
+        redactor: Redactor,
     ) -> None:
-        """`path_of` gives the path of a segment."""
+        """`path_of` gives the path of a segment. What `redactor` knows is in no line."""
         self._storage, self._path_of, self._folder = storage, path_of, folder
+        self.redactor = redactor
         self._half = limit // 2
         os.makedirs(folder, exist_ok=True)
         self._change = threading.Condition()
@@ -76,7 +83,7 @@ class Log:
 
     def note(self, text: str, tag: str = "[tpujob] ") -> None:
         """Add a line of the agent's own."""
-        self._add([(tag + text).encode("utf-8", "replace")], b"")
+        self._add([self.redactor.redact((tag + text).encode("utf-8", "replace"))], b"")
 
     def tail(self) -> List[bytes]:
         """The newest lines, cut short."""
@@ -110,11 +117,12 @@ class Log:
             if hear is not None:
                 hear(lines)
 
-        rest, drawn = b"", time.monotonic()
+        stream, rest, drawn = self.redactor.stream(), b"", time.monotonic()
         while True:
             data = os.read(descriptor, 64 * 1024)
             if not data:
                 break
+            data = stream.feed(data)
             whole, newline, rest = (rest + data).replace(b"\r\n", b"\n").rpartition(b"\n")
             lines = whole.split(b"\n") if newline else []
             turn = rest.rfind(b"\r", 0, -1)  # not the last byte: what follows may make it an end
@@ -128,6 +136,7 @@ class Log:
                 rest = rest[LONGEST_LINE:]
             if lines:
                 take(lines)
+        rest += stream.rest()
         if rest:
             take([rest])
         os.close(descriptor)

@@ -9,6 +9,7 @@ import time
 from typing import Any, Callable, Tuple
 
 from tpujob.agent.base import parse_json
+from tpujob.agent.ship.redact import Redactor
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.protocol import ReportDocument
 from tpujob.protocol.limits import MAX_METADATA, MAX_METRICS
@@ -85,10 +86,17 @@ class ReportWriter:
     """Keeps the host's report in the bucket up to date: periodically, and soon after each change."""
 
     def __init__(
-        self, storage: Storage, path: str, every: float, said: ReportDocument, vitals: Vitals
+        self,
+        storage: Storage,
+        path: str,
+        every: float,
+        said: ReportDocument,
+        vitals: Vitals,
+        redactor: Redactor,
     ) -> None:
-        """`said`: the first report. `vitals`: facts that change all the time; asked for when a report is written."""
-        self._vitals = vitals
+        """`said`: the first report. `vitals`: facts that change all the time; asked for when a report is written.
+        What `redactor` knows is in no report."""
+        self._vitals, self._redactor = vitals, redactor
         self._storage, self._path, self._every = storage, path, max(1.0, every)
         self._said: ReportDocument = {**said}
         self._change = threading.Condition()
@@ -137,7 +145,7 @@ class ReportWriter:
                 written: Tuple[ReportDocument, bytes] = ({**self._said}, body)
             try:
                 if not last or written != self._kept:  # the same again would only look younger
-                    self._storage.put(self._path, body, {"report": text})
+                    self._storage.put(self._path, self._redactor.redact(body), {"report": text})
                 self._kept, delay = written, 1.0
                 if last:
                     return self._written.set()
@@ -154,4 +162,4 @@ class ReportWriter:
         text = json.dumps(said, separators=(",", ":"))
         if len(text) > MAX_METADATA:
             text = json.dumps({**said, "metrics": {}}, separators=(",", ":"))
-        return text
+        return self._redactor.redact_text(text)

@@ -13,7 +13,7 @@ import time
 from typing import Dict, List, Set
 
 from tpujob.agent.processes import output_of, read_proc, send, sudo
-from tpujob.agent.ship import Log
+from tpujob.agent.ship import Log, Redactor
 
 PROCESSES = 8  #: that are looked at; the first ones are the program's own
 SPY_PATIENCE = 8.0  #: seconds for one process
@@ -28,11 +28,12 @@ def collect(pids: Set[int], dumps: bool, log: Log, path: str) -> List[str]:
     lines = _spied(chosen, path)
     if not lines and dumps:
         lines = _dumped({pid for pid in chosen if _catches(pid, signal.SIGUSR1)}, log)
-    return lines + [line for pid in chosen for line in kernel_view(pid)]
+    lines += [line for pid in chosen for line in kernel_view(pid, log.redactor)]
+    return [log.redactor.redact_text(line) for line in lines]
 
 
-def kernel_view(pid: int) -> List[str]:
-    """The process and its threads, alike ones together."""
+def kernel_view(pid: int, redactor: Redactor) -> List[str]:
+    """The process and its threads, alike ones together. Its command line is cut, so secrets go first."""
     command = read_proc(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
     if not command:
         return []
@@ -41,7 +42,7 @@ def kernel_view(pid: int) -> List[str]:
         for name in os.listdir("/proc/%d/task" % pid):
             kinds[_thread(pid, name)] += 1
     most = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
-    head = "process %d: %s" % (pid, command[:200])
+    head = "process %d: %s" % (pid, redactor.redact_text(command)[:200])
     return [head] + ["  %d x %s" % (count, kind) for kind, count in most[:THREADS]]
 
 

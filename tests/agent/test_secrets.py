@@ -1,0 +1,155 @@
+"""Secrets on a host: they come by standard input, the program has them, and nothing that stays or leaves does."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agent_host import Host, until
+from tpujob.agent.ship import Redactor, telling
+
+CANARY = 'canary-1f6b/"\\ä-yellow'
+MARK = "[secret WANDB_API_KEY]"
+
+
+def shown(known: dict[str, str], text: bytes, *cuts: int) -> bytes:
+    """The text after it went through in pieces."""
+    stream = Redactor(known).stream()
+    edges = [0, *cuts, len(text)]
+    parts = [stream.feed(text[a:b]) for a, b in itertools.pairwise(edges)]
+    return b"".join(parts) + stream.rest()
+
+
+# The net -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_value_is_found_wherever_the_stream_is_cut() -> None:
+    text = f"key={CANARY}, and {CANARY[:9]} alone\n{CANARY}".encode()
+    wanted = f"key={MARK}, and {CANARY[:9]} alone\n{MARK}".encode()
+    known = {"WANDB_API_KEY": CANARY}
+    for first in range(len(text) + 1):
+        assert shown(known, text, first) == wanted, f"cut at {first}"
+        assert shown(known, text, first, min(len(text), first + 3)) == wanted, f"cut at {first}"
+    assert shown(known, text, *range(1, len(text))) == wanted, "byte by byte"
+
+
+def test_what_cannot_be_the_beginning_of_a_value_is_told_at_once() -> None:
+    stream = Redactor({"A": "abcdefgh"}).stream()
+    assert stream.feed(b"step 1\nstep") == b"step 1\nstep"
+    assert stream.feed(b" 2 abcde") == b" 2 "
+    assert stream.feed(b"x\nabc\n") == b"abcdex\nabc\n"
+
+
+def test_values_that_overlap_leave_no_part_of_either() -> None:
+    known = {"A": "abcdefgh", "B": "efghijkl", "C": "abcdefghijklmnop"}
+    for text in (b"abcdefghijkl.", b"abcdefgh.", b"efghijkl.", b"abcdefghijklmnop."):
+        for cut in range(len(text)):
+            assert shown(known, text, cut).strip(b".") in (
+                b"[secret A]",
+                b"[secret B]",
+                b"[secret C]",
+            )
+
+
+def test_any_pieces_of_any_text_say_what_the_whole_says() -> None:
+    draw = random.Random(4)
+    for _ in range(400):
+        known = {n: "".join(draw.choices("ab", k=draw.randint(8, 11))) for n in "XYZ"}
+        text = "".join(draw.choices("ab\n", (9, 9, 1), k=90)).encode()
+        whole = shown(known, text)
+        cuts = sorted(draw.sample(range(90), draw.randint(1, 30)))
+        assert shown(known, text, *cuts) == whole, (known, text, cuts)
+        assert not [v for v in known.values() if v.encode() in whole]
+
+
+def test_each_line_of_a_value_of_several_is_a_secret() -> None:
+    known = {"SSH_KEY": "-----BEGIN KEY-----\nc2VjcmV0LWxpbmU=\nend\n"}
+    assert shown(known, b"got c2VjcmV0LWxpbmU=\r\nend\n") == b"got [secret SSH_KEY]\r\nend\n"
+
+
+def test_a_value_is_also_found_as_json_escapes_it() -> None:
+    assert CANARY not in json.dumps(CANARY)
+    said = shown({"K": CANARY}, json.dumps({"K": CANARY}).encode())
+    assert json.loads(said) == {"K": "[secret K]"}
+
+
+def test_short_values_are_words_and_are_left_alone() -> None:
+    assert shown({"A": "true", "B": "1234567"}, b"true 1234567") == b"true 1234567"
+
+
+def test_names_of_variables_tell_which_values_are_secret() -> None:
+    secret = "HF_TOKEN wandb_api_key MY_PASSWORD DB_PASSWORDS AWS_SECRET_ACCESS_KEY AUTHTOKEN GOOGLE_CREDENTIALS KEY2"
+    plain = "TOKENIZER MAX_TOKENS KEYBOARD PATH STEPS MONKEYPATCH"
+    found = telling(dict.fromkeys(f"{secret} {plain}".split(), "x"))
+    assert set(found) == set(secret.split())
+
+
+# The host ------------------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, pathlib, sys, time
+value, told = os.environ["WANDB_API_KEY"], os.environ["HF_TOKEN"]
+pathlib.Path(os.environ["HOME"], "had").write_text(value)
+out = pathlib.Path(os.environ["TPUJOB_OUT"])
+(out / "events.jsonl").write_text('{"kind": "phase", "name": "%s"}\\n' % told)
+for cut in range(len(value)):
+    sys.stdout.write(value[:cut]); sys.stdout.flush()
+    print(value[cut:], told, flush=True)
+print("x" * 65500 + told)
+raise SystemExit("failed with " + told)
+"""
+
+
+def written(host: Host, *values: str) -> list[str]:
+    """The files of the host and objects of its bucket that hold one of the values."""
+    folders = (host.home, host.home.parent / "storage")
+    files = [f for folder in folders for f in folder.rglob("*") if f.is_file()]
+    return [str(f) for f in files if any(v.encode() in f.read_bytes() for v in values)]
+
+
+def test_a_program_has_its_secrets_and_nothing_else_does(host: Host) -> None:
+    told = "hf_0123456789abcdef"
+    plan = host.plan(
+        ["python3", "-c", PROGRAM], env={"HF_TOKEN": told}, setup="echo $WANDB_API_KEY"
+    )
+    started = host.call("start", plan, "--secrets", input=json.dumps({"WANDB_API_KEY": CANARY}))
+    assert json.loads(started.communicate(timeout=60)[0])["ok"]
+    report = host.ended()
+    log = host.bucket.log()
+    assert f"[setup] {MARK}" in log
+    assert log.count(f"{MARK} [secret HF_TOKEN]") == len(CANARY), log
+    assert "failed with [secret HF_TOKEN]" in log
+    assert report["program_phase"] == "[secret HF_TOKEN]"
+    # what the program itself wrote, and the plan, which has what `run.env` says
+    for own in (host.home / "had", host.out() / "events.jsonl", *host.home.glob("plan-*")):
+        own.unlink()
+    assert (host.home / ".tpujob").is_dir()
+    assert written(host, CANARY, told) == []
+
+
+def test_only_the_program_has_them_while_it_runs(host: Host) -> None:
+    plan = host.plan("touch ~/up; sleep 1000; true")
+    given = json.dumps({"WANDB_API_KEY": CANARY})
+    daemon = json.loads(host.call("start", plan, "--secrets", input=given).communicate()[0])["pid"]
+    until((host.home / "up").exists, "the program")
+    holding: dict[int, bytes] = {}
+    for pid in host.processes():
+        told = b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline"))
+        if CANARY.encode() in told:
+            holding[pid] = Path(f"/proc/{pid}/comm").read_bytes()
+    assert set(holding.values()) == {b"bash\n", b"sleep\n"}
+    assert daemon not in holding
+    host.agent("stop", "--grace", 1)
+
+
+@pytest.mark.parametrize("given", ["", "[1]", '{"A": 1}', "{"])
+def test_secrets_that_did_not_arrive_start_nothing(host: Host, given: str) -> None:
+    said: Any = json.loads(
+        host.call("start", host.plan("true"), "--secrets", input=given).communicate()[0]
+    )
+    assert (said["ok"], said["error"]) == (False, "the secrets did not arrive")

@@ -1,0 +1,122 @@
+"""Replaces the values of secrets in what leaves a host: the program's output as a stream, and single texts.
+
+A value is found wherever a read of the stream cuts it. A value that was changed first (in base64, spelt backwards) is
+not found: this is a net for accidents, not a wall against a program that wants to tell.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Dict, List, Mapping, Tuple
+
+SHORTEST = 8  #: characters of a value; shorter ones are parts of ordinary words and numbers
+#: The names of variables whose values are secrets, by their last words. `MAX_TOKENS` counts, and is none.
+TELLING = re.compile(
+    r"(?:KEYS?|TOKEN|SECRETS?|PASSWORDS?|PASSWD|CREDENTIALS?)(?:_|[0-9]|$)", re.IGNORECASE
+)
+
+
+def telling(variables: Mapping[str, str]) -> Dict[str, str]:
+    """Those of the variables whose names say that their values are secrets."""
+    return {name: value for name, value in variables.items() if TELLING.search(name)}
+
+
+class Redactor:
+    """Knows which texts are to be replaced. Any number of streams and threads may share it."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        """`secrets`: by name, which stands in the value's place. Of a value of several lines each line counts, as logs
+        are made of lines."""
+        found: Dict[bytes, bytes] = {}
+        for name, value in secrets.items():
+            for form in _forms(value):
+                found.setdefault(form, b"[secret %s]" % name.encode("utf-8", "replace"))
+        #: the longer first: of two at one place it is the one to name
+        self.marks: List[Tuple[bytes, bytes]] = sorted(
+            found.items(), key=lambda pair: -len(pair[0])
+        )
+        self.longest = len(self.marks[0][0]) if self.marks else 0
+
+    def redact(self, data: bytes) -> bytes:
+        """The same without secrets."""
+        stream = self.stream()
+        return stream.feed(data) + stream.rest()
+
+    def redact_text(self, text: str) -> str:
+        return self.redact(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+
+    def stream(self) -> Stream:
+        return Stream(self)
+
+
+class Stream:
+    """One stream on its way through: `feed` gives out what is safe to tell, and keeps back what may be the beginning of
+    a value, never beyond the last end of a line. What is kept back is shorter than the longest value."""
+
+    def __init__(self, known: Redactor) -> None:
+        self._known = known
+        self._held = b""
+        self._hidden = 0  #: bytes of what is held that belong to a value that was replaced already
+
+    def feed(self, data: bytes) -> bytes:
+        """What can be told after these bytes."""
+        if not self._known.marks:
+            return data
+        if self._held:
+            data = self._held + data
+        cut = self._open(data)
+        if self._hidden or any(value in data for value, _ in self._known.marks):
+            return self._told(data, cut)
+        self._held = data[cut:]
+        return data[:cut] if cut < len(data) else data
+
+    def rest(self) -> bytes:
+        """What was kept back, at the end of the stream."""
+        told, self._held, self._hidden = self._held[self._hidden :], b"", 0
+        return told
+
+    def _open(self, data: bytes) -> int:
+        """Where the earliest beginning of a value lies whose end has not come; the length of `data`: nowhere."""
+        start = max(data.rfind(b"\n") + 1, len(data) - self._known.longest + 1, 0)
+        cut = len(data)
+        for value, _ in self._known.marks:
+            at = data.find(value[:1], max(start, len(data) - len(value) + 1), cut)
+            while at >= 0 and not value.startswith(data[at:]):
+                at = data.find(value[:1], at + 1, cut)
+            cut = at if at >= 0 else cut
+        return cut
+
+    def _told(self, data: bytes, cut: int) -> bytes:
+        """`data` up to `cut`, with every value in it replaced once; the rest is held."""
+        out: List[bytes] = []
+        done = self._hidden  #: up to here nothing is left to tell
+        for start, end, mark in self._found(data):
+            if start >= cut:
+                break
+            if start >= done:
+                out += [data[done:start], mark]
+            done = max(done, end)
+        out.append(data[done:cut])
+        self._held, self._hidden = data[cut:], max(0, done - cut)
+        return b"".join(out)
+
+    def _found(self, data: bytes) -> List[Tuple[int, int, bytes]]:
+        """Every place of every value, in order; places may overlap."""
+        found: List[Tuple[int, int, bytes]] = []
+        for value, mark in self._known.marks:
+            at = data.find(value)
+            while at >= 0:
+                found.append((at, at + len(value), mark))
+                at = data.find(value, at + 1)
+        return sorted(found, key=lambda one: (one[0], -one[1]))
+
+
+def _forms(value: str) -> List[bytes]:
+    """What a value looks like in a log: itself, and as JSON escapes it; line by line."""
+    forms: List[bytes] = []
+    for line in [value, *value.splitlines()]:
+        for form in (line.strip(), json.dumps(line.strip())[1:-1]):
+            if len(form) >= SHORTEST and "\n" not in form and "\r" not in form:
+                forms.append(form.encode("utf-8", "surrogateescape"))
+    return forms
