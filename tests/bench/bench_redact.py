@@ -23,8 +23,7 @@ KNOWN = {f"SECRET_{number}": f"{number}{os.urandom(20).hex()}" for number in ran
 class Nowhere(Storage):
     """Takes everything at once."""
 
-    def put(self, path: str, data: bytes, metadata: object = None) -> None:
-        return
+    def put(self, *_: object, **__: object) -> None: ...
 
 
 def rate(known: dict[str, str], text: bytes, write: int) -> float:

@@ -137,12 +137,14 @@ def test_submodules_travel_with_their_files(tmp_path: Path) -> None:
     assert bare.warnings == ("the submodule lib is not checked out, so nothing of it is shipped",)
 
 
-def test_a_file_that_looks_like_a_key_is_reported_and_still_packed(tmp_path: Path) -> None:
+def test_files_that_look_like_keys_are_refused_and_shipped_if_told_so(tmp_path: Path) -> None:
     write(tmp_path, ".env", ".env.example", "train.py", "sub/server.pem")
     (tmp_path / "gcp.json").write_text('{\n  "type": "service_account", "private_key": "x"}')
     (tmp_path / "deploy").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n")
     (tmp_path / "config.json").write_text('{"type": "model"}')
-    packed = pack(tmp_path)
+    with pytest.raises(BadRequest, match=r"4 files .*\.env, deploy, gcp\.json, sub/server\.pem$"):
+        pack(tmp_path)
+    packed = pack(tmp_path, allow_keys=True)
     assert [w.split()[0] for w in packed.warnings] == [
         ".env",
         "deploy",
@@ -157,16 +159,16 @@ def test_a_file_that_looks_like_a_key_is_reported_and_still_packed(tmp_path: Pat
 def test_the_commit_and_branch_of_a_checkout_are_recorded(tmp_path: Path) -> None:
     assert pack(tmp_path).standing == NOWHERE, "no repository"
     git(tmp_path, "init", "-q", "-b", "main")
-    write(tmp_path, "train.py", "old.py", "secret.env")
+    write(tmp_path, "train.py", "old.py", "secret.txt")
     assert pack(tmp_path).standing == NOWHERE, "no commit"
     commit(tmp_path)
     clean = pack(tmp_path).standing
     assert (len(clean.commit), clean.branch, clean.dirty, clean.diff) == (40, "main", False, "")
 
     (tmp_path / "train.py").write_text("print('changed')\n")
-    (tmp_path / "secret.env").write_text("TOKEN=hidden\n")
+    (tmp_path / "secret.txt").write_text("TOKEN=hidden\n")
     (tmp_path / "old.py").unlink()
-    (tmp_path / ".tpujobignore").write_text("*.env\n")
+    (tmp_path / ".tpujobignore").write_text("secret.txt\n")
     dirty = pack(tmp_path).standing
     assert (dirty.commit, dirty.branch, dirty.dirty) == (clean.commit, "main", True)
     assert "+print('changed')" in dirty.diff

@@ -83,12 +83,20 @@ def test_create_says_what_the_plan_warns_of(
     assert said.json["id"], "what a script reads stays as it is"
 
 
-def test_create_warns_of_what_looks_like_a_key(tpujob: Tpujob, job_file: Path) -> None:
+def test_create_ships_what_looks_like_a_key_only_if_told_to(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
     code = job_file.parent / "code"
     code.mkdir()
     (code / ".env").write_text("TOKEN=1")
     job_file.write_text(job_file.read_text() + "code: code\n")
-    assert "code: .env looks like a key" in tpujob("create", str(job_file)).err
+    refused = tpujob("create", str(job_file), code=2).err
+    assert "1 file of" in refused
+    assert ".env" in refused
+    assert "--allow-keys" in refused
+    assert api.named("put_bundle") == api.named("create") == []
+    assert "code: .env looks like a key" in tpujob("create", str(job_file), "--allow-keys").err
+    assert len(api.named("create")) == 1
 
 
 def test_diff_shows_what_differs(tpujob: Tpujob, api: ScriptedJobs) -> None:

@@ -3,6 +3,6 @@
 How the archive reaches a bucket belongs to `service/submission.py`; how a host unpacks it, to `agent/setup/`.
 """
 
-from tpujob.bundle.archive import pack, workloads_bundle
+from tpujob.bundle.archive import Bundle, pack, workloads_bundle
 
-__all__ = ["pack", "workloads_bundle"]
+__all__ = ["Bundle", "pack", "workloads_bundle"]

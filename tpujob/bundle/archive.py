@@ -20,6 +20,7 @@ import workloads
 from tpujob.bundle import git
 from tpujob.bundle.git import NOWHERE, Standing
 from tpujob.bundle.secrets_scan import keys_among
+from tpujob.domain.text import many, one_line
 from tpujob.errors import BadRequest
 
 LIMIT = 100 * 1024 * 1024  #: bytes of all files of a bundle
@@ -41,6 +42,8 @@ MADE = frozenset(
     }
 )
 
+MOST_LISTED = 20  #: files that look like keys, in a message
+
 _CODE_LIMIT = f"{LIMIT // 1024**2} MiB"
 
 
@@ -53,10 +56,10 @@ class Bundle:
     warnings: tuple[str, ...] = ()  #: what a person should know before it is shipped
 
 
-def pack(folder: Path) -> Bundle:
+def pack(folder: Path, *, allow_keys: bool = False) -> Bundle:
     """The files below `folder`: inside a git repository those that git tracks or would, submodules included, else all
     of them but what tools make anew; less what `.tpujobignore` names. Raises BadRequest, naming files, when it is too
-    large, unreadable or links out of itself."""
+    large, unreadable or links out of itself, or when some look like keys, unless `allow_keys`."""
     if not folder.is_dir():
         raise BadRequest(
             f"code: {folder} is not a folder", hint="Give a folder, relative to the job file."
@@ -67,10 +70,15 @@ def pack(folder: Path) -> Bundle:
     names = sorted(_wanted(folder, every))
     names = [name for name in names if _packable(folder, name)]
     _check_size(folder, names)
+    keys = keys_among(folder, names)
+    if keys and not allow_keys:
+        raise _refused(folder, keys)
     packed = _archive((name, folder / name) for name in names)
-    standing = git.standing(folder, frozenset(names)) if within_git else NOWHERE
+    standing = NOWHERE
+    if within_git:
+        standing = git.standing(folder, frozenset(names), allow_keys=allow_keys)
     missing = found.missing if found else ()
-    return replace(packed, standing=standing, warnings=_warnings(folder, names, missing))
+    return replace(packed, standing=standing, warnings=_warnings(keys, missing))
 
 
 @cache
@@ -118,8 +126,17 @@ def _wanted(folder: Path, names: Iterable[str]) -> list[str]:
     return [name for name in kept if name not in left_out]
 
 
-def _warnings(folder: Path, names: list[str], missing: Iterable[str]) -> tuple[str, ...]:
-    keys = keys_among(folder, names)
+def _refused(folder: Path, keys: list[str]) -> BadRequest:
+    listed = ", ".join(one_line(name, 200) for name in keys[:MOST_LISTED])
+    more = f" and {len(keys) - MOST_LISTED} more" if len(keys) > MOST_LISTED else ""
+    return BadRequest(
+        f"code: {many(len(keys), 'file')} of {folder} would be shipped and may hold a key: {listed}{more}",
+        hint=f"Name them in {IGNORE_FILE}; tell the program its keys by `tpujob secret set` and `run.secrets`. "
+        "`--allow-keys` ships them all the same.",
+    )
+
+
+def _warnings(keys: Iterable[str], missing: Iterable[str]) -> tuple[str, ...]:
     return (
         *(f"{n} looks like a key and is shipped; {IGNORE_FILE} can leave it out" for n in keys),
         *(f"the submodule {n} is not checked out, so nothing of it is shipped" for n in missing),

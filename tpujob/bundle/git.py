@@ -6,12 +6,14 @@ Git is asked, and never imitated. Nothing here changes a repository.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tpujob.bundle.secrets_scan import holds_a_key, named_like_a_key
 from tpujob.errors import BadRequest
 
 PATIENCE = 60.0  #: seconds for one answer of git
@@ -37,6 +39,9 @@ class Standing:
     #: from the commit to the shipped files, cut at DIFF_LIMIT
     diff: str = field(default="", repr=False)
 
+
+#: between the diffs of two files
+_FILES = re.compile(rb"(?m)^(?=diff --git )")
 
 #: of a folder that is in no repository
 NOWHERE = Standing()
@@ -70,14 +75,16 @@ def matched(patterns: Path, names: Collection[str]) -> frozenset[str]:
         return frozenset(_names(_git(Path(scratch), *words, stdin=asked) or b""))
 
 
-def standing(folder: Path, shipped: Collection[str]) -> Standing:
-    """Commit, branch and what differs from it; the diff is of no file but the shipped ones and deleted ones."""
+def standing(folder: Path, shipped: Collection[str], *, allow_keys: bool = False) -> Standing:
+    """Commit, branch and what differs from it; the diff is of no file but the shipped ones and deleted ones, and shows
+    no key, unless `allow_keys`: a key that was deleted may still be in use."""
     commit = _line(folder, "rev-parse", "--verify", "HEAD") if _in_repository(folder) else ""
     if not commit:
         return NOWHERE
     branch = _line(folder, "symbolic-ref", "--quiet", "--short", "HEAD")
     status = _git(folder, "status", "--porcelain", "-z", "--", ".")
-    return Standing(commit, branch, bool(status), _diff(folder, shipped) if status else "")
+    diff = _diff(folder, shipped, allow_keys) if status else ""
+    return Standing(commit, branch, bool(status), diff)
 
 
 def _list_into(folder: Path, below: str, names: list[str], missing: list[str]) -> None:
@@ -98,17 +105,25 @@ def _list_into(folder: Path, below: str, names: list[str], missing: list[str]) -
             missing.append(below + name)
 
 
-def _diff(folder: Path, shipped: Collection[str]) -> str:
+def _diff(folder: Path, shipped: Collection[str], allow_keys: bool) -> str:
     changed = _names(
         _git(folder, "diff", "--name-only", "-z", "--relative", "HEAD", "--", ".") or b""
     )
-    shown = [n for n in changed if n in shipped or not os.path.lexists(folder / n)][:DIFF_FILES]
+    told = (n for n in changed if allow_keys or not named_like_a_key(n))
+    shown = [n for n in told if n in shipped or not os.path.lexists(folder / n)][:DIFF_FILES]
     if not shown:
         return ""
     plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--relative")
     answer = _git(folder, "--literal-pathspecs", "diff", *plain, "HEAD", "--", *shown) or b""
+    if not allow_keys:
+        answer = b"".join(part for part in _FILES.split(answer) if not _shows_a_key(part))
     text = answer[:DIFF_LIMIT].decode(errors="replace")
     return text if len(answer) <= DIFF_LIMIT else f"{text}\n[cut at {DIFF_LIMIT >> 10} KiB]\n"
+
+
+def _shows_a_key(diff: bytes) -> bool:
+    """Whether the diff of one file has a key in it, added or taken away."""
+    return holds_a_key(re.sub(rb"(?m)^[-+ ]", b"", diff), prose=True)
 
 
 def _in_repository(folder: Path) -> bool:

@@ -1,52 +1,107 @@
-"""Files that look like keys, which are better not shipped with code: by their names, and by how they begin."""
+"""Files that look like keys, which are not shipped with code unless somebody says so: by their names, and by what is in
+them. The texts are read in one pass: no larger file than a key can be is opened.
+"""
 
 from __future__ import annotations
 
-import fnmatch
+import os
+import re
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-#: names of files that hold nothing but secrets
-NAMES = (
-    ".env",
-    ".env.*",
-    "*.pem",
-    "*.key",
-    "*.p12",
-    "*.pfx",
-    "id_rsa",
-    "id_dsa",
-    "id_ecdsa",
-    "id_ed25519",
-    ".netrc",
-    ".pypirc",
-    ".pgpass",
-    "application_default_credentials.json",
+#: Names of files that hold nothing but secrets, and folders that make one of a name: `.aws/credentials`.
+_NAMES = re.compile(
+    r"""(?:^|/)(?:
+      \.env(?:\..+)? | .+\.env | \.envrc                             # variables of a program
+    | \.git-credentials | \.netrc | _netrc | \.curlrc                # passwords of hosts
+    | \.npmrc | \.yarnrc | \.pypirc | pip\.conf | \.gemrc/credentials | \.cargo/credentials(?:\.toml)?
+    | \.docker/config\.json | \.dockercfg | containers/auth\.json
+    | \.aws/credentials | \.boto | \.s3cfg | \.azure/[^/]+\.json | \.oci/config
+    | application_default_credentials\.json | gcloud/(?:credentials|access_tokens)\.db
+    | (?:gcloud/)?legacy_credentials/.+ | client_secrets?(?:_.+)?\.json
+    | \.kube/config | kubeconfig | .+\.kubeconfig
+    | id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?(?:\.(?!pub$)[^/]+)?       # of SSH
+    | .+\.(?:key|pem|p12|pfx|jks|keystore|ppk|kdbx|gpg-key)          # of anything
+    | \.pgpass | \.my\.cnf | \.htpasswd | \.vault-token | \.terraformrc | .+\.tfstate
+    | kaggle\.json | huggingface/(?:token|stored_tokens) | \.huggingface/token | gh/hosts\.yml
+    | \.streamlit/secrets\.toml | \.databrickscfg | \.snowflake/.+\.toml
+    )$""",
+    re.VERBOSE | re.IGNORECASE,
 )
 #: names that only look so: what a project commits on purpose
-HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist")
-#: what the first bytes of a key say, in any file
-MARKS = (b"PRIVATE KEY-----", b'"type": "service_account"', b'"type":"service_account"')
+_HARMLESS = re.compile(
+    r"(?:^|/)\.?(?:.+\.)?env\.(?:example|sample|template|dist|defaults?)$", re.IGNORECASE
+)
+#: ends of names of texts that talk about keys: in them a mark alone says nothing, only a key does
+_PROSE = (".py", ".pyi", ".ipynb", ".md", ".rst", ".txt", ".sh", ".js", ".ts", ".go", ".rs", ".c")
 
-_LOOK = 4096  #: bytes at the beginning of a file, where a service account's JSON has its type
-_SMALL = 64 * 1024  #: bytes; no key is larger, and reading only these keeps a large folder quick
+_LARGEST = 64 * 1024  #: bytes; no key is larger, and reading only these keeps a large folder quick
+#: one of these is in every text that is looked at further: finding them is quick, the patterns below are not
+_SIGNS = (
+    b"PRIVATE KEY",
+    b'"type"',
+    b"client-key-data",
+    b"kind: Config",
+    b"PuTTY-User-Key",
+    b"AGE-SECRET-KEY-1",
+)
+_MARK = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|^PuTTY-User-Key-File-\d")
+_BLOCK = re.compile(  # the mark, perhaps headers, and a key's first letters, also as source code writes them
+    rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
+    rb"(?:\\[rn]|[\s\"'+]|[A-Za-z0-9-]+: [^\n]*\n)*[A-Za-z0-9+/]{32}"
+)
+_AGE = re.compile(rb"AGE-SECRET-KEY-1[A-Z0-9]{50}")
+_ACCOUNT = re.compile(rb'"type"\s*:\s*"(?:service_account|authorized_user|\w+_authorized_user)"')
+_ACCOUNT_KEY = re.compile(rb'"(?:private_key|refresh_token|client_secret)"\s*:\s*"[^"]')
+_KUBE = re.compile(
+    rb"client-key-data:\s*\S|kind:\s*Config\b[\s\S]*(?:token|password|client-key):\s*\S"
+)
+_KUBE_2 = re.compile(rb"(?:token|password|client-key):\s*\S[\s\S]*kind:\s*Config\b")
+_CERTIFICATE = re.compile(rb"-----BEGIN (?:CERTIFICATE|(?:RSA )?PUBLIC KEY|X509 CRL)-----")
 
 
 def keys_among(folder: Path, names: Iterable[str]) -> list[str]:
     """The files that look like keys, in the order given."""
-    return [name for name in names if _looks_like_a_key(folder / name, PurePosixPath(name).name)]
+    root = str(folder)
+    return [name for name in names if _looks_like_a_key(f"{root}/{name}", name)]
 
 
-def _looks_like_a_key(path: Path, name: str) -> bool:
-    if name in HARMLESS:
+def named_like_a_key(name: str) -> bool:
+    """Whether a path is the name of a file that holds nothing but secrets."""
+    return bool(_NAMES.search(name)) and not _HARMLESS.search(name)
+
+
+def holds_a_key(text: bytes, *, prose: bool) -> bool:
+    """Whether there is one in a text. `prose`: it may talk about keys without having one."""
+    if not any(sign in text for sign in _SIGNS):
         return False
-    if any(fnmatch.fnmatchcase(name, pattern) for pattern in NAMES):
+    if (_BLOCK if prose else _MARK).search(text) or _AGE.search(text):
         return True
+    if _ACCOUNT.search(text) and _ACCOUNT_KEY.search(text):
+        return True
+    return not prose and bool(_KUBE.search(text) or _KUBE_2.search(text))
+
+
+def _looks_like_a_key(path: str, name: str) -> bool:
+    named = named_like_a_key(name)
+    if named and not name.lower().endswith(".pem"):
+        return True
+    text = _read(path)
+    if named:  # of what a .pem can hold, certificates are public
+        return not _CERTIFICATE.search(text) or bool(_MARK.search(text))
+    return holds_a_key(text, prose=name.endswith(_PROSE))
+
+
+def _read(path: str) -> bytes:
+    """A small file's content; empty: a larger one's, or what is no file. Packing it says what is wrong."""
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > _SMALL:
-            return False
-        with path.open("rb") as file:
-            beginning = file.read(_LOOK)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        return False  # packing it says what is wrong
-    return any(mark in beginning for mark in MARKS) and not name.endswith(".py")
+        return b""
+    try:
+        text = os.read(fd, _LARGEST + 1)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    return text if len(text) <= _LARGEST else b""

@@ -20,6 +20,7 @@ from tpujob.errors import NotFound
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, EstimateView, JobsApi, JobView, PlanView
+    from tpujob.bundle import Bundle
 
 
 def create(
@@ -47,6 +48,10 @@ def create(
             help="Also use zones outside the bucket's region; traffic is billed.",
         ),
     ] = False,
+    allow_keys: Annotated[
+        bool,
+        typer.Option("--allow-keys", help="Ship files of `code` that look like keys."),
+    ] = False,
     key: Annotated[
         str, typer.Option(metavar="KEY", help="A repeat with the same key makes no second job.")
     ] = "",
@@ -70,6 +75,7 @@ def create(
     plan = jobfile.named(file, lambda: api.plan(given))
     if dry_run:
         return _dry_run(api, given, plan, as_json=as_json)
+    bundle = jobfile.packed(spec, file, allow_keys=allow_keys)
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
     if any(one["to_bring"] for one in plan.get("data", ())):
@@ -79,10 +85,10 @@ def create(
     key = key or secrets.token_hex(12)
     again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
     again += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
+    again += " --allow-keys" if allow_keys else ""
     unsure = ("The job may have been submitted. This command makes no second one:", f"  {again}")
     with on_interrupt(*unsure):
-        code_from = None if spec.code is None else file.parent / spec.code
-        job = _submit(api, given, code_from, plan["bucket"], key)
+        job = _submit(api, given, bundle, plan["bucket"], key)
     if not as_json:
         say(created_text(job, on.columns, plan["usd_per_hour"], color=on.color), flush=True)
     if follow:
@@ -112,14 +118,18 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
 
 
 def _submit(
-    api: JobsApi, spec: dict[str, Any], folder: Path | None, bucket: str, key: str
+    api: JobsApi,
+    spec: dict[str, Any],
+    bundle: Bundle | None,
+    bucket: str,
+    key: str,
 ) -> JobView:
     bundles: list[str] = []
     code: CodeGiven | None = None
-    if folder is not None:
+    if bundle is not None:
         from tpujob.cli.commands.jobfile import ship
 
-        path, code = ship(api, folder, bucket)
+        path, code = ship(api, bundle, bucket)
         bundles.append(path)
     return api.create(spec, bundles=bundles, code=code, idempotency_key=key)
 

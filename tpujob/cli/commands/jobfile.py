@@ -15,6 +15,7 @@ from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, JobsApi
+    from tpujob.bundle import Bundle
 
 T = TypeVar("T")
 
@@ -66,14 +67,21 @@ def named(file: Path, ask: Callable[[], T]) -> T:
         raise BadSpec(f"{file}: {error.message}", hint=error.hint) from error
 
 
-def ship(api: JobsApi, folder: Path, bucket: str) -> tuple[str, CodeGiven]:
-    """Pack the folder and store it; returns its object path and the state of its checkout. Warns of what looks like a
-    key. Raises BadRequest, naming files."""
+def packed(of: JobSpec, file: Path, *, allow_keys: bool) -> Bundle | None:
+    """The folder to ship, packed; None: there is none. Raises BadRequest, naming files, such as those that look like
+    keys, unless `allow_keys`."""
+    if of.code is None:
+        return None
     from tpujob.bundle import pack
 
-    bundle = pack(folder)
+    bundle = pack(file.parent / of.code, allow_keys=allow_keys)
     for warning in bundle.warnings:
         note(f"code: {clean(warning)}")
+    return bundle
+
+
+def ship(api: JobsApi, bundle: Bundle, bucket: str) -> tuple[str, CodeGiven]:
+    """Store the bundle; returns its object path and the state of its checkout."""
     at = bundle.standing
     code: CodeGiven = {"commit": at.commit, "branch": at.branch, "dirty": at.dirty, "diff": at.diff}
     return api.put_bundle(bundle.sha256, bundle.data, bucket=bucket), code

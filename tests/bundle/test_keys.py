@@ -1,0 +1,97 @@
+"""Which files count as keys: by name, by content, in the diff of a checkout; and what only looks so."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tpujob.bundle.archive import pack
+from tpujob.bundle.secrets_scan import keys_among
+from tpujob.errors import BadRequest
+
+BASE64 = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
+
+BY_NAME = """
+.env .env.local prod.env .envrc .git-credentials .netrc _netrc .npmrc .pypirc .docker/config.json .dockercfg
+.aws/credentials .config/gcloud/application_default_credentials.json .config/gcloud/credentials.db
+.config/gcloud/legacy_credentials/ada@example.org/adc.json client_secret_47.json .kube/config kubeconfig lab.kubeconfig
+.ssh/id_rsa id_dsa id_ecdsa_sk id_ed25519 id_ed25519.bak server.key SERVER.PEM store.p12 a.jks a.ppk .pgpass .htpasswd
+.boto .s3cfg kaggle.json .huggingface/token .cache/huggingface/token .config/gh/hosts.yml .vault-token x.tfstate
+.streamlit/secrets.toml .cargo/credentials.toml
+"""
+NOT_BY_NAME = """
+.env.example .env.sample prod.env.template environment.yaml train.py tokenizer.json config.json keyboard.py
+docker/config.json.md aws/credentials.py id_rsa.pub monkey.pyc kube/config.py settings.toml tests/test_env.py env.py
+"""
+
+BY_CONTENT = {
+    "deploy": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{BASE64}\n",
+    "notes.txt": f"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n{BASE64}\n",
+    "inline.py": f'KEY = "-----BEGIN PRIVATE KEY-----\\n{BASE64}\\n"',
+    "pgp.asc": "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQOYBF\n",
+    "chain.crt": f"-----BEGIN CERTIFICATE-----\n{BASE64 * 200}\n-----BEGIN PRIVATE KEY-----\n{BASE64}",
+    "account.json": '{"type": "service_account", "project_id": "lab", "private_key": "x"}',
+    "adc": '{\n"client_secret": "x", "refresh_token": "1//x",\n "type": "authorized_user"}',
+    "lab.yml": "apiVersion: v1\nkind: Config\nusers:\n- name: ada\n  user:\n    token: abc\n",
+    "lab2.yml": "users:\n- user: {client-key-data: LS0tLS1}\nkind: Config\n",
+    "putty": "PuTTY-User-Key-File-3: ssh-ed25519\n",
+    "age.txt": "AGE-SECRET-KEY-1" + "Q" * 58,
+}
+NOT_BY_CONTENT = {
+    "scan.py": 'MARKS = (b"-----BEGIN PRIVATE KEY-----", "service_account")\n',
+    "README.md": "The file begins with `-----BEGIN OPENSSH PRIVATE KEY-----`; keep it at home.\n",
+    "ca.pem": f"-----BEGIN CERTIFICATE-----\n{BASE64}\n-----END CERTIFICATE-----\n",
+    "card.json": '{"type": "service_account", "project_id": "lab"}',
+    "map.yaml": "apiVersion: v1\nkind: ConfigMap\ndata: {token: abc}\n",
+    "public": f"-----BEGIN PUBLIC KEY-----\n{BASE64}\n",
+}
+
+
+def test_names_of_keys_are_known_in_any_folder(tmp_path: Path) -> None:
+    keys, others = BY_NAME.split(), NOT_BY_NAME.split()
+    for name in (*keys, *others):
+        for path in (tmp_path / name, tmp_path / "deep" / name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("anything")
+    for prefix in ("", "deep/"):
+        names = [prefix + name for name in (*keys, *others)]
+        assert keys_among(tmp_path, names) == [prefix + name for name in keys]
+
+
+def test_keys_are_known_by_what_is_in_a_file_of_any_name(tmp_path: Path) -> None:
+    for name, text in (BY_CONTENT | NOT_BY_CONTENT).items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "large").write_text(" " * 65536 + BY_CONTENT["deploy"])
+    (tmp_path / "link").symlink_to("deploy")
+    names = [*BY_CONTENT, *NOT_BY_CONTENT, "large", "link", "gone"]
+    assert keys_among(tmp_path, names) == list(BY_CONTENT)
+
+
+def test_many_keys_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
+    for number in range(25):
+        (tmp_path / f"{number:02}.key").touch()
+    with pytest.raises(BadRequest, match=r"25 files .* 00\.key, .*, 19\.key and 5 more$"):
+        pack(tmp_path)
+
+
+def test_the_diff_of_a_checkout_shows_no_key_either(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / ".env").write_text("TOKEN=canary-by-name\n")
+    (tmp_path / "deploy.txt").write_text(f"-----BEGIN PRIVATE KEY-----\n{BASE64}\n")
+    (tmp_path / "train.py").write_text("one\n")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-q", "--no-gpg-sign", "-m", "oops")
+    for name in (".env", "deploy.txt"):
+        (tmp_path / name).unlink()  # what was deleted may still be in use
+    (tmp_path / "train.py").write_text("two\n")
+    diff = pack(tmp_path).standing.diff
+    assert "+two" in diff
+    assert "canary" not in diff
+    assert BASE64 not in diff
+    assert BASE64 in pack(tmp_path, allow_keys=True).standing.diff
