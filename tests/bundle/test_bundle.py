@@ -196,6 +196,17 @@ def test_a_repository_that_git_refuses_is_no_reason_to_ship_everything(tmp_path:
         pack(tmp_path)
 
 
+def test_too_many_files_are_refused_before_anything_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "MAX_FILES", 3)
+    write(tmp_path, "a", "b", "c")
+    pack(tmp_path)
+    write(tmp_path, "d")
+    with pytest.raises(BadRequest, match="has 4 files, more than 3"):
+        pack(tmp_path)
+
+
 def test_a_large_folder_is_refused_and_its_biggest_files_are_named(tmp_path: Path) -> None:
     write(tmp_path, "a.py")
     with (tmp_path / "weights.bin").open("wb") as file:

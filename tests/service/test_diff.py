@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import io
+import random
 import tarfile
+import tracemalloc
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from tests.support.stage import Stage
 from tests.support.stores import a_job
 from tpujob.api import ChangeView, FileChangeView
 from tpujob.domain.model import State
+from tpujob.protocol.bundle import BadBundle
 from tpujob.service import diff
 
 
-def archive(*files: tuple[str, bytes | str], programs: tuple[str, ...] = ()) -> bytes:
+def archive(*files: tuple[str, bytes | str], programs: tuple[str, ...] = ()) -> diff.Opens:
     """Bytes are a file, text is where a link leads."""
+    return opened(packed(files, programs))
+
+
+def opened(data: bytes) -> diff.Opens:
+    return partial(io.BytesIO, data)
+
+
+def packed(files: Iterable[tuple[str, bytes | str]], programs: tuple[str, ...] = ()) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         for name, content in files:
@@ -103,13 +117,77 @@ def test_archives_that_unpack_to_very_much_are_not_compared(
 ) -> None:
     monkeypatch.setattr(diff, "UNPACKED_LIMIT", 10)
     assert len(diff.files([], [archive(("a", b"1" * 6), ("b", b"1" * 4))])[0]) == 2
-    with pytest.raises(ValueError, match="too large to compare"):
+    with pytest.raises(BadBundle, match="too large to compare"):
         diff.files([], [archive(("a", b"1" * 6)), archive(("b", b"1" * 5))])
 
 
+def test_a_small_archive_that_unpacks_to_much_takes_little_memory() -> None:
+    large = packed([(f"f{n}", bytes(4 << 20)) for n in range(20)])
+    assert len(large) < 100_000
+    tracemalloc.start()
+    try:
+        found, _ = diff.files([archive()], [opened(large)])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 20
+    assert peak < 8 << 20, f"{peak >> 20} MiB were held at once"
+
+
 @pytest.mark.parametrize(
-    "bad", [b"", b"no archive", archive(("a", b"1" * 9999))[:-20]], ids=["empty", "text", "cut"]
+    "bad",
+    [b"", b"no archive", packed([("a", random.Random(1).randbytes(9999))])[:-200]],
+    ids=["empty", "text", "cut"],
 )
 def test_a_file_that_is_no_archive_is_reported(bad: bytes) -> None:
-    with pytest.raises(ValueError, match="no archive"):
-        diff.files([bad], [archive()])
+    with pytest.raises(BadBundle, match="no good archive"):
+        diff.files([opened(bad)], [archive()])
+
+
+def module(number: int, changed: str) -> tuple[str, bytes]:
+    lines = [f"line {n} of {number}\n" for n in range(100)]
+    return f"module_{number:04}.py", "".join([*lines[:50], changed, *lines[50:]]).encode()
+
+
+def test_an_archive_is_not_read_again_for_each_file_that_changed() -> None:
+    reads = 0
+
+    def counted(data: bytes) -> io.BytesIO:
+        nonlocal reads
+        reads += 1
+        return io.BytesIO(data)
+
+    old, new = (packed(module(n, changed) for n in range(300)) for changed in ("a\n", "b\n"))
+    found, cut = diff.files([partial(counted, old)], [partial(counted, new)])
+    assert not cut
+    assert all("-a\n+b\n" in file["diff"] for file in found)
+    assert len(found) == 300
+    assert reads == 4, "twice each: for the hashes, and for the texts"
+
+
+def test_files_that_take_long_to_compare_are_shown_as_replaced() -> None:
+    """Python's difflib takes minutes for some files of half a megabyte."""
+    lines = [b"%d\n" % (n % 101) for n in range(100_000)]
+    turned = b"".join(lines[::-1])
+    found, cut = diff.files([archive(("a", b"".join(lines)))], [archive(("a", turned))])
+    assert (found[0]["change"], found[0]["diff"], cut) == ("changed", "", True)
+    few = diff._Shown()  # pyright: ignore[reportPrivateUsage]
+    few._effort = 0  # pyright: ignore[reportPrivateUsage]
+    assert few.diff("x", ["1\n", "2"], ["1\n", "3\n"]) == (
+        "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-1\n-2\n+1\n+3\n"
+    )
+
+
+def test_a_bundle_is_fetched_in_pieces(monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
+    monkeypatch.setattr(diff, "PIECE", 1000)
+    files = [(f"f{n}", random.Random(n).randbytes(700)) for n in range(20)]
+    jobs = [a_job(bundles=(f"gs://b/{n}.tar.gz",)) for n in range(2)]
+    stage.bucket.put(jobs[0].bundles[0], packed(files), timeout=1)
+    stage.bucket.put(jobs[1].bundles[0], packed([*files[1:], ("new", b"1\n")]), timeout=1)
+    view = diff.compare(*jobs, stage.bucket, 0.0)
+    assert [(f["path"], f["change"]) for f in view["files"]] == [
+        ("f0", "removed"),
+        ("new", "added"),
+    ]
+    stage.bucket.put(jobs[1].bundles[0], b"rubbish", timeout=1)
+    assert "no good archive" in diff.compare(*jobs, stage.bucket, 0.0)["files_unknown"]

@@ -22,6 +22,7 @@ from tpujob.bundle.git import NOWHERE, Standing
 from tpujob.bundle.secrets_scan import keys_among
 from tpujob.domain.text import many, one_line
 from tpujob.errors import BadRequest
+from tpujob.protocol.bundle import MAX_FILES
 
 LIMIT = 100 * 1024 * 1024  #: bytes of all files of a bundle
 IGNORE_FILE = ".tpujobignore"  #: patterns as in a .gitignore; stronger than what git tracks
@@ -160,6 +161,11 @@ def _packable(folder: Path, name: str) -> bool:
 
 def _check_size(folder: Path, names: Iterable[str]) -> None:
     sizes = {n: (folder / n).lstat().st_size for n in names}
+    if len(sizes) > MAX_FILES:
+        raise BadRequest(
+            f"code: {folder} has {len(sizes):,} files, more than {MAX_FILES:,}",
+            hint=f"Name what the program does not need in {IGNORE_FILE}.",
+        )
     total = sum(sizes.values())
     if total > LIMIT:
         biggest = sorted(sizes, key=lambda n: -sizes[n])[:5]

@@ -1,6 +1,7 @@
 """What differs between two jobs: their specs by key, how they ended, and the files of their bundles.
 
-Only `compare` fetches anything; the rest is pure. One file at a time is held as text.
+Bundles are read in pieces, once for the hashes of their files, and those that hold a text that changed once more. So it
+takes little memory whatever is in them, and time in proportion to their size.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import difflib
 import hashlib
 import io
-import tarfile
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from functools import partial
+from typing import IO, Any, Literal, cast
 
 from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView
 from tpujob.domain.model import Job, Json
@@ -20,15 +21,26 @@ from tpujob.domain.money import usd_of_job
 from tpujob.domain.spec import dump
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs
+from tpujob.protocol.bundle import BadBundle, Member, members
 from tpujob.service.views import code_view
 
-#: seconds to fetch one bundle, of at most 100 MiB
-FETCH = 60.0
-UNPACKED_LIMIT = 512 * 1024**2  #: bytes of all archives; no bundle of ours has more than a fifth
+FETCH = 60.0  #: seconds to fetch one piece of a bundle
+PIECE = 8 * 1024**2  #: bytes
+UNPACKED_LIMIT = (
+    512 * 1024**2
+)  #: bytes of all archives of a job; no bundle of ours has more than a quarter
 FILE_LIMIT = 512 * 1024  #: bytes; a larger file is only named
+TEXTS_LIMIT = (
+    16 * 1024**2
+)  #: bytes of the texts of one job that are held at once; others are only named
 TEXT_LIMIT = 256 * 1024  #: characters of all diffs together, so that the answer stays small
+COST_LIMIT = (
+    2_000_000  #: of `_cost`, about two seconds; a changed file beyond is shown as wholly replaced
+)
 
 Kind = Literal["added", "removed", "changed", "mode"]
+#: begins to read an archive, as often as it is asked to
+Opens = Callable[[], IO[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +64,23 @@ def outcomes(a: Job, b: Job, now: float) -> list[ChangeView]:
     return _changes(_outcome(a, now), _outcome(b, now))
 
 
-def files(a: Sequence[bytes], b: Sequence[bytes]) -> tuple[list[FileChangeView], bool]:
+def files(a: Sequence[Opens], b: Sequence[Opens]) -> tuple[list[FileChangeView], bool]:
     """What differs between two piles of archives, each laid over the ones before it as on a host; and whether a diff
-    was left out for want of room. Raises ValueError when one of them is no archive."""
+    was left out for want of room. Raises BadBundle when one of them is no archive, or they are too large."""
     before, after = _entries(a), _entries(b)
-    changed = [
-        name for name in sorted({*before, *after}) if _differ(before.get(name), after.get(name))
+    names = sorted({*before, *after})
+    changed = [name for name in names if _differ(before.get(name), after.get(name))]
+    old, new = _Texts(a, before, changed), _Texts(b, after, changed)
+    shown = _Shown()
+    found = [
+        FileChangeView(
+            path=name,
+            change=_kind(before.get(name), after.get(name)),
+            diff=shown.diff(name, old.lines(name), new.lines(name)),
+        )
+        for name in changed
     ]
-    room, found, cut = TEXT_LIMIT, list[FileChangeView](), False
-    for name in changed:
-        old, new = before.get(name), after.get(name)
-        text = _diff(name, _text(a, name, old), _text(b, name, new)) or ""
-        if len(text) > room:
-            text, cut = "", True
-        room -= len(text)
-        found.append(FileChangeView(path=name, change=_kind(old, new), diff=text))
-    return found, cut
+    return found, shown.cut or old.cut or new.cut
 
 
 def _flat(value: Json, key: str = "") -> dict[str, Json]:
@@ -110,34 +123,28 @@ def _changes(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[ChangeView]:
 # Archives ------------------------------------------------------------------------------------------------------------
 
 
-def _entries(archives: Iterable[bytes]) -> dict[str, Entry]:
+def _entries(archives: Sequence[Opens]) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     room = UNPACKED_LIMIT
-    for place, archive in enumerate(archives):
-        try:
-            with _opened(archive) as tar:
-                for member in tar:
-                    room -= member.size
-                    if room < 0:
-                        raise ValueError("the bundles are too large to compare")
-                    found[member.name] = _entry(tar, member, place)
-        except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"a bundle is no archive: {error}") from error
+    for place, open_archive in enumerate(archives):
+        with open_archive() as packed:
+            for member in members(packed):
+                room -= member.info.size
+                if room < 0:
+                    raise BadBundle("the bundles are too large to compare")
+                found[member.info.name] = _entry(member, place)
     return found
 
 
-def _opened(archive: bytes) -> tarfile.TarFile:
-    return tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz")
-
-
-def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, place: int) -> Entry:
-    if not member.isreg():
-        return Entry("", 0, "link", place, member.linkname)
-    digest, content = hashlib.sha256(), tar.extractfile(member)
-    while content and (part := content.read(1 << 20)):
-        digest.update(part)
-    mode = "program" if member.mode & 0o100 else "file"
-    return Entry(digest.hexdigest(), member.size, mode, place)
+def _entry(member: Member, place: int) -> Entry:
+    info = member.info
+    if not info.isreg():
+        return Entry("", 0, "link", place, info.linkname)
+    digest = hashlib.sha256()
+    for piece in member.content:
+        digest.update(piece)
+    mode = "program" if info.mode & 0o100 else "file"
+    return Entry(digest.hexdigest(), info.size, mode, place)
 
 
 def _differ(a: Entry | None, b: Entry | None) -> bool:
@@ -154,28 +161,87 @@ def _kind(a: Entry | None, b: Entry | None) -> Kind:
     return "mode" if (a.sha256, a.link) == (b.sha256, b.link) else "changed"
 
 
-def _text(archives: Sequence[bytes], name: str, entry: Entry | None) -> list[str] | None:
-    """Its lines; None: it is no text, or too large to show."""
-    if entry is None:
-        return []
-    if entry.mode == "link":
-        return [f"link to {entry.link}\n"]
-    if entry.size > FILE_LIMIT:
-        return None
-    with _opened(archives[entry.place]) as tar:
-        content = tar.extractfile(name)
-        data = content.read() if content else b""
-    try:
-        return None if b"\0" in data else data.decode().splitlines(keepends=True)
-    except UnicodeDecodeError:
-        return None
+class _Texts:
+    """The lines of those files of a pile of archives that may be shown."""
+
+    def __init__(
+        self, archives: Sequence[Opens], entries: Mapping[str, Entry], changed: Sequence[str]
+    ) -> None:
+        self._entries, self._texts = entries, dict[str, bytes]()
+        self.cut = False  #: a text was left out
+        wanted: dict[int, set[str]] = {}
+        room = TEXTS_LIMIT
+        for name in changed:
+            entry = entries.get(name)
+            if entry is None or entry.mode == "link" or entry.size > FILE_LIMIT:
+                continue
+            room -= entry.size
+            if room < 0:
+                self.cut = True
+                break
+            wanted.setdefault(entry.place, set()).add(name)
+        for place, names in wanted.items():
+            self._texts |= _contents(archives[place], names)
+
+    def lines(self, name: str) -> list[str] | None:
+        """Of a file or a link; None: it is no text, or too large to show."""
+        entry = self._entries.get(name)
+        if entry is None:
+            return []
+        if entry.mode == "link":
+            return [f"link to {entry.link}\n"]
+        data = self._texts.get(name)
+        try:
+            return None if data is None or b"\0" in data else data.decode().splitlines(True)
+        except UnicodeDecodeError:
+            return None
 
 
-def _diff(name: str, a: list[str] | None, b: list[str] | None) -> str | None:
-    if a is None or b is None:
-        return None
-    lines = difflib.unified_diff(a, b, f"a/{name}", f"b/{name}")
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+def _contents(open_archive: Opens, names: set[str]) -> Iterator[tuple[str, bytes]]:
+    with open_archive() as packed:
+        for member in members(packed):
+            if member.info.name in names:
+                yield member.info.name, b"".join(member.content)
+
+
+class _Shown:
+    """Diffs, as long as there is room for them."""
+
+    def __init__(self) -> None:
+        self._room, self._effort = TEXT_LIMIT, COST_LIMIT
+        self.cut = False  #: one was left out
+
+    def diff(self, name: str, a: list[str] | None, b: list[str] | None) -> str:
+        if a is None or b is None:
+            return ""
+        text = "".join(map(_ended, self._lines(name, a, b))) if self._room > 0 else ""
+        if len(text) >= self._room:
+            text, self.cut = "", True
+        self._room -= len(text)
+        return text
+
+    def _lines(self, name: str, a: list[str], b: list[str]) -> Iterator[str]:
+        self._effort -= (cost := _cost(a, b))
+        if self._effort >= 0:
+            yield from difflib.unified_diff(a, b, f"a/{name}", f"b/{name}")
+            return
+        self._effort += cost
+        yield from (f"--- a/{name}\n", f"+++ b/{name}\n", f"@@ -1,{len(a)} +1,{len(b)} @@\n")
+        yield from (f"-{line}" for line in a)
+        yield from (f"+{line}" for line in b)
+
+
+def _cost(a: Sequence[str], b: Sequence[str]) -> int:
+    """How many microseconds difflib takes at most, measured with random, repeated and shuffled lines. It passes over
+    lines that are more than a hundredth of 200 lines and more."""
+    of_a, of_b = Counter(a), Counter(b)
+    popular = len(b) // 100 + 1 if len(b) >= 200 else len(b)
+    equal = sum(times * of_b[line] for line, times in of_a.items() if of_b[line] <= popular)
+    return 3 * equal + len(a) * len(b) // 50
+
+
+def _ended(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n"
 
 
 # Fetched -------------------------------------------------------------------------------------------------------------
@@ -201,13 +267,42 @@ def _fetched(a: Job, b: Job, blobs: Blobs) -> tuple[list[FileChangeView], str, b
     if [_name(path) for path in a.bundles] == [_name(path) for path in b.bundles]:
         return [], "", False
     try:
-        old, new = ([blobs.get(path, timeout=FETCH) for path in job.bundles] for job in (a, b))
+        old, new = ([partial(_fetching, blobs, path) for path in job.bundles] for job in (a, b))
         found, cut = files(old, new)
     except NotFound as error:
         return [], f"a bundle is gone: {error.message}", False
-    except ValueError as error:
+    except BadBundle as error:
         return [], str(error), False
     return found, "", cut
+
+
+def _fetching(blobs: Blobs, path: str) -> IO[bytes]:
+    return io.BufferedReader(_Fetched(blobs, path))
+
+
+class _Fetched(io.RawIOBase):
+    """A bundle in the bucket, fetched as it is read."""
+
+    def __init__(self, blobs: Blobs, path: str) -> None:
+        self._blobs, self._path = blobs, path
+        self._at = 0  #: fetched so far
+        self._piece = memoryview(b"")
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        if not self._piece and not self._ended:
+            end = self._at + PIECE
+            self._piece = memoryview(
+                self._blobs.get(self._path, start=self._at, end=end, timeout=FETCH)
+            )
+            self._at += len(self._piece)
+            self._ended = self._at < end
+        size = min(len(into), len(self._piece))
+        into[:size], self._piece = self._piece[:size], self._piece[size:]
+        return size
 
 
 def _name(path: str) -> str:

@@ -8,7 +8,7 @@ import os
 import shutil
 import tarfile
 import threading
-from typing import Optional
+from typing import Iterator, Optional
 
 from tpujob.agent.base import Aside, Note, Record, remove_file
 from tpujob.agent.folders import ENVS, make_empty
@@ -16,6 +16,7 @@ from tpujob.agent.runtimes import MARKER, BuiltEnvironment
 from tpujob.agent.storage import Storage, StorageError
 
 MAX_KEPT = 8 * 1024**3  #: bytes of an environment that is kept in the bucket
+MAX_FILES = 500_000  #: of one
 ROOM = 4 * 1024**3  #: bytes of the disk that stay free when it is packed for that
 
 
@@ -26,15 +27,12 @@ def fetch(storage: Storage, where: str, built: BuiltEnvironment, note: Note) -> 
     try:
         with open(archive, "wb") as file:
             storage.read(where, file.write)
-        with tarfile.open(archive) as tar:
-            known = hasattr(tarfile, "data_filter")
-            trusting: Record = {"filter": "fully_trusted"} if known else {}
-            tar.extractall(built.folder, **trusting)  # noqa: S202
+        unpack(archive, built.folder)
     except StorageError as error:
         if error.status != 404:
             note("environment: %s cannot be fetched: %s" % (where, error))
         return False
-    except (OSError, tarfile.TarError, EOFError) as error:
+    except (OSError, tarfile.TarError, EOFError, ValueError) as error:
         note("environment: %s is no good: %s" % (where, error))
         return False
     finally:
@@ -43,6 +41,37 @@ def fetch(storage: Storage, where: str, built: BuiltEnvironment, note: Note) -> 
         return True
     note("environment: %s does not run on this host" % where)
     return False
+
+
+def unpack(archive: str, folder: str) -> None:
+    """Everything, links that lead out of the folder too, as an environment has some; but nothing is written outside of
+    it, over such a link either, whatever the Python. Raises OSError, TarError, EOFError, ValueError."""
+    inside = os.path.realpath(folder) + os.sep
+
+    def checked(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+        room, count = MAX_KEPT, 0
+        for member in tar:
+            room, count = room - member.size, count + 1
+            if room < 0 or count > MAX_FILES:
+                raise ValueError("it is too large")
+            for name in (member.name, member.linkname if member.islnk() else ""):
+                path = os.path.join(folder, name)
+                real = os.path.realpath(os.path.dirname(path) if member.issym() else path)
+                if (
+                    os.path.isabs(name)
+                    or ".." in name.split("/")
+                    or not (real + os.sep).startswith(inside)
+                ):
+                    raise ValueError("%r leaves it" % name)
+            if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+                raise ValueError("%r is neither file, folder nor link" % member.name)
+            member.mode &= 0o777
+            yield member
+
+    with tarfile.open(archive) as tar:
+        known = hasattr(tarfile, "data_filter")
+        trusting: Record = {"filter": "fully_trusted"} if known else {}
+        tar.extractall(folder, members=checked(tar), **trusting)  # noqa: S202, each was checked
 
 
 def keep(

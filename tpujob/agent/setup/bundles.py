@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shutil
-import tarfile
 import tempfile
 import time
 from typing import List
@@ -15,9 +14,9 @@ from tpujob.agent.base import Aside, Failure
 from tpujob.agent.folders import BUNDLES
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.protocol import AgentCause
+from tpujob.protocol.bundle import BadBundle, Member, members
 
 FETCH_PATIENCE = 600.0  #: seconds for which a storage that is away is asked again
-MAX_FILES, MAX_UNPACKED = 200_000, 4 * 1024**3  #: of a bundle
 NO_PERMISSION = (401, 403)  #: HTTP status
 
 
@@ -74,16 +73,14 @@ def _download(storage: Storage, path: str, archive: str, wanted: str) -> None:
 def unpack(archive: str, folder: str) -> None:
     """Unpack files, folders, and links that stay inside; refuse anything else. Raises Failure."""
     os.makedirs(folder)
-    room, count = MAX_UNPACKED, 0
     try:
-        with tarfile.open(archive, "r:gz") as tar:
-            for member in tar:
-                room, count = room - member.size, count + 1
-                if room < 0 or count > MAX_FILES:
-                    raise Failure("the bundle is too large")
-                _unpack_one(tar, member, folder)
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        raise Failure("the bundle is no good archive: %s" % error) from error
+        with open(archive, "rb") as file:
+            for member in members(file):
+                _unpack_one(member, folder)
+    except BadBundle as error:
+        raise Failure(str(error)) from error
+    except (OSError, ValueError) as error:
+        raise Failure("the bundle cannot be unpacked: %s" % error) from error
     inside = os.path.realpath(folder) + os.sep
     for root, folders, files in os.walk(folder):
         for name in folders + files:
@@ -92,21 +89,22 @@ def unpack(archive: str, folder: str) -> None:
                 raise Failure("the bundle holds a link that leaves it: %r" % name)
 
 
-def _unpack_one(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str) -> None:
-    parts = member.name.split("/")
+def _unpack_one(member: Member, folder: str) -> None:
+    info = member.info
+    parts = info.name.split("/")
     above = [os.path.join(folder, *parts[:i]) for i in range(1, len(parts))]
-    if member.name.startswith("/") or ".." in parts or any(map(os.path.islink, above)):
-        raise Failure("the bundle holds a file that leaves it: %r" % member.name)
-    path = os.path.join(folder, member.name)
-    if member.isdir():
+    if info.name.startswith("/") or ".." in parts or any(map(os.path.islink, above)):
+        raise Failure("the bundle holds a file that leaves it: %r" % info.name)
+    path = os.path.join(folder, info.name)
+    if info.isdir():
         return os.makedirs(path, exist_ok=True)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    if member.issym() and not member.linkname.startswith("/"):
-        return os.symlink(member.linkname, path)
-    content = tar.extractfile(member) if member.isreg() else None
-    if content is None:
-        raise Failure("the bundle holds what is neither file nor folder: %r" % member.name)
+    if info.issym() and not info.linkname.startswith("/"):
+        return os.symlink(info.linkname, path)
+    if not info.isreg():
+        raise Failure("the bundle holds what is neither file nor folder: %r" % info.name)
     with open(path, "xb") as file:
-        shutil.copyfileobj(content, file)
-    os.chmod(path, 0o755 if member.mode & 0o100 else 0o644)
+        for piece in member.content:
+            file.write(piece)
+    os.chmod(path, 0o755 if info.mode & 0o100 else 0o644)
     return None

@@ -1,0 +1,64 @@
+"""An environment of the bucket's cache, which whoever may write there may have made."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tpujob.agent.setup.archives import unpack
+
+Entry = tuple[str, bytes, str]  # name, type, and text or where a link leads
+
+
+def packed(at: Path, *entries: Entry) -> str:
+    with tarfile.open(at, "w") as tar:
+        for name, kind, more in entries:
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = kind, 0o4755
+            if kind == tarfile.REGTYPE:
+                info.size = len(more)
+                tar.addfile(info, io.BytesIO(more.encode()))
+            else:
+                info.linkname = more
+                tar.addfile(info)
+    return str(at)
+
+
+def test_an_environment_keeps_its_links_and_loses_its_privileges(tmp_path: Path) -> None:
+    archive = packed(
+        tmp_path / "env.tar",
+        ("bin", tarfile.DIRTYPE, ""),
+        ("bin/python", tarfile.SYMTYPE, "/usr/bin/python3"),
+        ("bin/python3", tarfile.SYMTYPE, "python"),
+        ("lib/a.py", tarfile.REGTYPE, "1"),
+        ("lib/b.py", tarfile.LNKTYPE, "lib/a.py"),
+    )
+    unpack(archive, str(tmp_path / "env"))
+    assert (tmp_path / "env/bin/python").readlink() == Path("/usr/bin/python3")
+    assert (tmp_path / "env/lib/b.py").read_text() == "1"
+    assert (tmp_path / "env/lib/a.py").stat().st_mode & 0o7777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [("../outside", tarfile.REGTYPE, "stolen")],
+        [("/tmp/tpujob-outside", tarfile.REGTYPE, "stolen")],
+        [("out", tarfile.SYMTYPE, ".."), ("out/outside", tarfile.REGTYPE, "stolen")],
+        [("out", tarfile.SYMTYPE, "../outside"), ("out", tarfile.REGTYPE, "stolen")],
+        [("out", tarfile.LNKTYPE, "../secret")],
+        [("up", tarfile.SYMTYPE, ".."), ("out", tarfile.LNKTYPE, "up/secret")],
+        [("up", tarfile.SYMTYPE, ".."), ("up/link", tarfile.SYMTYPE, "x")],
+        [("up", tarfile.SYMTYPE, ".."), ("up/folder", tarfile.DIRTYPE, "")],
+        [("pipe", tarfile.FIFOTYPE, "")],
+    ],
+)
+def test_nothing_is_written_outside_of_its_folder(tmp_path: Path, entries: list[Entry]) -> None:
+    (tmp_path / "secret").write_text("of the host")
+    with pytest.raises(ValueError, match=r"leaves it|neither"):
+        unpack(packed(tmp_path / "env.tar", *entries), str(tmp_path / "env"))
+    assert {path.name for path in tmp_path.iterdir()} <= {"secret", "env.tar", "env"}
+    assert (tmp_path / "secret").stat().st_nlink == 1
