@@ -62,7 +62,6 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\
 SHORT = st.text("ab/@.%", min_size=1, max_size=6)
 
 
-@settings(deadline=None)
 @given(st.sets(NAMES | SHORT, min_size=1, max_size=8))
 def test_no_two_objects_share_a_file_and_none_is_where_another_needs_a_folder(
     names: set[str],
@@ -76,7 +75,6 @@ def test_no_two_objects_share_a_file_and_none_is_where_another_needs_a_folder(
         assert not folders & files
 
 
-@settings(deadline=None)
 @given(NAMES, st.text(max_size=3))
 def test_the_successor_of_a_prefix_sorts_after_all_that_has_it_and_before_the_rest(
     prefix: str, more: str
@@ -96,7 +94,7 @@ GLOBS = {
 }
 
 
-@settings(max_examples=60, deadline=None)  # a disk may be slow; that is no failure
+@settings(max_examples=60)
 @given(
     names=st.sets(SHORT, max_size=14),
     prefix=st.text("ab/", max_size=2),

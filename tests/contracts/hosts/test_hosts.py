@@ -311,7 +311,7 @@ _TEXT = st.lists(st.sampled_from(_HOSTILE), min_size=1, max_size=3).map("".join)
 def test_hostile_text_in_a_plan_arrives_as_it_is_and_is_never_run(rig: Rig):
     slice = rig.slice(hosts=1)
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=8, suppress_health_check=list(HealthCheck))
     @given(job=_TEXT, value=_TEXT, argument=_TEXT)
     def check(job: str, value: str, argument: str) -> None:
         rig.hosts.stop(slice, grace=1, timeout=30)

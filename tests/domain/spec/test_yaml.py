@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tpujob.domain.spec import jobspec, yaml
@@ -122,7 +122,6 @@ def test_a_byte_order_mark_and_windows_line_ends_are_tolerated() -> None:
         assert jobspec.load(text, "x").name == "a"
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.text(alphabet=st.sampled_from("ab:-[]{}&*!|>'\"#?,% \n\t\\~@`0"), max_size=60))
 def test_any_text_is_read_or_refused_with_its_place(text: str) -> None:
     try:
