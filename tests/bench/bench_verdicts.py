@@ -20,7 +20,7 @@ from flax import nnx
 
 from workloads.data.rows import Feed, Rows
 from workloads.frame.mesh import mesh_of
-from workloads.frame.program import Program, StepOutcome, _clipped, _plain
+from workloads.frame.program import Program, StepOutcome, _plain
 from workloads.frame.workload import Batch, Workload
 from workloads.lm import LmConfig
 from workloads.lm.workload import LmWorkload
@@ -35,7 +35,7 @@ class Bare(Program):
     """Without a word about rows, and with nothing to go back to."""
 
     def _step(self, state: Any, before: jax.Array, batch: Batch) -> tuple[Any, StepOutcome]:
-        model, optimizer = self._merged(state)
+        model, optimizer = self.merged(state)
         graph, parameters, others = nnx.split(model, nnx.Param, ...)
 
         def mean(parameters: Any) -> jax.Array:
@@ -45,7 +45,9 @@ class Bare(Program):
 
         loss, gradients = jax.value_and_grad(mean)(parameters)
         norm = optax.tree.norm(gradients)
-        optimizer.update(model, _clipped(gradients, norm, self.config.clip))
+        if clip := self.config.clip:
+            gradients = optax.tree.scale(clip / jnp.maximum(norm, clip), gradients)
+        optimizer.update(model, gradients)
         rows = jnp.ones(self.config.batch, jnp.bool_)
         return _plain(nnx.state((model, optimizer))), StepOutcome(before, loss, norm, rows, rows)
 

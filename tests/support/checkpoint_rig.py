@@ -113,7 +113,7 @@ class Bench:
         self.program = program
         state, good = program.first_state(), program.all_good()
         feed = self.feed(program)
-        step = program.compile(program.batch(feed.example()), in_haste=True)
+        step = program.compile(program.batch(feed.example()), program.in_haste)
         made = Checkpoints(str(folder / "good" / "checkpoints"), 2, program.layout)
         self.bits: dict[int, Bits] = {}
         for number in (OLDER, NEWER):

@@ -5,18 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workloads.frame.blame import (
+from workloads.verdicts.blame import (
     Bad,
     Evidence,
     Finding,
     Place,
-    Reader,
+    Row,
     blame_again,
     blame_once,
     blame_state,
     evidence_of,
-    evidence_of_parts,
-    readers,
     verdict_on_state,
     verdict_on_step,
 )
@@ -24,8 +22,8 @@ from workloads.frame.blame import (
 #: Four hosts with a device each, and two with two.
 APART = [[Place(host, 0)] for host in range(4)]
 PAIRS = [[Place(device // 2, device % 2)] for device in range(4)]
-#: Of eight rows, all read by host 0.
-READ = readers([0] * 8, [0], range(8))
+#: Of a batch, all read by host 0.
+ROWS = [Row(number, 0) for number in range(8)]
 
 
 def _bad(*units: str) -> Bad:
@@ -54,11 +52,13 @@ def _bad(*units: str) -> Bad:
         # everything
         (("xx", "xx", "xx", "xx"), ("xx", "xx", "xx", "xx"), Finding("model")),
         (("xx", "x.", "xx", "xx"), ("xx", "xx", "x.", "xx"), Finding("model")),
-        # not finite, and yet each row and gradient was: their sum
-        (("..", "..", "..", ".."), ("..", "..", "..", ".."), Finding("model", what="sum")),
+        # not finite, and yet each row and gradient was: their sum, or a link between devices
+        (("..", "..", "..", ".."), ("..", "..", "..", ".."), Finding("")),
+        # one that was bad twice, and then no more
+        ((".x", "..", "..", ".."), None, Finding("device", units=(0,))),
         # one unit alone
-        (("x...",), None, Finding("data", rows=(0,))),
-        (("xxxx",), None, Finding("model")),
+        (("x...",), ("x...",), Finding("data", rows=(0,))),
+        (("xxxx",), ("xxxx",), Finding("model")),
     ],
 )
 def test_what_is_bad_twice(
@@ -82,33 +82,12 @@ def test_a_row_whose_loss_is_finite_is_not_accused_whatever_its_gradient() -> No
     assert (found.what, found.bad.tolist()) == ("gradient", _bad("xx", ".x").tolist())
 
 
-class TestOfTheGradientsOfWeights:
-    def test_those_of_one_unit_are_those_of_all_its_rows(self) -> None:
-        found = evidence_of_parts(np.array([[1, 2, 8], [1, np.nan, 8]]), rows=3)
-        assert found.bad.tolist() == _bad("...", "xxx").tolist()
-
-    def test_a_sum_that_must_be_finite_is_not_the_model_s(self) -> None:
-        found = evidence_of_parts(np.array([[1, 2e3, 8], [1, 3e3, 8]]), rows=2)
-        assert blame_again(found, None).blame == ""
-
-    @pytest.mark.parametrize(
-        "parts", [(3e38, 1, 8), (1, 2e20, 8), (0, 0, 0)], ids=["losses", "gradients", "no weight"]
-    )
-    def test_a_mean_that_may_not_be_finite_is_the_model_s(
-        self, parts: tuple[float, float, float]
-    ) -> None:
-        found = evidence_of_parts(np.array([parts, parts]), rows=2)
-        assert not found.bad.any()
-        assert blame_again(found, None) == Finding("model", what="sum")
-
-
 class TestOfAState:
     """Four devices; each array is `x` where a device holds something that is not finite."""
 
     @pytest.mark.parametrize(
         ("arrays", "parts", "finding"),
         [
-            (("....", "...."), ("0000", "0123"), None),
             # a copy on each device, one of them bad
             (("..x.", "...."), ("0000", "0000"), Finding("device", units=(2,))),
             # all copies alike
@@ -123,7 +102,7 @@ class TestOfAState:
         ],
     )
     def test_a_copy_that_differs_is_its_device_s(
-        self, arrays: tuple[str, ...], parts: tuple[str, ...], finding: Finding | None
+        self, arrays: tuple[str, ...], parts: tuple[str, ...], finding: Finding
     ) -> None:
         numbers = np.array([[int(part) for part in array] for array in parts])
         assert blame_state(~_bad(*arrays).T, numbers.T) == finding
@@ -138,49 +117,41 @@ class TestOfAState:
 
 
 class TestARowIsNamed:
-    """As the feed numbers it: of n processes, process p reads the rows p, p + n, p + 2n... of a batch."""
+    """By its number in the training set."""
 
-    def test_where_the_devices_lie_host_by_host(self) -> None:
-        found = readers([0, 0, 1, 1], hosts=[0, 1], numbers=[60, 61, 62, 63])
-        assert found == [Reader(0, 0, 60), Reader(0, 2, 62), Reader(1, 1, 61), Reader(1, 3, 63)]
-
-    def test_where_they_lie_otherwise_and_hosts_have_other_numbers_than_processes(self) -> None:
-        found = readers([1, 0, 1, 0], hosts=[7, 5], numbers=[60, 61, 62, 63])
-        assert found == [Reader(5, 1, 61), Reader(7, 0, 60), Reader(5, 3, 63), Reader(7, 2, 62)]
+    READ = (Row(60, 0), Row(62, 0), Row(61, 1), Row(63, 1))
 
     def test_with_all_other_bad_ones_and_the_host_that_read_the_first(self) -> None:
-        read = readers([0, 0, 1, 1], hosts=[0, 1], numbers=[60, 61, 62, 63])
-        said = verdict_on_step(Finding("data", rows=(1, 2)), PAIRS, read)
+        said = verdict_on_step(Finding("data", rows=(2, 1)), PAIRS, self.READ)
         assert (said.rows, said.host, said.device) == ((61, 62), 1, "")
-        assert "rows 1, 2 of the batch (rows 61, 62 of the training set)" in said.text
+        assert "the loss of rows 61, 62 of the training set" in said.text
 
     def test_once_where_a_small_batch_was_repeated(self) -> None:
-        read = readers([0, 0], [0], [60, 61])
-        said = verdict_on_step(Finding("data", rows=(1, 3, 5)), PAIRS, read)
+        said = verdict_on_step(Finding("data", rows=(2, 6, 10)), PAIRS, self.READ)
         assert said.rows == (61,)
-        assert "row 1 of the batch (row 61 of the training set)" in said.text
+        assert "the loss of row 61 of the training set" in said.text
 
 
 class TestAHostIsAccused:
     def test_if_all_that_was_bad_is_its_own(self) -> None:
-        said = verdict_on_step(Finding("device", units=(2, 3), again=False), PAIRS, READ)
+        said = verdict_on_step(Finding("device", units=(2, 3), again=False), PAIRS, ROWS)
         assert (said.host, said.device) == (1, "devices 0, 1 of host 1")
         assert int(said.code) == 71
 
     @pytest.mark.parametrize("again", [True, False])
     def test_but_no_one_if_it_may_have_been_another(self, again: bool) -> None:
-        said = verdict_on_step(Finding("device", units=(1, 2), again=again), PAIRS, READ)
+        said = verdict_on_step(Finding("device", units=(1, 2), again=again), PAIRS, ROWS)
         assert (said.blame, said.host, said.device, int(said.code)) == ("", None, "", 65)
         assert "devices of hosts 0, 1" in said.text
         assert "nothing says which" in said.text
 
     def test_nor_for_bad_gradients_of_weights_that_passed(self) -> None:
         nothing = Evidence(_bad("..", "..", "..", ".."), "gradient")
-        assert verdict_on_step(blame_once(nothing), APART, READ).host is None
+        assert verdict_on_step(blame_once(nothing), APART, ROWS).host is None
         one_host = [[Place(0, device)] for device in range(4)]
-        said = verdict_on_step(blame_once(nothing), one_host, READ)
+        said = verdict_on_step(blame_once(nothing), one_host, ROWS)
         assert (said.host, said.device) == (0, "devices 0, 1, 2, 3 of host 0")
 
-    def test_nor_for_a_sum_that_must_be_finite(self) -> None:
-        said = verdict_on_step(Finding("", what="sum"), APART, READ)
+    def test_nor_for_a_sum_of_what_is_finite(self) -> None:
+        said = verdict_on_step(Finding(""), APART, ROWS)
         assert (said.blame, said.host, int(said.code)) == ("", None, 65)

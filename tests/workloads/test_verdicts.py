@@ -23,14 +23,14 @@ from flax import nnx
 
 from workloads.contract import faults
 from workloads.data.rows import Dataset, Rows
-from workloads.frame.blame import StepVerdict
 from workloads.frame.config import ConfigError, TrainConfig
-from workloads.frame.fault_injection import Injection
 from workloads.frame.mesh import mesh_of
 from workloads.frame.program import Program
-from workloads.frame.replay import Replay, evidence, examine
 from workloads.frame.workload import Batch, ByRow, Watch, Workload
 from workloads.mlp.model import Mlp
+from workloads.verdicts.blame import StepVerdict
+from workloads.verdicts.fault_injection import Injection
+from workloads.verdicts.replay import Replay, evidence, examine
 
 pytestmark = pytest.mark.slow
 
@@ -178,7 +178,7 @@ class Rig:
 
 def _rig(workload: Workload[TrainConfig], rows: Rows) -> Rig:
     program = Program(workload, mesh_of(workload.config))
-    step = program.compile(program.batch(rows), in_haste=True)
+    step = program.compile(program.batch(rows), program.in_haste)
     return Rig(program, step, rows, jax.tree.map(np.array, program.first_state()))
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 
 from workloads.contract import Reporter
-from workloads.frame.blame import StepVerdict
 from workloads.frame.config import TrainConfig
+from workloads.verdicts.blame import StepVerdict
 
 
 class ProgressLog:

@@ -25,17 +25,17 @@ from jax.experimental import multihost_utils
 from workloads.contract import Exit, ProgramContext, Reporter, faults
 from workloads.data.rows import Feed, RowSource
 from workloads.frame import cache_stats
-from workloads.frame.blame import StepVerdict
 from workloads.frame.checkpoints import Checkpoints
 from workloads.frame.config import TrainConfig
-from workloads.frame.fault_injection import Injection
 from workloads.frame.log import ProgressLog
 from workloads.frame.mesh import mesh_of
 from workloads.frame.program import Program, StepOutcome
-from workloads.frame.replay import Replay, evidence, examine, examine_state
 from workloads.frame.resume import NoneFinite, restore
 from workloads.frame.signals import Watcher
 from workloads.frame.workload import Batch, Workload
+from workloads.verdicts.blame import StepVerdict
+from workloads.verdicts.fault_injection import Injection
+from workloads.verdicts.replay import Replay, evidence, examine, examine_state
 
 
 def train(
@@ -189,7 +189,8 @@ class _Run:
             spoil=lambda batch: self._injection.batch(bad.number, batch),
         )
         first = evidence(self._program, bad.outcome)
-        verdict = examine(replay, first, self._host, self._feed.numbers(bad.position))
+        numbers = self._feed.numbers(bad.position)[jax.process_index() :: jax.process_count()]
+        verdict = examine(replay, first, self._host, numbers)
         return self._judged(bad.number, verdict)
 
     def _judged(self, step: int, verdict: StepVerdict) -> Exit:
@@ -204,7 +205,7 @@ class _Run:
         """The code to end with if the state that was saved last is not finite; it is not committed then. Asked
         once the devices have their next step, as the answer comes from them."""
         sound = self._checkpoints.sound()
-        if sound is None or not (verdict := examine_state(self._program, sound, self._host)):
+        if sound is None or not (verdict := examine_state(self._program.layout, sound, self._host)):
             return None
         self._note(self._checkpoints.wait())
         return self._judged(self._saved, verdict)

@@ -3,7 +3,7 @@
 The state (parameters, optimiser, counters, random keys) is one nnx State of plain arrays, laid out by the rules of
 `mesh.py`; the compiler makes the exchanges. A step whose loss or gradients are not finite leaves the model as it is,
 and so does any step after it: it can be replayed, but not gone on from, as the optimizer has moved on. Each step says
-which rows were not finite, forwards and backwards, before rows are mixed: `blame.py` finds the device from that.
+which rows were not finite, forwards and backwards, before rows are mixed: `verdicts/` finds the device from that.
 """
 
 # JAX and its libraries are typed in part only.
@@ -12,9 +12,8 @@ which rows were not finite, forwards and backwards, before rows are mixed: `blam
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,13 +24,11 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workloads.data.rows import Rows, RowSource
-from workloads.frame.mesh import AXES, ROWS, row_parts, spec_of
-from workloads.frame.workload import Batch, ByRow, Workload
+from workloads.frame.mesh import ROWS, spec_of
+from workloads.frame.workload import Batch, Workload
 
 #: Where the state has the model, before the optimizer.
-_MODEL = 0
-#: For a program that runs once: on CPU it compiles in 1 s then, instead of 4.
-_IN_HASTE: dict[str, Any] = {"xla_backend_optimization_level": 0}
+MODEL = 0
 
 
 class StepOutcome(NamedTuple):
@@ -53,8 +50,12 @@ class Program:
         self.workload = workload
         self.config = workload.config
         self.mesh = mesh
-        self._by_row = NamedSharding(mesh, PartitionSpec(ROWS))
+        #: How the rows of a batch are split.
+        self.by_row = NamedSharding(mesh, PartitionSpec(ROWS))
         self._whole = NamedSharding(mesh, PartitionSpec())
+        on_cpu = mesh.devices.flat[0].platform == "cpu"
+        #: Compiler options for what runs once: a CPU's compiler takes 1 s with them, instead of 4.
+        self.in_haste = {"xla_backend_optimization_level": 0} if on_cpu else None
         with nnx.use_eager_sharding(False):
             self._graph, self._shapes = nnx.split(nnx.eval_shape(self._modules))
         plain = jax.eval_shape(_plain, self._shapes)
@@ -64,38 +65,38 @@ class Program:
 
     def first_state(self) -> Any:
         """The state before step 1: a function of the seed, whatever the mesh."""
-        options = _IN_HASTE if self._on_cpu else None
         with jax.set_mesh(self.mesh), nnx.use_eager_sharding(False):
             make = jax.jit(
                 lambda: _plain(nnx.state(self._modules())),
                 out_shardings=self.shardings,
-                compiler_options=options,
+                compiler_options=self.in_haste,
             )
             return make()
 
-    def trace(self, batch: Mapping[str, Any]) -> jax.stages.Traced:
-        """The step of `lower`, before it is lowered for any device."""
-        outcome: Any = (self._whole, self._whole, self._whole, self._by_row, self._by_row)
+    def step(self, options: dict[str, Any] | None = None) -> jax.stages.Wrapped:
+        """`(state, good, batch) -> (state, StepOutcome)`, to be traced or called with this mesh set.
+
+        The step consumes its state. `good` is that of the step before, or `all_good()`; if it does not hold, the
+        model stays as it is, and the state is good for a replay alone."""
+        outcome: Any = (self._whole, self._whole, self._whole, self.by_row, self.by_row)
         layout = self.shardings, StepOutcome._make(outcome)
-        step = jax.jit(self._step, donate_argnums=0, out_shardings=layout)
+        return jax.jit(self._step, donate_argnums=0, out_shardings=layout, compiler_options=options)
+
+    def trace(self, batch: Mapping[str, Any]) -> jax.stages.Traced:
+        """The step for batches like this one, arrays or `ShapeDtypeStruct`s, before it is lowered for any device."""
         good = jax.ShapeDtypeStruct((), jnp.bool_, sharding=self._whole)
         shapes = jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self._by_row), dict(batch)
+            lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self.by_row), dict(batch)
         )
         with jax.set_mesh(self.mesh):
-            return step.trace(self.layout, good, shapes)
+            return self.step().trace(self.layout, good, shapes)
 
-    def lower(self, batch: Mapping[str, Any]) -> jax.stages.Lowered:
-        """`(state, good, batch) -> (state, StepOutcome)` for batches like this one: arrays of a batch, or their
-        `ShapeDtypeStruct`s. The step consumes its state. `good` is that of the step before, or `all_good()`; if
-        it does not hold, the model stays as it is, and the state is good for a replay alone.
-        """
+    def compile(
+        self, batch: Mapping[str, Any], options: dict[str, Any] | None = None
+    ) -> jax.stages.Compiled:
+        """The step for batches like this one, on the devices of this mesh."""
         with jax.set_mesh(self.mesh):
-            return self.trace(batch).lower()
-
-    def compile(self, batch: Mapping[str, Any], *, in_haste: bool = False) -> jax.stages.Compiled:
-        """The step of `lower`, for the devices of this mesh."""
-        return self.lower(batch).compile(_IN_HASTE if in_haste and self._on_cpu else None)
+            return self.trace(batch).lower().compile(options)
 
     def all_good(self) -> jax.Array:
         """What the first step is given for the outcome of the one before it."""
@@ -104,66 +105,34 @@ class Program:
     def batch(self, rows: Rows) -> Batch:
         """One batch over all devices, of which this host has these rows."""
         return {
-            name: jax.make_array_from_process_local_data(self._by_row, array)
+            name: jax.make_array_from_process_local_data(self.by_row, array)
             for name, array in rows.items()
         }
 
     def evaluate(self, state: Any, source: RowSource) -> dict[str, float]:
-        """The metrics over all rows of a source that every host has, in batches of the usual size."""
-        sums: dict[str, list[jax.Array]] = defaultdict(list)
-        for start in range(0, len(source), self.config.batch):
-            batch, counts = self._piece(source, start)
+        """The metrics over all rows of a source, of which each host reads its own, in batches of the usual size."""
+        size, count = self.config.batch, len(source)
+        own = np.arange(jax.process_index(), size, jax.process_count())
+        sums: list[dict[str, jax.Array]] = []
+        for start in range(0, count, size):
+            # the last batch is filled up with copies of the last row, which do not count
+            rows = source.take(np.minimum(start + own, count - 1))
+            counts = self.batch({"counts": start + own < count})["counts"]
             with jax.set_mesh(self.mesh):
-                tested = self._test(state, batch, counts)
-            for name, found in tested.items():
-                sums[name].append(found)
-        totals = {
-            name: np.sum([np.asarray(x) for x in found], axis=0) for name, found in sums.items()
-        }
+                sums.append(self._test(state, self.batch(rows), counts))
+        if not sums:
+            return {}
+        totals = jax.tree.map(lambda *each: np.sum(each, axis=0), *jax.device_get(sums))
         means = {name: float(value / weight) for name, (value, weight) in totals.items()}
-        return self.workload.summary(means) if means else {}
+        return self.workload.summary(means)
 
-    def apart(self) -> Program:
-        """The same program with rows of its own on each device. The parameters are split over all devices of a
-        slice, so that none holds more of them than before."""
-        slices = self.mesh.devices.reshape(self.mesh.shape["dcn"], 1, -1, 1)
-        return Program(self.workload, Mesh(slices, AXES, axis_types=self.mesh.axis_types))
+    def merged(self, state: Any) -> tuple[Any, nnx.Optimizer[Any]]:
+        """The model and the optimizer with this state. They have copies: without, an update would change `state`."""
+        return nnx.merge(self._graph, jax.tree.map(_as, self._shapes, state), copy=True)
 
-    def taken_over(self, state: Any) -> Any:
-        """A state from another mesh of the same devices, laid out for this one."""
-        return jax.jit(_same, out_shardings=self.shardings)(state)
-
-    def rearranged(self, batch: Batch, rows: np.ndarray[Any, Any]) -> Batch:
-        """A batch of these rows of a batch, which may be on another mesh of the same devices."""
-        return self._rearranged(batch, rows)
-
-    def sound(self, state: Any) -> np.ndarray[Any, Any]:
-        """bool [devices in the order of the mesh, arrays of floats]: what each device holds of the array is finite.
-        Those of the model come first. All hosts learn of all, so all must call it."""
-        return np.asarray(self._sound(state)).reshape(self.mesh.size, -1)
-
-    @property
-    def model_arrays(self) -> int:
-        """How many of the arrays of `sound` are of the model."""
-        return sum(map(_is_float, jax.tree.leaves(self.layout[_MODEL])))
-
-    def parts(self) -> np.ndarray[Any, Any]:
-        """int [devices, arrays], as of `sound`: the number of the part of the array that the device holds."""
-        arrays = [x for x in jax.tree.leaves(self.layout) if _is_float(x)]
-        return np.stack([_parts(x.sharding, x.shape, self.mesh) for x in arrays], axis=1)
-
-    def by_unit(self, state: Any, batch: Batch) -> np.ndarray[Any, Any]:
-        """float32 [units, 3]: of the rows of each unit alone, computed there, the sum of the losses, the norm of its
-        gradients, and the sum of the weights. All hosts learn of all, so all must call it."""
-        return np.asarray(self._by_unit(state, batch))
-
-    def everywhere(self, tree: Any) -> Any:
-        """Arrays of this mesh as NumPy's, whole, on every host. All hosts must call it."""
-        return jax.tree.map(np.asarray, jax.jit(_same, out_shardings=self._whole)(tree))
-
-    @property
-    def _on_cpu(self) -> bool:
-        return self.mesh.devices.flat[0].platform == "cpu"
+    def _modules(self) -> tuple[nnx.Module, nnx.Optimizer[Any]]:
+        model = self.workload.model(nnx.Rngs(self.config.seed))
+        return model, nnx.Optimizer(model, self.workload.optimizer(), wrt=nnx.Param)
 
     def _laid_out(self, variable: nnx.Variable[Any]) -> Any:
         """The variable, with the shape, type and sharding of its array in place of it."""
@@ -173,113 +142,37 @@ class Program:
             jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=where)
         )
 
-    def _modules(self) -> tuple[nnx.Module, nnx.Optimizer[Any]]:
-        model = self.workload.model(nnx.Rngs(self.config.seed))
-        return model, nnx.Optimizer(model, self.workload.optimizer(), wrt=nnx.Param)
-
-    def _merged(self, state: Any) -> tuple[Any, nnx.Optimizer[Any]]:
-        """The modules with this state. They have copies: without, an update would change `state`, too."""
-        return nnx.merge(self._graph, jax.tree.map(_as, self._shapes, state), copy=True)
-
     def _step(self, state: Any, before: jax.Array, batch: Batch) -> tuple[Any, StepOutcome]:
-        model, optimizer = self._merged(state)
+        model, optimizer = self.merged(state)
         loss, gradients, forward, backward = self._gradients(model, batch)
         norm = optax.tree.norm(gradients)
         good = before & jnp.isfinite(loss) & jnp.isfinite(norm)
-        optimizer.update(model, _clipped(gradients, norm, self.config.clip))
+        if clip := self.config.clip:
+            gradients = optax.tree.scale(clip / jnp.maximum(norm, clip), gradients)
+        optimizer.update(model, gradients)
         after = _plain(nnx.state((model, optimizer)))
         # of the optimizer nothing is needed any more; to keep it, too, costs a tenth of a step of the mlp on CPU
-        after[_MODEL] = jax.tree.map(partial(jnp.where, good), after[_MODEL], state[_MODEL])
+        after[MODEL] = jax.tree.map(partial(jnp.where, good), after[MODEL], state[MODEL])
         return after, StepOutcome(good, loss, norm, forward, backward)
 
     def _gradients(self, model: nnx.Module, batch: Batch) -> tuple[Any, Any, jax.Array, jax.Array]:
         """The mean loss, its gradients, and of each row whether its loss and its gradients are finite. What
         else the model keeps (counts, running means) has moved on in `model`."""
-        graph, parameters, others = nnx.split(model, nnx.Param, ...)
+
+        def mean(model: nnx.Module, probe: jax.Array) -> tuple[jax.Array, jax.Array]:
+            found = self.workload.loss(model, batch, partial(_watched, probe=probe))
+            return found.values.sum() / found.weights.sum(), jnp.isfinite(found.values)
+
         rows = len(next(iter(batch.values())))
-
-        def mean(parameters: Any, probe: jax.Array) -> tuple[jax.Array, Any]:
-            trained = nnx.merge(graph, parameters, others, copy=True)
-            found = self.workload.loss(trained, batch, partial(_watched, probe=probe))
-            moved = nnx.state(trained, nnx.Not(nnx.Param))
-            return _mean(found), (jnp.isfinite(found.values), moved)
-
-        probe = jax.lax.with_sharding_constraint(jnp.zeros(rows), self._by_row)
-        compute = jax.value_and_grad(mean, argnums=(0, 1), has_aux=True)
-        (loss, (forward, moved)), (gradients, bad) = compute(parameters, probe)
-        nnx.update(model, moved)
+        probe = jax.lax.with_sharding_constraint(jnp.zeros(rows), self.by_row)
+        compute = nnx.value_and_grad(mean, argnums=(0, 1), has_aux=True)
+        (loss, forward), (gradients, bad) = compute(model, probe)
         return loss, gradients, forward, bad == 0
-
-    @cached_property
-    def _rearranged(self) -> Callable[[Batch, Any], Batch]:
-        def take(batch: Batch, rows: jax.Array) -> Batch:
-            return {name: jnp.take(array, rows, axis=0) for name, array in batch.items()}
-
-        return jax.jit(take, out_shardings=self._by_row)
-
-    @cached_property
-    def _sound(self) -> Callable[[Any], jax.Array]:
-        def own(state: Any) -> jax.Array:
-            floats = [x for x in jax.tree.leaves(state) if _is_float(x)]
-            return jnp.stack([jnp.isfinite(x).all() for x in floats])[(None,) * len(AXES)]
-
-        specs = jax.tree.map(lambda leaf: leaf.spec, self.shardings)
-        by_device = PartitionSpec(*AXES)
-        check = jax.shard_map(
-            own, mesh=self.mesh, in_specs=(specs,), out_specs=by_device, check_vma=False
-        )
-        return jax.jit(check, out_shardings=self._whole)
-
-    @cached_property
-    def _by_unit(self) -> Callable[[Any, Batch], jax.Array]:
-        def one(state: Any, batch: Batch) -> jax.Array:
-            model, _ = self._merged(state)
-            graph, parameters, others = nnx.split(model, nnx.Param, ...)
-
-            def total(parameters: Any) -> tuple[jax.Array, jax.Array]:
-                trained = nnx.merge(graph, parameters, others, copy=True)
-                found = self.workload.loss(trained, batch, _same)
-                return found.values.sum(), found.weights.sum()
-
-            (loss, weight), gradients = jax.value_and_grad(total, has_aux=True)(parameters)
-            return jnp.stack([loss, optax.tree.norm(gradients), weight])
-
-        def all_units(state: Any, batch: Batch) -> jax.Array:
-            units = row_parts(self.mesh)
-            split = jax.tree.map(lambda a: a.reshape(units, -1, *a.shape[1:]), batch)
-            split = jax.lax.with_sharding_constraint(split, self._by_row)
-            return jax.vmap(one, in_axes=(None, 0), spmd_axis_name=ROWS)(state, split)
-
-        options = _IN_HASTE if self._on_cpu else None
-        return jax.jit(all_units, out_shardings=self._whole, compiler_options=options)
-
-    def _piece(self, source: RowSource, start: int) -> tuple[Batch, jax.Array]:
-        """The rows from `start` on as a batch, filled up with copies of the last one, and which of them count."""
-        size = self.config.batch
-        which = np.minimum(np.arange(start, start + size), len(source) - 1)
-        example = source.take(which[:1])
-
-        @cache  # several arrays, and devices that share rows, ask for the same ones
-        def taken(first: int, last: int) -> Rows:
-            return source.take(which[first:last])
-
-        def rows(name: str, index: tuple[slice, ...]) -> Any:
-            first, last, _ = index[0].indices(size)
-            return taken(first, last)[name][(slice(None), *index[1:])]
-
-        batch = {
-            name: jax.make_array_from_callback(
-                (size, *one.shape[1:]), self._by_row, partial(rows, name)
-            )
-            for name, one in example.items()
-        }
-        counts = np.arange(start, start + size) < len(source)
-        return batch, jax.make_array_from_callback((size,), self._by_row, counts.__getitem__)
 
     @cached_property
     def _test(self) -> Callable[..., dict[str, jax.Array]]:
         def test(state: Any, batch: Batch, counts: jax.Array) -> dict[str, jax.Array]:
-            model, _ = self._merged(state)
+            model, _ = self.merged(state)
             model.eval()
             found = self.workload.metrics(model, batch)
             return {
@@ -311,29 +204,6 @@ def _watched_backward(_: None, gradient: jax.Array) -> tuple[jax.Array, jax.Arra
 _watched.defvjp(_watched_forward, _watched_backward)
 
 
-def _clipped(gradients: Any, norm: jax.Array, most: float) -> Any:
-    """The gradients, made smaller where their norm is above `most` (0: any norm will do)."""
-    if not most:
-        return gradients
-    factor = most / jnp.maximum(norm, most)
-    return jax.tree.map(lambda gradient: gradient * factor, gradients)
-
-
-def _mean(found: ByRow) -> jax.Array:
-    return found.values.sum() / found.weights.sum()
-
-
-def _is_float(array: Any) -> bool:
-    return jnp.issubdtype(array.dtype, jnp.inexact)
-
-
-def _parts(sharding: NamedSharding, shape: tuple[int, ...], mesh: Mesh) -> list[int]:
-    """Of each device of the mesh, the number of the part of such an array that it holds."""
-    held = sharding.devices_indices_map(shape)
-    starts = [tuple(part.start for part in held[device]) for device in mesh.devices.flat]
-    return [starts.index(start) for start in starts]
-
-
 def _is_key(array: Any) -> bool:
     return jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
 
@@ -349,7 +219,3 @@ def _as(shape: Any, array: jax.Array) -> jax.Array:
 
 def _is_variable(leaf: object) -> bool:
     return isinstance(leaf, nnx.Variable)
-
-
-def _same(value: Any) -> Any:
-    return value

@@ -8,7 +8,6 @@ on other machines.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -20,8 +19,8 @@ from workloads.contract import Blame, Exit
 
 #: bool [units, rows of a unit]: what was bad. A unit is a device, or a group of `tensor` that shares rows.
 Bad = NDArray[np.bool_]
-#: What of a row was not finite, or the sum of all rows alone. Each counts only where all before it were finite.
-What = Literal["loss", "gradient", "weights' gradient", "sum"]
+#: What of a row was not finite. Each counts only where all before it were finite.
+What = Literal["loss", "gradient", "weights' gradient"]
 
 #: Of all rows of a step. If more are bad, on all units, it is no matter of rows.
 _MOST_BAD_ROWS = 0.5
@@ -36,22 +35,18 @@ class Place(NamedTuple):
     device: int  #: numbered from 0 on its host
 
 
-class Reader(NamedTuple):
-    """Where a row of the batch came from."""
+class Row(NamedTuple):
+    """A row, as a person finds it."""
 
-    host: int  #: that read it
-    place: int  #: in the batch, in the order of the feed, which is the same for any number of hosts
     number: int  #: in the training set
+    host: int  #: that read it
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What was not finite in one computation of the step."""
 
     bad: Bad
     what: What = "loss"
-    #: The parts that the units contributed are known, and are so small that their sum must be finite.
-    bounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,52 +82,37 @@ def evidence_of(forward: NDArray[np.bool_], backward: NDArray[np.bool_], units: 
     return Evidence(~forward.reshape(units, -1))
 
 
-def evidence_of_parts(parts: NDArray[np.floating], rows: int) -> Evidence:
-    """Which units made bad gradients of the weights. `parts` [units, 3]: of the rows of each unit alone the sum of the
-    losses, the norm of its gradients, and the sum of the weights; `rows` of a unit."""
-    bad = ~np.isfinite(parts).all(axis=1, keepdims=True)
-    # as the step computes it: of the gradients of the mean, the root of a sum of squares in float32
-    with np.errstate(all="ignore"):
-        losses, norms, weights = np.abs(parts).sum(axis=0, dtype=np.float32)
-        bounded = bool(np.isfinite([losses, np.square(norms / weights)]).all())
-    return Evidence(np.repeat(bad, rows, axis=1), "weights' gradient", bounded)
-
-
 def blame_once(first: Evidence) -> Finding:
     """Of a step that is finite when it is computed again: no maths does that."""
-    if not first.bad.any():
-        return Finding(
-            "device", tuple(range(len(first.bad))), what="weights' gradient", again=False
-        )
-    return Finding("device", _units(first.bad), what=first.what, again=False)
+    if first.bad.any():
+        return Finding("device", _units(first.bad), what=first.what, again=False)
+    every_unit = tuple(range(len(first.bad)))
+    return Finding("device", every_unit, what="weights' gradient", again=False)
 
 
 def blame_again(same: Evidence, moved: Evidence | None) -> Finding:
-    """Of a step that was bad again with the same rows. `moved`: with the rows of each unit on the next unit; None:
-    that was finite, or there is but one unit."""
+    """Of a step that was bad again with the same rows. `moved`: with the rows of each unit on the next unit, or again
+    on the only one; None: that was finite."""
     here = same.bad
     there = np.zeros_like(here) if moved is None else moved.bad
     if not here.any():
-        return Finding("" if same.bounded else "model", what="sum")
-    if _everywhere(here) and (len(here) == 1 or _everywhere(there)):
+        return Finding("")
+    if _everywhere(here) and _everywhere(there):
         return Finding("model", what=same.what)
-    if len(here) == 1:
-        return Finding("data", rows=_rows(here), what=same.what)
     followed = np.roll(here, 1, axis=0) & there
     if followed.any() and followed.sum() >= (here & there).sum():
-        return Finding("data", rows=_rows(np.roll(followed, -1, axis=0)), what=same.what)
+        rows = np.flatnonzero(np.roll(followed, -1, axis=0)).tolist()
+        return Finding("data", rows=tuple(rows), what=same.what)
     still = set(_units(here)) & set(_units(there))
     return Finding("device", tuple(sorted(still)) or _units(here), what=same.what)
 
 
-def blame_state(finite: NDArray[np.bool_], parts: NDArray[np.integer]) -> Finding | None:
-    """Of a state that is not finite although its steps were; None if it is finite. [devices, arrays]: whether the part
-    of the array that the device holds is finite, and the number of that part.
+def blame_state(finite: NDArray[np.bool_], parts: NDArray[np.integer]) -> Finding:
+    """Of a state that is not finite although its steps were. [devices, arrays]: whether the part of the array that the
+    device holds is finite, and the number of that part.
 
     An error of the maths is the same on all copies of a part, one of a device on its own copy alone. Of a part that
     exists once nobody can tell."""
-    if finite.all():
-        return None
     same = parts[:, None] == parts[None]
     alone = ~finite & (same & finite[None]).any(axis=1)
     if alone.any():
@@ -142,40 +122,31 @@ def blame_state(finite: NDArray[np.bool_], parts: NDArray[np.integer]) -> Findin
     return Finding("", _units(~finite))
 
 
-def readers(processes: Sequence[int], hosts: Sequence[int], numbers: Sequence[int]) -> list[Reader]:
-    """Of each row, as the batch lies on the devices, who read it: `processes` [rows] has the row on one of its devices,
-    and is the host `hosts[process]`. Of a batch that is made of these `numbers` of the training set, a process of n
-    takes the ones at the places process, process + n, process + 2n..."""
-    seen: Counter[int] = Counter()
-    found: list[Reader] = []
-    for process in processes:
-        place = seen[process] * len(hosts) + process
-        found.append(Reader(hosts[process], place, numbers[place]))
-        seen[process] += 1
-    return found
-
-
 def verdict_on_step(
-    finding: Finding, places: Sequence[Sequence[Place]], read: Sequence[Reader]
+    finding: Finding, places: Sequence[Sequence[Place]], rows: Sequence[Row]
 ) -> StepVerdict:
-    """The finding in words. `places`: the devices of each unit; `read`: who read each row."""
+    """The finding in words. `places`: the devices of each unit; `rows`: of the batch, as it lies on the devices."""
     if finding.blame == "data":
         # a small batch is repeated for more devices
-        rows = sorted({read[row % len(read)] for row in finding.rows}, key=lambda r: r.place)
-        numbers = tuple(row.number for row in rows)
-        s, them = ("s", "them") if rows[1:] else ("", "it")
+        bad = sorted({rows[place % len(rows)] for place in finding.rows})
+        numbers = tuple(row.number for row in bad)
+        s, them = ("s", "them") if bad[1:] else ("", "it")
         text = (
-            f"the {finding.what} of row{s} {_listed([row.place for row in rows])} of the batch (row{s} "
-            f"{_listed(numbers)} of the training set) is not finite on whichever device computes {them}"
+            f"the {finding.what} of row{s} {_listed(numbers)} of the training set is not finite on whichever device "
+            f"computes {them}: the data made it"
         )
-        return StepVerdict("data", rows[0].host, "", f"{text}: the data made it", numbers)
+        return StepVerdict("data", bad[0].host, "", text, numbers)
     if finding.blame == "model":
-        return StepVerdict("model", None, "", _of_model(finding, sum(map(len, places))))
+        alone = ", or the only device, which there is no other to compare with"
+        text = (
+            f"the {finding.what} of most rows is not finite on every device, again in a replay: the model made it"
+            f"{alone if sum(map(len, places)) == 1 else ''}"
+        )
+        return StepVerdict("model", None, "", text)
     if finding.blame == "":
-        text = "what each device made is finite, and must be so together, but is not: a device or a link made it"
-        return StepVerdict("", None, "", f"{text}, and nothing says which")
-    accused = [place for unit in finding.units for place in places[unit]]
-    name, host = named(accused)
+        text = "what each device makes of its rows is finite, and all of it together is not"
+        return StepVerdict("", None, "", f"{text}: nothing says who made it")
+    name, host = named([place for unit in finding.units for place in places[unit]])
     text = (
         f"the {finding.what} of whatever rows are on {name} is not finite, and elsewhere it is"
         if finding.again
@@ -208,15 +179,6 @@ def named(places: Collection[Place]) -> tuple[str, int | None]:
     return f"device{'s' * (len(devices) > 1)} {_listed(devices)} of host {hosts[0]}", hosts[0]
 
 
-def _of_model(finding: Finding, devices: int) -> str:
-    if finding.what == "sum":
-        text = "losses and gradients are finite on each device, and their mean is not"
-        return f"{text}: the model made it, with too large a sum or a batch without weight"
-    text = f"the {finding.what} of most rows is not finite on every device, again in a replay"
-    alone = ", or the only device, which there is no other to compare with"
-    return f"{text}: the model made it{alone if devices == 1 else ''}"
-
-
 def _listed(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:_NAMED]))
     return f"{shown} and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else shown
@@ -228,7 +190,3 @@ def _everywhere(bad: Bad) -> bool:
 
 def _units(bad: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(np.flatnonzero(bad.any(axis=1)).tolist())
-
-
-def _rows(bad: Bad) -> tuple[int, ...]:
-    return tuple(np.flatnonzero(bad).tolist())

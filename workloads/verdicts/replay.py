@@ -1,0 +1,204 @@
+"""From a step that was not finite to a verdict: it is replayed, then its rows change places.
+
+All hosts do the same, at the same moment, and come to the same verdict. What is decided from the replays is in
+`blame.py`; here they are run, and devices and rows get the names by which a person finds them.
+"""
+
+# JAX and its libraries are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from numpy.typing import NDArray
+
+from workloads.frame.checksums import Checksums
+from workloads.frame.mesh import AXES, ROWS, row_parts
+from workloads.frame.program import MODEL, Program, StepOutcome
+from workloads.frame.workload import Batch
+from workloads.verdicts.blame import (
+    Evidence,
+    Place,
+    Row,
+    StepVerdict,
+    blame_again,
+    blame_once,
+    blame_state,
+    evidence_of,
+    verdict_on_state,
+    verdict_on_step,
+)
+
+
+class Replay:
+    """A step that was not finite, and the model before it, which it leaves as it is while it is not finite."""
+
+    def __init__(
+        self,
+        program: Program,
+        step: Callable[..., Any],
+        state: Any,
+        batch: Batch,
+        spoil: Callable[[Batch], Batch],
+    ) -> None:
+        """`step` is the compiled one. `spoil` is what an injected fault does to a batch each time it is computed."""
+        self.program = program
+        self.state = state
+        self.batch = batch
+        self._rows = len(next(iter(batch.values())))
+        self._step = step
+        self._spoil = spoil
+
+    def run(self, *, moved: bool = False) -> Evidence | None:
+        """Compute the step once more, on request with the rows of each unit on the next unit. None: it was finite,
+        and the model is no longer the one before it."""
+        units = row_parts(self.program.mesh)
+        batch = self.batch
+        if moved:
+            rows = np.roll(np.arange(self._rows), self._rows // units)
+            batch = _taken(batch, rows, self.program.by_row)
+        batch = self._spoil(batch)
+        with jax.set_mesh(self.program.mesh):
+            self.state, outcome = self._step(self.state, self.program.all_good(), batch)
+        if _agreed(outcome.good):
+            return None
+        found = evidence(self.program, outcome)
+        if found.bad.any():
+            return found
+        bad = np.zeros((units, self._rows // units), np.bool_)
+        try:
+            made = _gradients_by_unit(self.program)(self.state, batch)
+            bad |= multihost_utils.process_allgather(made, tiled=True)[:, None]
+        except (ValueError, NotImplementedError, jax.errors.JaxRuntimeError):
+            pass  # a kernel that is bound to its mesh, or no memory: nobody can tell
+        return Evidence(bad, "weights' gradient")
+
+    def apart(self) -> Replay:
+        """The same step with rows of its own on each device, so that each can be told apart."""
+        program, step = _apart(self.program)
+        # a small batch is repeated
+        size = -(-self._rows // program.mesh.size) * program.mesh.size
+        batch = _taken(self.batch, np.arange(size) % self._rows, program.by_row)
+        state = jax.device_put(self.state, program.shardings)
+        return Replay(program, step, state, batch, self._spoil)
+
+
+def evidence(program: Program, outcome: StepOutcome) -> Evidence:
+    """What was bad in a step. All hosts learn of all rows, so all must call it."""
+    by_row = multihost_utils.process_allgather((outcome.forward, outcome.backward), tiled=True)
+    return evidence_of(*by_row, row_parts(program.mesh))
+
+
+def examine(replay: Replay, first: Evidence, host: int, numbers: Sequence[int]) -> StepVerdict:
+    """Replay a step that was bad as `first` says, and say who made it. `host` is our number; `numbers` are those of
+    our rows of its batch in the training set."""
+    # the step did not keep the arrays of the optimizer
+    layout = replay.program.layout[MODEL]
+    checksums = Checksums(layout)
+    sound = checksums.read(checksums(replay.state[MODEL])).sound
+    if verdict := examine_state(layout, sound, host):
+        return verdict
+    # where the rows lie, what they are called lies
+    names = {"names": np.array([(number, host) for number in numbers], np.int32)}
+    gathered = multihost_utils.process_allgather(replay.program.batch(names), tiled=True)
+    rows = [Row(*name) for name in gathered["names"].tolist()]
+    same = replay.run()
+    if same is None:
+        return verdict_on_step(blame_once(first), _units(replay.program.mesh, host), rows)
+    if replay.program.mesh.shape["tensor"] > 1:
+        apart = replay.apart()
+        # what the devices make only together does not show when each is on its own
+        if (found := apart.run()) is not None:
+            replay, same = apart, found
+    finding = blame_again(same, replay.run(moved=True))
+    return verdict_on_step(finding, _units(replay.program.mesh, host), rows)
+
+
+def examine_state(layout: Any, sound: NDArray[np.bool_], host: int) -> StepVerdict | None:
+    """Who made a state that is not finite although its steps were, from what its checksums say of it (`Found.sound`);
+    None if it is finite. `host` is our number."""
+    if sound.all():
+        return None
+    arrays = [x for x in jax.tree.leaves(layout) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    parts = np.stack([_parts(array.sharding, array.shape) for array in arrays], axis=1)
+    return verdict_on_state(blame_state(sound, parts), _places(arrays[0].sharding.mesh, host))
+
+
+@cache
+def _apart(program: Program) -> tuple[Program, Callable[..., Any]]:
+    """The program with rows of its own on each device, and its step. The parameters are split over all devices of a
+    slice, so that none holds more of them than before."""
+    slices = program.mesh.devices.reshape(program.mesh.shape["dcn"], 1, -1, 1)
+    apart = Program(program.workload, Mesh(slices, AXES, axis_types=program.mesh.axis_types))
+    return apart, apart.step(apart.in_haste)
+
+
+@cache
+def _gradients_by_unit(program: Program) -> Callable[[Any, Batch], jax.Array]:
+    """bool [units]: the gradients of the weights, by the rows of the unit alone, are not finite."""
+
+    def bad(state: Any, rows: Batch) -> jax.Array:
+        model, _ = program.merged(state)
+
+        def total(model: nnx.Module) -> jax.Array:
+            return program.workload.loss(model, rows, lambda x: x).values.sum()
+
+        loss, gradients = nnx.value_and_grad(total)(model)
+        return ~jnp.isfinite(loss + optax.tree.norm(gradients))
+
+    def all_units(state: Any, batch: Batch) -> jax.Array:
+        units = row_parts(program.mesh)
+        split = jax.tree.map(lambda a: a.reshape(units, -1, *a.shape[1:]), batch)
+        split = jax.lax.with_sharding_constraint(split, program.by_row)
+        return jax.vmap(bad, in_axes=(None, 0), spmd_axis_name=ROWS)(state, split)
+
+    return jax.jit(all_units, compiler_options=program.in_haste)
+
+
+@partial(jax.jit, static_argnames="sharding")
+def _taken(batch: Batch, rows: NDArray[np.integer], sharding: NamedSharding) -> Batch:
+    """These rows of a batch, which may be on another mesh of the same devices."""
+    taken = {name: jnp.take(array, rows, axis=0) for name, array in batch.items()}
+    return jax.lax.with_sharding_constraint(taken, sharding)
+
+
+def _agreed(good: jax.Array) -> bool:
+    """Whether it holds on every device of every host: a broken one may have another value in its copy."""
+    own = all(bool(shard.data) for shard in good.addressable_shards)
+    return bool(np.all(multihost_utils.process_allgather(np.array(own))))
+
+
+def _parts(sharding: NamedSharding, shape: tuple[int, ...]) -> list[int]:
+    """Of each device of the mesh, the number of the part of such an array that it holds."""
+    held = sharding.devices_indices_map(shape)
+    starts = [tuple(part.start for part in held[device]) for device in sharding.mesh.devices.flat]
+    return [starts.index(start) for start in starts]
+
+
+def _units(mesh: Mesh, host: int) -> list[list[Place]]:
+    """The devices of each unit."""
+    places, size = _places(mesh, host), mesh.size // row_parts(mesh)
+    return [places[first : first + size] for first in range(0, mesh.size, size)]
+
+
+def _places(mesh: Mesh, host: int) -> list[Place]:
+    """The devices of the mesh. A device's own id is no number that a person could look for; and on a TPU the runtime,
+    not we, says which process is which, so that the hosts tell each other their numbers."""
+    hosts = np.ravel(multihost_utils.process_allgather(np.array(host))).tolist()
+    number = {
+        device: i
+        for process in range(len(hosts))
+        for i, device in enumerate(jax.local_devices(process))
+    }
+    return [Place(hosts[device.process_index], number[device]) for device in mesh.devices.flat]
