@@ -141,7 +141,11 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over_and_without_another_it_i
         ),
         ("exit:step=3,code=9", 9, "injected fault: ending with 9 at step 3"),
         ("preflight:device=1", Exit.DONE, "step 20 is committed"),  # not for the program
-        ("nan:stpe=3", Exit.CONFIG, "TPUJOB_FAULT='nan:stpe=3': nan has no 'stpe'"),
+        (
+            "nan:stpe=3",
+            Exit.CONFIG,
+            "a TPUJOB_ variable cannot be used: 'nan:stpe=3': nan has no 'stpe'",
+        ),
     ],
 )
 def test_other_injected_faults(job: Job, fault: str, code: int, line: str) -> None:

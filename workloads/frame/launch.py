@@ -17,9 +17,6 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
-from ipaddress import ip_address
-from threading import Thread
 from typing import NoReturn
 
 from workloads import check
@@ -32,12 +29,6 @@ from workloads.frame.signals import Watcher
 _SILENCE_S = 20
 #: How long a host waits for all others to arrive. Hosts are started together; a set-up differs by less.
 _ARRIVAL_S = 180
-
-#: How each line begins that Gloo writes to file 1.
-_CHATTER = b"[Gloo] "
-#: How long a program that we started may hold up our end.
-_LAST_WORDS_S = 0.5
-
 #: What an error says when another host has gone.
 _PEER_SIGNS = ("gloo", "coordination service", "coordinationservice", "heartbeat", "barrier")
 
@@ -70,7 +61,6 @@ def launch(prepare: Callable[[], Program], arrival_s: int = _ARRIVAL_S) -> NoRet
     `prepare` does the slow imports and returns the program; a signal is heeded from before it on.
     """
     watcher = Watcher()
-    chatter = _without_chatter()
     reporter: Reporter | None = None
     hosts = 1
     try:
@@ -78,61 +68,38 @@ def launch(prepare: Callable[[], Program], arrival_s: int = _ARRIVAL_S) -> NoRet
         hosts = context.hosts
         reporter = Reporter(context)
         reporter.event("phase", name="init")
-        program = _without_gc(prepare)
+        # what is imported stays; to look through it again and again takes a sixth of the imports' time
+        gc.disable()
+        program = prepare()
+        gc.freeze()
+        gc.enable()
         _join(context, arrival_s)
         watcher.joined()
         code = program(context, reporter, watcher)
-        _part()
-    except BaseException as raised:
-        error = _explained(raised)
+        _wait_for_all()
+    except BaseException as error:
         code = code_of(error, hosts)
         _say(error, code, reporter)
-    _leave(code, chatter)
-
-
-def _without_gc(prepare: Callable[[], Program]) -> Program:
-    """What it makes stays until the end. Looking through it again and again takes a sixth of the imports' time."""
-    gc.disable()
-    try:
-        return prepare()
-    finally:
-        gc.enable()
-        gc.freeze()
-
-
-def _explained(error: BaseException) -> BaseException:
-    """A package that is not there is a matter of the set-up, and another attempt would lack it, too."""
-    if not isinstance(error, ModuleNotFoundError) or (error.name or "").startswith("workloads"):
-        return error
-    return ConfigError(
-        f"the package {error.name} is not installed; all that the bundled programs need: "
-        "python3 -m pip install 'tpujob[workloads]'"
-    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def code_of(error: BaseException, hosts: int) -> Exit:
     """The exit code for an exception. On several hosts, one that a dead peer caused is told apart."""
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | ModuleNotFoundError):
         return Exit.CONFIG
     text = f"{type(error).__name__} {error}".lower()
-    if (
-        hosts > 1
-        and isinstance(error, RuntimeError | TimeoutError)
-        and any(sign in text for sign in _PEER_SIGNS)
-    ):
-        return Exit.PEER
-    return Exit.ERROR
+    is_of_peers = hosts > 1 and isinstance(error, RuntimeError | TimeoutError)
+    return Exit.PEER if is_of_peers and any(sign in text for sign in _PEER_SIGNS) else Exit.ERROR
 
 
 def _context() -> ProgramContext:
     try:
         context = ProgramContext.from_env()
-    except ValueError as error:
-        raise ConfigError(f"the TPUJOB_ variables are not a context: {error}") from error
-    try:
         faults.parse(context.fault)  # here, before the other hosts wait for us
     except ValueError as error:
-        raise ConfigError(f"TPUJOB_FAULT={error}") from error
+        raise ConfigError(f"a TPUJOB_ variable cannot be used: {error}") from error
     return context
 
 
@@ -158,12 +125,16 @@ def _join(context: ProgramContext, arrival_s: int) -> None:
         heartbeat_timeout_seconds=_SILENCE_S,
         shutdown_timeout_seconds=_SILENCE_S,
     )
-    if _is_loopback(address):
+    if context.hosts == 1:
+        # exchanges within the process, which Gloo would make through sockets
+        jax.config.update("jax_cpu_collectives_implementation", None)
+    elif address.startswith(("127.", "localhost:", "[::1]:")):
         _meet_on_loopback()
 
 
 def _meet_on_loopback() -> None:
-    """Have the CPU's collectives listen on loopback too, not on whatever this machine's name means.
+    """Have the CPU's collectives listen on loopback too, not on whatever this machine's name means, and leave out the
+    lines that Gloo's C++ writes to file 1, one for each connection.
 
     JAX has no setting for it, but a backend may be registered with collectives of one's own.
     """
@@ -176,14 +147,8 @@ def _meet_on_loopback() -> None:
         return xla_bridge.make_cpu_client(ours)
 
     xla_bridge.register_backend_factory("cpu", backend, priority=0, fail_quietly=False)
-
-
-def _is_loopback(address: str) -> bool:
-    name = address.rpartition(":")[0].strip("[]")
-    try:
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False
+    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _free_port() -> int:
@@ -192,8 +157,8 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _part() -> None:
-    """Wait until all hosts are here, so that none takes another's end for a failure."""
+def _wait_for_all() -> None:
+    """So that no host takes another's end for a failure."""
     import jax
 
     jax.distributed.shutdown()
@@ -201,46 +166,18 @@ def _part() -> None:
 
 def _say(error: BaseException, code: Exit, reporter: Reporter | None) -> None:
     summary = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-    if code is Exit.CONFIG:
+    if isinstance(error, ModuleNotFoundError):
+        summary = (
+            f"the package {error.name} is not installed; all that the bundled programs need: "
+            "python3 -m pip install 'tpujob[workloads]'"
+        )
+    elif isinstance(error, ConfigError):
         summary = str(error)
-        sys.stderr.write(f"{summary}\n")
     elif code is Exit.PEER:
-        sys.stderr.write(f"another host is gone: {summary}\n")
+        summary = f"another host is gone: {summary}"
     else:
         traceback.print_exception(error)
+    if code is not Exit.ERROR:
+        sys.stderr.write(f"{summary}\n")
     if reporter:
         reporter.event("error", message=summary[:500], code=int(code))
-
-
-def _leave(code: int, chatter: Thread) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(2, 1)  # ours was the last end to write to, unless a program that we started still runs
-    chatter.join(_LAST_WORDS_S)
-    os._exit(code)
-
-
-def _without_chatter() -> Thread:
-    """Keep Gloo's lines about its connections, of which C++ writes one for each device, out of what we print. What else
-    is written to file 1, by C++ or by a program that we start, comes out as it is."""
-    out = os.dup(1)
-    sys.stdout = os.fdopen(out, "w", buffering=1, encoding="utf-8")
-    read, write = os.pipe()
-    os.dup2(write, 1)
-    os.close(write)
-    thread = Thread(target=_pass_on, args=(read, out), name="stdout", daemon=True)
-    thread.start()
-    return thread
-
-
-def _pass_on(read: int, out: int) -> None:
-    rest = b""
-    while data := os.read(read, 65536):
-        *lines, rest = (rest + data).split(b"\n")
-        kept = [line + b"\n" for line in lines if not line.startswith(_CHATTER)]
-        if not rest.startswith(
-            _CHATTER[: len(rest)]
-        ):  # a line without an end, as of a progress bar
-            kept, rest = [*kept, rest], b""
-        with suppress(OSError):  # nobody listens; but who writes must not wait for ever
-            os.write(out, b"".join(kept))

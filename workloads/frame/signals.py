@@ -5,7 +5,8 @@ stop. But JAX installs it late, and looks at it only between steps. So here ever
 to a watcher thread. Until training runs nothing can be lost, and the watcher ends the process at
 once; from then on it hands the signal to JAX's notifier. Knows nothing of jax: importing it is quick.
 
-No signal is blocked, as the programs that this one starts would inherit that and not heed it.
+No signal is blocked, as the programs that this one starts would inherit that and not heed it. A process that is forked
+from this one without starting a program shares the watcher; JAX cannot be used in such a one anyway.
 
 SIGUSR1 is answered with the stacks of all threads, on stderr, and the program goes on.
 """
@@ -35,18 +36,15 @@ class Watcher:
         self._training = False
         self._told = False
         self._tell_jax: Callable[[int], None] = lambda _: None
-        _show_stacks_when_asked()
+        # also of a thread that is stuck in C, as in a collective: the handler needs neither it nor Python
+        faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
         # Python writes the number of a signal there at once, even while the main thread is inside C++
         received, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         _receive()
-        # blocked meanwhile, as what is sent to a child at once would be taken for ours
-        os.register_at_fork(
-            before=lambda: _block(signal.SIG_BLOCK),
-            after_in_parent=lambda: _block(signal.SIG_UNBLOCK),
-            after_in_child=_receive_no_more,
-        )
+        # whoever started us may have had them blocked, and that is inherited
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_SIGNALS, signal.SIGUSR1})
         thread = threading.Thread(target=self._watch, args=(received,), name="signals", daemon=True)
         thread.start()
 
@@ -81,28 +79,6 @@ def _receive() -> None:
     for number in _SIGNALS:
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)
-    _block(
-        signal.SIG_UNBLOCK
-    )  # whoever started us may have had them blocked, and that is inherited
-
-
-def _block(how: int) -> None:
-    signal.pthread_sigmask(how, _SIGNALS)
-
-
-def _receive_no_more() -> None:
-    """In a forked child, which shares our pipe: a signal to it is not for us."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    _block(signal.SIG_UNBLOCK)
-
-
-def _show_stacks_when_asked() -> None:
-    """Also of a thread that is stuck in C, as in a collective: the handler needs neither it nor Python."""
-    faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
-    # whoever started us may have had it blocked, and that is inherited
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
 
 def _end(code: int, why: str) -> None:
