@@ -120,6 +120,7 @@ def test_the_commands_shown_can_be_typed_one_after_the_other(reader: Lab) -> Non
 #: what differs from one machine, and one start, to another
 _ADDRESS = re.compile(
     r"(?<=127\.0\.0\.1:)\d+|(?<=TPUJOB_SSH_PORT=)\d+|(?<=CLOUDSDK_CONFIG=)\S+(?=/gcloud)"
+    r"|(?<=unix:)\S+(?=/emulator/tpu\.sock)"
 )
 
 

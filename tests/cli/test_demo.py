@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 from tests.support.commands import Tpujob
 from tests.support.scripted import ScriptedJobs, attempt_view, event_view, job_view
 from tpujob.cli.commands.demo import quickstart, time_to_preempt
+from tpujob.emulator.http import HttpThread, Request, Response, json_response
 
 
 def at(step: int | None, checkpoint: int | None, **more: Any) -> bool:
@@ -44,27 +43,16 @@ def asked(tpujob: Tpujob) -> Iterator[list[Any]]:
     """What an emulator was asked to do."""
     calls: list[Any] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            calls.append((self.path, json.loads(body), self.headers["authorization"]))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"{}")
+    async def answer(request: Request) -> Response:
+        calls.append((request.path, await request.json_object()))
+        return json_response({})
 
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    control = f"http://127.0.0.1:{server.server_port}"
-    ready = {"pid": os.getpid(), "control": control, "token": "t"}
+    control = tpujob.state / "run" / "control.sock"
+    server = HttpThread(answer, control, name="control")
+    ready = {"pid": os.getpid(), "control": str(control)}
     (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))
     yield calls
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    server.stop()
 
 
 def story(api: ScriptedJobs, accuracy: float = 0.99, attempts: int = 2) -> None:
@@ -96,7 +84,7 @@ def test_the_demo_preempts_once_and_sums_up(
 ) -> None:
     story(api)
     said = tpujob("demo")
-    assert [(path, body["target"]) for path, body, _ in asked] == [("/preempt", "000002")]
+    assert [(path, body["target"]) for path, body in asked] == [("/preempt", "000002")]
     assert asked[0][1]["notice_s"] == 5
     for part in ("takes the slice away", "1 preemption", "99.00%", "10 of 1000", "$7.37/h"):
         assert part in said.out, said.out

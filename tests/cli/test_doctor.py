@@ -255,8 +255,7 @@ def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_emulator_has_quotas_and_stock(tpujob: Tpujob, cloud: Cloud) -> None:
-    control = cloud.control()
-    ready = {"pid": os.getpid(), "control": control.url, "token": control.token}
+    ready = {"pid": os.getpid(), "control": str(cloud.control().path)}
     (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))
     assert "No TPU quota of the emulator in these zones." in tpujob("quota").out
     spot = node("v4-8", scheduling_config={"spot": True})

@@ -45,7 +45,7 @@ class Rig:
         self.farm = farm
         self.cloud = Cloud(FarmClient(farm.state.parent / "farm.ready"))
         self.client = self.cloud.client()
-        self.emulator = EmulatorClient(self.cloud.control().url, self.cloud.control().token)
+        self.emulator = EmulatorClient(self.cloud.control().path)
 
     def up(self, id: str) -> list[str]:
         keys = {"ssh-keys": f"tpujob:{self.farm.public_key}"}

@@ -219,7 +219,7 @@ def cloud() -> Iterator[Cloud]:
 
 @pytest.fixture
 def emulator(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatorClient]:
-    client = EmulatorClient(cloud.control().url, cloud.control().token)
+    client = EmulatorClient(cloud.control().path)
     monkeypatch.setattr(options, "client", lambda: client)
     yield client
     client.do("end-plan")

@@ -1,12 +1,12 @@
-"""Faults by command: the control interface over HTTP, its client, and `tpujob emulator`."""
+"""Faults by command: the control interface on its socket, its client, and `tpujob emulator`."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from typer.testing import CliRunner
@@ -15,7 +15,7 @@ from tests.support.tpu_rig import PARENT, ZONE, Cloud, node, queued, queued_stat
 from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
 from tpujob.emulator.client import EmulatorClient
-from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound, Unauthorized
+from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound
 
 Run = Callable[..., str]
 JOB = {"tpujob": "1", "tpujob-job": "000007"}
@@ -49,7 +49,7 @@ def cloud(shared: Cloud) -> Iterator[Cloud]:
 
 @pytest.fixture
 def control(cloud: Cloud) -> EmulatorClient:
-    return EmulatorClient(cloud.control().url, cloud.control().token)
+    return EmulatorClient(cloud.control().path)
 
 
 def test_preempt_finds_the_slice_of_a_job(cloud: Cloud, control: EmulatorClient) -> None:
@@ -106,19 +106,12 @@ def test_an_invalid_command_is_refused(control: EmulatorClient) -> None:
         control.do("unreachable", zone="mars-1-a")
 
 
-def test_nothing_is_done_without_the_token(cloud: Cloud) -> None:
-    stranger = EmulatorClient(cloud.control().url, "guessed")
-    with pytest.raises(Unauthorized):
-        stranger.do("preempt")
-    assert cloud.world.nodes[f"{PARENT}/nodes/tj-000007-1"].preempted_at is None
-
-
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"notice_s": "soon"}', b'{"notice_s": -1}'])
 def test_a_bad_body_gets_one_clear_answer(cloud: Cloud, body: bytes) -> None:
-    server = cloud.control()
-    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=10)
-    headers = {"Authorization": f"Bearer {server.token}"}
-    connection.request("POST", "/preempt", body=body, headers=headers)
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(cloud.control().path))
+    connection.request("POST", "/preempt", body=body)
     answer = connection.getresponse()
     assert answer.status == 400
     assert json.loads(answer.read())["error"]
@@ -224,7 +217,7 @@ def test_without_an_emulator_the_error_says_how_to_start_one(tmp_path: Path) -> 
         EmulatorClient.from_ready(tmp_path / "none.json")
     assert "tpujob up" in gone.value.hint
     left_over = tmp_path / "old.json"
-    left_over.write_text('{"control": "http://127.0.0.1:1", "token": "t"}')
+    left_over.write_text(json.dumps({"control": str(tmp_path / "gone.sock")}))
     with pytest.raises(BackendGone, match="does not answer"):
         EmulatorClient.from_ready(left_over).status()
 

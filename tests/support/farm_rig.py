@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +17,7 @@ import paramiko
 from tpujob.adapters.ssh import FileKeys
 from tpujob.adapters.ssh.keys import public_line
 from tpujob.domain.model import Endpoint, Slice
+from tpujob.emulator import ready
 
 T = TypeVar("T")
 
@@ -40,34 +39,32 @@ class FarmProcess:
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
-        ready = folder / "farm.ready"
-        ready.unlink(missing_ok=True)
+        said = folder / "farm.ready"
+        said.unlink(missing_ok=True)
         command = [sys.executable, "-m", "tpujob.emulator.farm"]
-        arguments = ["--ready", str(ready), "--state", str(self.state)]
+        arguments = ["--ready", str(said), "--state", str(self.state)]
         self.process = subprocess.Popen([*command, *arguments])
-        until(lambda: ready.exists() or self.process.poll() is not None, "the farm listens")
-        assert ready.exists(), f"the farm ended with {self.process.returncode}"
-        self.ready = json.loads(ready.read_text())
+        until(lambda: said.exists() or self.process.poll() is not None, "the farm listens")
+        assert said.exists(), f"the farm ended with {self.process.returncode}"
+        self.ready = json.loads(said.read_text())
         self.ssh_port = self.ready["ssh_port"]
         # the adapter's own keys, so that what is made here can be used through it
         self._keys = FileKeys(folder / "rig-keys")
         self.public_key = public_line(self._keys.private_key("rig"))
 
-    def call(self, method: str, path: str, body: Any = None, *, token: str = "") -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.ready["control"] + path, method=method, data=data)
-        request.add_header("Authorization", f"Bearer {token or self.ready['token']}")
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        status, answer = self._ask(method, path, body)
+        assert status == 200, f"{method} {path}: {status} {answer!r}"
+        return json.loads(answer)
 
-    def refusal(self, method: str, path: str, body: Any = None, *, token: str = "") -> int:
+    def refusal(self, method: str, path: str, body: Any = None) -> int:
         """The HTTP status of a call that must not succeed."""
-        try:
-            self.call(method, path, body, token=token)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code
-        raise AssertionError(f"{method} {path} was accepted")
+        status, _ = self._ask(method, path, body)
+        assert status != 200, f"{method} {path} was accepted"
+        return status
+
+    def _ask(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        return ready.call(Path(self.ready["control"]), method, path, body, timeout=30)
 
     def slice(self, name: str, hosts: int = 1, *, key: str = "", **more: Any) -> list[str]:
         """Make a slice that lets `key` (or the rig) in; returns the addresses."""

@@ -1,9 +1,11 @@
-"""An emulated Cloud TPU inside the test's process: real gRPC on loopback, no hosts, everything quick."""
+"""An emulated Cloud TPU inside the test's process: real gRPC, no hosts, everything quick."""
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -47,7 +49,8 @@ class Cloud:
         self.world = World(time.time, latencies, **world)
         self._driver = Driver(self.world, farm or NoFarm())
         self._driver.start()
-        self.tpu = TpuServer(self.world)
+        self._folder = tempfile.TemporaryDirectory(prefix="cloud-")
+        self.tpu = TpuServer(self.world, Path(self._folder.name))
         self.tpu.start()
         self._control: ControlServer | None = None
         self._rest: RestServer | None = None
@@ -63,7 +66,7 @@ class Cloud:
     def control(self) -> ControlServer:
         """The control interface, started when first asked for."""
         if self._control is None:
-            self._control = ControlServer(self.world)
+            self._control = ControlServer(self.world, Path(self._folder.name))
         return self._control
 
     def rest(self) -> RestServer:
@@ -84,6 +87,7 @@ class Cloud:
                 server.stop()
         self.tpu.stop()
         self._driver.stop()
+        self._folder.cleanup()
 
 
 def result(operation: Any) -> Any:

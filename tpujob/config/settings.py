@@ -36,7 +36,7 @@ class Settings:
     database: str = "(default)"  #: of Firestore
     firestore_emulator: str = ""  #: host and port; empty: Google's own service
     storage_endpoint: str = ""  #: of an emulated Cloud Storage, as URL; empty: Google's own
-    tpu_endpoint: str = ""  #: host and port of an emulated Cloud TPU API; empty: Google's own
+    tpu_endpoint: str = ""  #: of an emulated Cloud TPU API, for gRPC; empty: Google's own
     google_endpoint: str = ""  #: URL in place of Google's other REST APIs; empty: Google's own
     ssh_port: int = 22  #: of the hosts of a named context
     keys_in: str = "files"  #: where SSH keys are: `files`, in `state`, or `secret-manager`

@@ -55,19 +55,18 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
         driver = Driver(world, _farm(args.farm_ready))
         driver.start()
         stack.callback(driver.stop)
-        tpu = TpuServer(world, args.tpu_port)
+        tpu = TpuServer(world, args.state)
         tpu.start()
         stack.callback(tpu.stop)
         rest = RestServer(world, args.tpu_rest_port)
         stack.callback(rest.stop)
-        control = ControlServer(world, args.control_port)
+        control = ControlServer(world, args.state)
         stack.callback(control.stop)
         yield {
             "tpu": tpu.address,
             "tpu_rest": rest.url,
             "storage": storage.url,
-            "control": control.url,
-            "token": control.token,
+            "control": str(control.path),
         }
 
 
@@ -86,7 +85,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ready", type=Path, required=True, help="written when everything is up")
     parser.add_argument("--state", type=Path, required=True, help="folder for what is kept")
     parser.add_argument("--farm-ready", type=Path, help="the host farm's; without it no hosts")
-    for what in ("tpu", "tpu-rest", "storage", "control"):
+    for what in ("tpu-rest", "storage"):
         parser.add_argument(f"--{what}-port", type=int, default=0)
     return parser.parse_args(arguments)
 

@@ -14,14 +14,12 @@ from tpujob.errors import (
     IllegalInState,
     NotFound,
     TpujobError,
-    Unauthorized,
 )
 
 _TIMEOUT_S = 10.0
 _START_IT = "Start it with `tpujob up`."
 _ERRORS: dict[int, type[TpujobError]] = {
     400: BadRequest,
-    401: Unauthorized,
     404: NotFound,
     409: IllegalInState,
 }
@@ -31,14 +29,15 @@ class EmulatorClient:
     """Every method raises BackendGone when nothing answers, BadRequest, NotFound or IllegalInState when the emulator
     refuses. A `target` is a slice's name or a job's id; empty: the only slice that is ready."""
 
-    def __init__(self, url: str, token: str) -> None:
-        self._where = (url, token)
+    def __init__(self, control: Path) -> None:
+        """`control`: the socket of the emulator's control interface."""
+        self._where = control
 
     @staticmethod
     def from_ready(file: Path) -> EmulatorClient:
         """The emulator that wrote this ready file. Raises BackendGone if there is no file."""
         try:
-            return EmulatorClient(*ready.read(file))
+            return EmulatorClient(ready.read(file))
         except (OSError, ValueError) as error:
             raise BackendGone("the emulator is not running", hint=_START_IT) from error
 

@@ -1,16 +1,17 @@
-"""The emulator's control interface: JSON over HTTP on loopback with a bearer token.
+"""The emulator's control interface: JSON over HTTP on a Unix socket.
 
 `client.py` is the other side; the commands' signatures say what each takes.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from tpujob import sockets
 from tpujob.emulator.farm import image
 from tpujob.emulator.faults import chaos, schedule, script
 from tpujob.emulator.faults.commands import COMMANDS, Answer, arguments, bad_request, perform
@@ -27,20 +28,17 @@ _HTTP_STATUS = {"NOT_FOUND": 404, "FAILED_PRECONDITION": 409}
 
 
 class ControlServer:
-    """Serves from the constructor to `stop`. `url` and `token` are what a client needs."""
+    """Serves from the constructor to `stop`, on the socket `path` in `folder`."""
 
-    def __init__(self, world: World, port: int = 0) -> None:
-        self.token = secrets.token_urlsafe(24)
+    def __init__(self, world: World, folder: Path) -> None:
         self._control = Control(world)
-        self._http = HttpThread(self._answer, port, name="control")
-        self.url = self._http.url
+        self.path = sockets.place(folder, "control.sock")
+        self._http = HttpThread(self._answer, self.path, name="control")
 
     def stop(self) -> None:
         self._http.stop()
 
     async def _answer(self, request: Request) -> Response:
-        if not request.bears(self.token):
-            return json_response({"error": "the token is missing or wrong"}, 401)
         try:
             values = await request.json_object(_LONGEST_BODY)
         except ValueError as error:

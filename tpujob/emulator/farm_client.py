@@ -126,7 +126,7 @@ class FarmClient:
             raise FarmError(f"the host farm is not ready: {error}") from error
         try:
             status, raw = ready.call(where, method, path, body, timeout=timeout)
-        except ConnectionRefusedError as error:
+        except (ConnectionRefusedError, FileNotFoundError) as error:
             raise FarmGone("the host farm does not run") from error
         except (OSError, http.client.HTTPException) as error:
             raise FarmError(f"the host farm does not answer: {error}") from error

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -278,11 +278,8 @@ def test_a_slice_is_absent_only_when_both_lists_agree(cloud: Cloud, slices: Clou
     assert look(slices) == Absent()
 
 
-def test_an_emulator_that_is_gone_is_unknown_and_comes_back(cloud: Cloud) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    slices = CloudTpuSlices(PROJECT, endpoint=f"127.0.0.1:{port}")
+def test_an_emulator_that_is_gone_is_unknown_and_comes_back(cloud: Cloud, tmp_path: Path) -> None:
+    slices = CloudTpuSlices(PROJECT, endpoint=f"unix:{tmp_path}/tpu.sock")
     assert isinstance(look(slices), Unknown)
     with pytest.raises(Transient):
         ask(slices)
@@ -290,7 +287,7 @@ def test_an_emulator_that_is_gone_is_unknown_and_comes_back(cloud: Cloud) -> Non
         slices.delete(SLICE, timeout=5)
     with pytest.raises(Transient):
         slices.list_all([ZONE], timeout=5)
-    back = TpuServer(cloud.world, port)
+    back = TpuServer(cloud.world, tmp_path)
     back.start()
     until(lambda: look(slices) == Absent(), "seen again, without a new client")
     slices.close()

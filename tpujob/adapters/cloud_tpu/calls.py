@@ -58,7 +58,7 @@ class Api:
     """The service behind one connection, made at the first use. Threads may share it."""
 
     def __init__(self, project: str, *, endpoint: str = "", throttle: Throttle | None = None):
-        """`endpoint`: `host:port` of an emulator."""
+        """`endpoint`: an emulator's address as gRPC takes it, such as `unix:/path` or `host:port`."""
         self._project = project
         self._endpoint = endpoint
         self._throttle = throttle or Throttle()

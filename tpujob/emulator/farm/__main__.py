@@ -1,6 +1,6 @@
 """`python -m tpujob.emulator.farm --ready FILE --state DIR`: run the farm until SIGTERM.
 
-Writes FILE, whole, once it listens: `{"pid", "control", "ssh_port", "token"}`, for its owner's eyes only.
+Writes FILE, whole, once it listens: `{"pid", "control", "ssh_port"}`; `control` is the path of a Unix socket.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import argparse
 import asyncio
 import fcntl
 import os
-import secrets
 import signal
 import sys
 from pathlib import Path
 
+from tpujob import sockets
 from tpujob.emulator import ready as ready_file
 from tpujob.emulator.farm.control import FarmControl
 from tpujob.emulator.farm.farm import Farm
@@ -46,17 +46,17 @@ async def _run(ready: Path, state: Path, ssh_port: int) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    farm, token = Farm(state, ssh_port), secrets.token_urlsafe(24)
+    farm = Farm(state, ssh_port)
     await farm.clear()
-    server = HttpServer(FarmControl(farm, token).answer)
+    server, control = HttpServer(FarmControl(farm).answer), sockets.place(state, "control.sock")
     try:
-        port = await server.start("127.0.0.1")
-        control = f"http://127.0.0.1:{port}"
-        here = {"pid": os.getpid(), "control": control, "ssh_port": farm.ssh_port, "token": token}
+        await server.serve(sockets.listen(control))
+        here = {"pid": os.getpid(), "control": str(control), "ssh_port": farm.ssh_port}
         ready_file.write(ready, here)
         await stop.wait()
     finally:
         await server.close()
+        sockets.remove(control)
         await farm.close()
 
 

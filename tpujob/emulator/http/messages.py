@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import re
 from collections import deque
@@ -122,10 +121,6 @@ class Request:
         resolves to it, or across origins."""
         host = self.headers.get("host", "")
         return bool(_LOOPBACK.fullmatch(host)) and "origin" not in self.headers
-
-    def bears(self, token: str) -> bool:
-        given = self.headers.get("authorization", "")
-        return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
 
     async def json_object(self, limit: int = 4 << 20) -> dict[str, Any]:
         """The body; an empty object when there is none. Raises ValueError, TooLarge, Cut."""

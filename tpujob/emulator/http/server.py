@@ -1,5 +1,7 @@
 """HTTP/1.1 over asyncio: bytes become a `Request`, a `Response` becomes bytes.
 
+Who connects is asked once for each connection; other users of the machine are refused.
+
 An upload is read as fast as its handler takes it; a download goes from the file to the socket inside the kernel
 (`sendfile`).
 """
@@ -12,10 +14,12 @@ import socket
 import threading
 from collections import deque
 from email.utils import formatdate
+from pathlib import Path
 from typing import Protocol
 
 import httptools
 
+from tpujob import sockets
 from tpujob.emulator.http.messages import (
     Body,
     Cut,
@@ -32,17 +36,24 @@ _HEAD_LIMIT = 64 * 1024  # bytes of request line and headers
 _QUEUE_LIMIT = 16  # pipelined requests of one connection that may wait
 _WRITE_AT_ONCE = 64 * 1024  # a file part up to this size shares a packet with its headers
 _BACKLOG = 1024
+_STRANGER = b"only programs of the user who runs the emulator are served\n"
 
 _log = logging.getLogger(__name__)
 
 
 class HttpThread:
-    """Serves on loopback from a thread with an event loop of its own, from the constructor to `stop`. The constructor
-    raises OSError when the port is taken."""
+    """Serves from a thread with an event loop of its own, from the constructor to `stop`. The constructor raises
+    OSError when the port is taken."""
 
-    def __init__(self, handler: Handler, port: int, *, name: str) -> None:
-        self._socket = socket.create_server(("127.0.0.1", port))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+    def __init__(self, handler: Handler, where: int | Path, *, name: str) -> None:
+        """`where`: a port of loopback, which `url` is made of, or the path of a Unix socket."""
+        self._path = where if isinstance(where, Path) else None
+        if isinstance(where, Path):
+            self._socket = sockets.listen(where)
+            self.url = ""
+        else:
+            self._socket = socket.create_server(("127.0.0.1", where))
+            self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = HttpServer(handler)
         self._loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
@@ -54,6 +65,8 @@ class HttpThread:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
+        if self._path:
+            sockets.remove(self._path)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -82,7 +95,9 @@ class HttpServer:
     async def serve(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         make = lambda: _Connection(self._handler, self._connections)  # noqa: E731
-        self._server = await loop.create_server(make, sock=sock, backlog=_BACKLOG)
+        unix = sock.family == socket.AF_UNIX
+        create = loop.create_unix_server if unix else loop.create_server
+        self._server = await create(make, sock=sock, backlog=_BACKLOG)
 
     async def close(self) -> None:
         """Stop listening and drop every connection, answered or not."""
@@ -143,6 +158,8 @@ class _Connection(asyncio.Protocol):
         self._parser: _HttpParser = httptools.HttpRequestParser(self)
         self._open.add(self)
         self._task = asyncio.get_running_loop().create_task(self._serve())
+        if not sockets.is_own(transport.get_extra_info("socket")):
+            self._refuse(403, _STRANGER)
 
     def data_received(self, data: bytes) -> None:
         self._head_size += len(data) if self._body is None else 0
@@ -208,10 +225,11 @@ class _Connection(asyncio.Protocol):
             self._paused = pause
             (self._transport.pause_reading if pause else self._transport.resume_reading)()
 
-    def _refuse(self, status: int) -> None:
-        """Answer bytes that are no request, and close: the rest of the connection cannot be understood."""
-        headers = {"Content-Length": "0", "Connection": "close", "Date": formatdate(usegmt=True)}
-        self._transport.write(head(Response(status, headers)))
+    def _refuse(self, status: int, body: bytes = b"") -> None:
+        """Answer without reading what comes, and close."""
+        headers = {"Connection": "close", "Date": formatdate(usegmt=True)}
+        headers["Content-Length"] = str(len(body))
+        self._transport.write(head(Response(status, headers)) + body)
         self._transport.close()
 
     async def _serve(self) -> None:

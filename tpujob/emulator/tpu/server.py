@@ -1,4 +1,8 @@
-"""The gRPC server: the Cloud TPU services, operations and locations on one loopback port, with call faults applied."""
+"""The gRPC server: the Cloud TPU services, operations and locations, with call faults applied.
+
+It listens on a Unix socket, as gRPC asks nobody at a port who he is. Clients of gRPC take such an address as they take
+a port; gcloud, which cannot, has the REST face.
+"""
 
 # grpc and the generated message classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -8,13 +12,16 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 
+from tpujob import sockets
 from tpujob.emulator.tpu import nodes, rules
 from tpujob.emulator.tpu.calls import carry_out, next_fault
 from tpujob.emulator.tpu.convert import Message, operation_message
@@ -30,9 +37,9 @@ Methods = dict[str, tuple[Handler, Any]]
 
 
 class TpuServer:
-    """Serves a world. `address` is `127.0.0.1:PORT`."""
+    """Serves a world on a socket in `folder`. `address` is what a client of gRPC takes."""
 
-    def __init__(self, world: World, port: int = 0) -> None:
+    def __init__(self, world: World, folder: Path) -> None:
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="tpu-api"),
             options=(("grpc.so_reuseport", 0),),
@@ -42,7 +49,10 @@ class TpuServer:
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(service, handlers),)
             )
-        self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
+        self._socket = sockets.place(folder, "tpu.sock")
+        self.address = f"unix:{quote(str(self._socket))}"
+        self._server.add_insecure_port(self.address)
+        self._socket.chmod(0o600)
 
     def start(self) -> None:
         self._server.start()
@@ -50,6 +60,7 @@ class TpuServer:
     def stop(self) -> None:
         """Ends at once and cuts running calls, as when a server dies."""
         self._server.stop(None).wait()
+        sockets.remove(self._socket)
 
 
 def services(world: World) -> dict[str, Methods]:

@@ -1,0 +1,32 @@
+"""Another user of this machine, who tries the doors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+needed = pytest.mark.skipif(
+    os.geteuid() != 0, reason="NOT TESTED: another user at the doors, as only root can become one"
+)
+UID = 65534
+#: what was imported before stays; files that only root can read do not
+_BECOME = """
+import encodings.idna, http.client, json, os, socket, sys
+given = json.loads(sys.argv[1])
+os.setgroups([])
+os.setgid({uid})
+os.setuid({uid})
+"""
+
+
+def run(script: str, given: Any = None) -> Any:
+    """What the script prints, as JSON, run by another user; it finds `given` and some imports."""
+    words = [sys.executable, "-I", "-c", _BECOME.format(uid=UID) + script, json.dumps(given)]
+    done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,0 +1,120 @@
+"""Unix sockets in private folders, and the kernel's word on who is at the other end of a connection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support import stranger
+from tpujob import sockets
+
+CONNECT = """
+other = socket.create_connection(("127.0.0.1", given))
+print(json.dumps(other.recv(1).decode()))
+"""
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    return tmp_path
+
+
+def test_a_socket_is_its_owners_alone(private: Path) -> None:
+    path = sockets.place(private, "door.sock")
+    assert path == private / "door.sock"
+    with sockets.listen(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with sockets.listen(sockets.place(private, "door.sock")):
+        pass  # what a killed process left is no obstacle
+    sockets.remove(path)
+    assert list(private.iterdir()) == []
+    sockets.remove(path)
+
+
+@pytest.mark.parametrize("why", ["the path is too long", "others may enter the folder"])
+def test_a_socket_gets_a_short_folder_of_its_own_where(private: Path, why: str) -> None:
+    folder = private / ("x" * 100 if "long" in why else "open")
+    folder.mkdir(mode=0o700)
+    if "enter" in why:
+        folder.chmod(0o750)
+    path = sockets.place(folder, "door.sock")
+    try:
+        assert path.parent != folder
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        with sockets.listen(path), socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+    finally:
+        sockets.remove(path)
+    assert not path.parent.exists()
+    assert folder.exists()
+
+
+@pytest.fixture
+def door() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def test_the_other_end_is_known_over_a_port_and_over_a_socket(
+    door: socket.socket, private: Path
+) -> None:
+    path = private / "door.sock"
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(sockets.listen(path))
+        over_socket = stack.enter_context(socket.socket(socket.AF_UNIX))
+        over_socket.connect(str(path))
+        port = stack.enter_context(door).getsockname()[1]
+        over_port = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        mapped = stack.enter_context(socket.socket(socket.AF_INET6))
+        mapped.connect(("::ffff:127.0.0.1", port))
+        for accepting in (listener, door, door):
+            accepted, _ = accepting.accept()
+            with accepted:
+                assert sockets.uid_of_peer(accepted) == os.geteuid()
+                assert sockets.is_own(accepted)
+        assert over_port.fileno() != mapped.fileno()
+
+
+def test_an_end_that_is_closed_is_nobodys_although_its_uid_reads_as_roots(
+    door: socket.socket,
+) -> None:
+    with door, socket.create_connection(door.getsockname()) as client:
+        accepted, _ = door.accept()
+        with accepted:
+            client.sendall(b"do this")
+            client.close()
+            assert sockets.uid_of_peer(accepted) is None
+            assert not sockets.is_own(accepted)
+
+
+def test_a_listener_at_the_port_of_a_lost_connection_does_not_answer_for_it(
+    door: socket.socket,
+) -> None:
+    with door:
+        here = door.getsockname()
+        assert sockets._uid_of_tcp(here, ("127.0.0.1", 1)) is None  # pyright: ignore[reportPrivateUsage]
+
+
+@stranger.needed
+def test_another_user_is_told_apart(door: socket.socket) -> None:
+    seen: list[int | None] = []
+
+    def accept() -> None:
+        accepted, _ = door.accept()
+        with accepted:
+            seen.append(sockets.uid_of_peer(accepted))
+            seen.append(sockets.is_own(accepted))
+            accepted.sendall(b"k")
+
+    with door:
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        assert stranger.run(CONNECT, door.getsockname()[1]) == "k"
+        thread.join(10)
+    assert seen == [stranger.UID, False]
