@@ -14,6 +14,7 @@ from typing import Protocol
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.events import Event
+from tpujob.domain.members import Member
 from tpujob.domain.model import Job, Slice, Suspect
 from tpujob.domain.observations import SliceSeen
 
@@ -149,6 +150,28 @@ class Reputation(Protocol):
 
     def remove(self, physical: str) -> None:
         """Forget score, pin and reasons. A repeat of an old accusation does not bring them back. Absent is success."""
+        ...
+
+
+# Members -------------------------------------------------------------------------------------------------------------
+
+
+class Members(Protocol):
+    """Keeps who may use the backend."""
+
+    def find(self, name: str) -> Member | None: ...
+
+    def with_id(self, id: str) -> Member | None:
+        """The member who came as that principal."""
+        ...
+
+    def all(self) -> list[Member]:
+        """By name."""
+        ...
+
+    def change(self, name: str, plan: Callable[[Member | None], Member | None]) -> Member | None:
+        """Read the member of that name, write what `plan` makes of it (None: nobody), whole or not at all, and return
+        it. `plan` is pure: it is called again when somebody else wrote first."""
         ...
 
 

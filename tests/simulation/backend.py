@@ -15,6 +15,7 @@ from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.service.admin import Admin
 from tpujob.service.jobs import Jobs
+from tpujob.service.members import Membership
 
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor
@@ -145,6 +146,7 @@ class Backend:
             play.bucket,
             clock,
             admin=Admin(store, orphans, store.reputation, clock),
+            members=Membership(store.real.members),
             copies=play.copies,
             access=_no_access,
             loop=loop,

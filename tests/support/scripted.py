@@ -38,6 +38,7 @@ from tpujob.api import (
     LedgerView,
     LogLine,
     LogPage,
+    MemberView,
     NextView,
     PlanView,
     SliceView,
@@ -259,6 +260,7 @@ class ScriptedJobs:
         self.polling = threading.Semaphore(0)  #: released once for each poll that waits
         self.host_access: HostAccess | None = None
         self.suspects: dict[str, SuspectView] = {}
+        self.lab: dict[str, MemberView] = {}
         self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unlisted={})
         self.broken: list[BrokenView] = []
         self.costs: CostView = cost_view()
@@ -425,6 +427,20 @@ class ScriptedJobs:
         self._call("clear_host", physical=physical)
         if self.suspects.pop(physical, None) is None:
             raise NotFound(f"nothing is held against a machine {physical!r}")
+
+    def members(self) -> Sequence[MemberView]:
+        self._call("members")
+        return list(self.lab.values())
+
+    def give_role(self, name: str, role: str) -> MemberView:
+        self._call("give_role", name=name, role=role)
+        self.lab[name] = MemberView(name=name, role=role, id="")
+        return self.lab[name]
+
+    def remove_member(self, name: str) -> None:
+        self._call("remove_member", name=name)
+        if self.lab.pop(name, None) is None:
+            raise NotFound(f"{name} is not a member")
 
     def leaks(self) -> SweptView:
         self._call("leaks")

@@ -24,6 +24,7 @@ from tpujob.protocol import paths
 from tpujob.service.admin import Admin
 from tpujob.service.changes import Changes
 from tpujob.service.jobs import Jobs
+from tpujob.service.members import Membership
 from tpujob.service.submission import Offered, nobody_knows
 
 
@@ -374,6 +375,7 @@ def service(
         backend.clock,
         who=ADA,
         admin=Admin(store, orphans(backend, store=store), backend.reputation, backend.clock),
+        members=Membership(backend.store.members),
         copies=backend.copies,
         access=access,
         loop=loop or NoLoop(),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         JobView,
         LedgerView,
         LogPage,
+        MemberView,
         PlanView,
         SpendingView,
         SuspectView,
@@ -175,6 +176,15 @@ class RemoteJobs:
     def clear_host(self, physical: str) -> None:
         # never sent twice: the second would fail with NotFound
         self._call("POST", "/hosts/clear", body={"physical": physical}, repeat=False)
+
+    def members(self) -> Sequence[MemberView]:
+        return self._get("/members")
+
+    def give_role(self, name: str, role: str) -> MemberView:
+        return self._call("PUT", "/members", body={"name": name, "role": role})
+
+    def remove_member(self, name: str) -> None:
+        self._call("DELETE", "/members", {"name": name})
 
     def leaks(self) -> SweptView:
         found = self._get("/leaks", within=LONG)

@@ -15,6 +15,14 @@ class CallerView(TypedDict):
     role: str  #: `viewer`, `submitter` or `admin`
 
 
+class MemberView(TypedDict):
+    """Somebody who may use the backend."""
+
+    name: str  #: a login or an e-mail address
+    role: str
+    id: str  #: of the principal who came under that name first; empty: nobody has yet
+
+
 class SuspectView(TypedDict):
     """What `tpujob hosts` shows of a machine."""
 

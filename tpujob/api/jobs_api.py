@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from tpujob.api.admin_shapes import BrokenView, CallerView, SuspectView, SweptView
+from tpujob.api.admin_shapes import BrokenView, CallerView, MemberView, SuspectView, SweptView
 from tpujob.api.cost_shapes import CostView, EstimateSaid, EstimateView, LedgerView, SpendingView
 from tpujob.api.forecast_shapes import CompareAsked, CompareView
 from tpujob.api.shapes import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage, PlanView
@@ -119,6 +119,18 @@ class JobsApi(Protocol):
 
     def clear_host(self, physical: str) -> None:
         """Forget a machine's score, pin and reasons. Raises NotFound."""
+        ...
+
+    def members(self) -> Sequence[MemberView]:
+        """Who may use this backend beside the account that runs it, by name."""
+        ...
+
+    def give_role(self, name: str, role: str) -> MemberView:
+        """Afterwards whoever has that login or address has that role, from their next request on. Raises BadRequest."""
+        ...
+
+    def remove_member(self, name: str) -> None:
+        """Afterwards their requests are refused; their jobs go on. Raises NotFound, BadRequest."""
         ...
 
     def leaks(self) -> SweptView:

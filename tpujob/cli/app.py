@@ -44,6 +44,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "delete": ("jobs", "delete"),
     "clean": ("jobs", "clean"),
     "ssh": ("jobs", "ssh"),
+    "whoami": ("members", "whoami"),
+    "members": ("members", "members"),
     "hosts": ("admin", "hosts"),
     "leaks": ("admin", "leaks"),
     "sweep": ("admin", "sweep"),

@@ -6,5 +6,6 @@ What happens by itself is in `engine/`, what is decided in `domain/`, how it is 
 from tpujob.service.admin import Admin
 from tpujob.service.changes import Changes
 from tpujob.service.jobs import Jobs
+from tpujob.service.members import Membership
 
-__all__ = ["Admin", "Changes", "Jobs"]
+__all__ = ["Admin", "Changes", "Jobs", "Membership"]

@@ -19,6 +19,7 @@ from tpujob.api import (
     JobsApi,
     JobView,
     LogPage,
+    MemberView,
     PlanView,
     SpendingView,
 )
@@ -45,6 +46,7 @@ from tpujob.service.comparison import Comparisons
 from tpujob.service.cost import Costs
 from tpujob.service.diff import compare
 from tpujob.service.estimate import Estimates
+from tpujob.service.members import Membership
 from tpujob.service.submission import Offered, Submission, nobody_knows
 from tpujob.service.views import event_view, job_view
 
@@ -66,6 +68,7 @@ class Jobs:
         *,
         who: Principal = BACKEND,
         admin: Admin,
+        members: Membership,
         copies: Copies,
         site: Site = EVERYWHERE,
         access: Callable[[Slice, int], HostAccess],
@@ -91,6 +94,7 @@ class Jobs:
         self._prices = site.prices
         self._submission = Submission(blobs, copies, clock, site, offered, funds)
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
+        self._members = members
         costs = Costs(store, clock, owner)
         self.cost, self.ledger = costs.cost, costs.ledger
         placed = self._submission.placed
@@ -109,6 +113,15 @@ class Jobs:
 
     def whoami(self) -> CallerView:
         return CallerView(id=self._who.id, name=self._who.name, role=self._who.role or "")
+
+    def members(self) -> Sequence[MemberView]:
+        return self._members.list()
+
+    def give_role(self, name: str, role: str) -> MemberView:
+        return self._members.give(self._who, name, role)
+
+    def remove_member(self, name: str) -> None:
+        self._members.remove(self._who, name)
 
     # Submit ----------------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from tpujob.api import (
     JobView,
     LedgerView,
     LogPage,
+    MemberView,
     PlanView,
     SpendingView,
     SuspectView,
@@ -276,6 +277,22 @@ def _upkeep(app: FastAPI) -> None:
         api.clear_host(machine.physical)
         return JSONResponse({"done": True})
 
+    @app.get("/v1/members", tags=["upkeep"], response_model=list[MemberView])
+    def members(api: Caller) -> JSONResponse:
+        """Who may use this backend."""
+        return JSONResponse(api.members())
+
+    @app.put("/v1/members", tags=["upkeep"], response_model=MemberView)
+    def give_role(api: Caller, given: schemas.Given) -> JSONResponse:
+        """Give somebody a role, from their next request on."""
+        return JSONResponse(api.give_role(given.name, given.role))
+
+    @app.delete("/v1/members", tags=["upkeep"], response_model=schemas.Cleared)
+    def remove_member(api: Caller, name: str) -> JSONResponse:
+        """Refuse somebody from now on; their jobs go on."""
+        api.remove_member(name)
+        return JSONResponse({"done": True})
+
     @app.get("/v1/leaks", tags=["upkeep"], response_model=SweptView)
     def leaks(api: Caller) -> JSONResponse:
         """What a sweep would do now: the slices with our label that no job claims."""
@@ -291,7 +308,7 @@ def _upkeep(app: FastAPI) -> None:
         """Every rule that does not hold of a record or its history."""
         return JSONResponse(api.fsck())
 
-    _ = (hosts, pin_host, clear_host, leaks, sweep, fsck)
+    _ = (hosts, pin_host, clear_host, members, give_role, remove_member, leaks, sweep, fsck)
 
 
 def _following(app: FastAPI, watch: Callable[[], int] | None, stopping: Callable[[], bool]) -> None:
@@ -317,6 +334,7 @@ def _following(app: FastAPI, watch: Callable[[], int] | None, stopping: Callable
     ) -> JSONResponse:
         """Answers when that job, or any, may have changed since `cursor` was given out, at the latest after `timeout`
         seconds; at once without a cursor."""
+        _ = api.follow  # refused to whoever may not follow, also when nothing is waited for
         again_in = 0.0
         if cursor:
             if seats.acquire(blocking=False):

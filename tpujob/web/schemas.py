@@ -53,6 +53,13 @@ class NewComparison(NewEstimate):
     )
 
 
+class Given(_Taken):
+    """What `PUT /v1/members` takes."""
+
+    name: str = Field(max_length=200, description="a login or an e-mail address")
+    role: str = Field(max_length=16, description="`viewer`, `submitter` or `admin`")
+
+
 class Machine(_Taken):
     """What `POST /v1/hosts/clear` takes; in the body, as Google Cloud's names have slashes."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tpujob.domain.placement import Site
     from tpujob.engine import Loop
     from tpujob.ports import Copies
-    from tpujob.service import Changes, Jobs
+    from tpujob.service import Changes, Jobs, Membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Backend:
     api: Jobs
     loop: Loop
     changes: Changes
+    members: Membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,12 @@ def backend(settings: Settings) -> Backend:
     import socket
 
     from tpujob.engine import Loop, Orphans, Reconciler, zones
-    from tpujob.service import Admin, Changes, Jobs
+    from tpujob.service import Admin, Changes, Jobs, Membership
 
     found = world(settings)
     clock, store = SystemClock(), found.store
     changes = Changes(store)
+    members = Membership(store.members)
     reconciler = Reconciler(
         store,
         found.slices,
@@ -93,6 +95,7 @@ def backend(settings: Settings) -> Backend:
         clock,
         admin=Admin(store, orphans, store.reputation, clock, found.site.prices),
         site=found.site,
+        members=members,
         copies=found.copies,
         access=found.hosts.access,
         loop=loop,
@@ -105,7 +108,7 @@ def backend(settings: Settings) -> Backend:
         funds=reconciler.spending.of,
         accounts=reconciler.spending.accounts,
     )
-    return Backend(api, loop, changes)
+    return Backend(api, loop, changes, members)
 
 
 def world(settings: Settings, *, keys: KeyStore | None = None, wait: float | None = None) -> World:

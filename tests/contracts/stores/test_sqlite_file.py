@@ -99,7 +99,8 @@ OLDER = [*range(1, len(SCRIPTS))]
 def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
     tmp_path: Path, version: int
 ) -> None:
-    """As an older tpujob left it: its tables, its jobs, and zones that only its records and events name."""
+    """As an older tpujob left it: its tables, its jobs, and zones that only its records and events
+    name, or, from the second version on, a table."""
     path = tmp_path / "jobs.db"
     old = SqliteFile(path, SCRIPTS[:version])
     with old.writing() as db:
@@ -114,6 +115,8 @@ def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
             db.execute("INSERT INTO events VALUES (?, ?, ?)", event)
         db.execute("INSERT INTO events VALUES ('000003', 2, 'not JSON')")
         db.execute("INSERT INTO changes VALUES ('000001', 3)")
+        if version > 1:  # which kept the zones by itself
+            db.execute("INSERT INTO zones VALUES ('us-east5-b'), ('us-west4-a')")
     old.close()
     with ThreadPoolExecutor(4) as pool:
         stores = list(pool.map(lambda _: SqliteStore(path), range(4)))

@@ -19,6 +19,7 @@ from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.calls import Docs, Firestore
 from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
 from tpujob.adapters.firestore.host_reputation import FirestoreReputation
+from tpujob.adapters.firestore.members import FirestoreMembers
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.values import CHANGED, NAME, Found, Put, Remove, Time, Where
 from tpujob.domain.codec import event_from_text
@@ -39,6 +40,7 @@ class FirestoreStore:
         backend, which looks at every job every few seconds."""
         self._db = firestore
         self.reputation = FirestoreReputation(firestore)
+        self.members = FirestoreMembers(firestore)
         self._creating = threading.Lock()  #: one process does not race itself for the next id
         self._zones: set[str] = set()  #: zones that are known to be stored
         self._mirror = Mirror()

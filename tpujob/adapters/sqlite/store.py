@@ -16,6 +16,7 @@ from tpujob.adapters import records
 from tpujob.adapters.records import CACHED, REMEMBERED, Reader
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.host_reputation import SqliteReputation
+from tpujob.adapters.sqlite.members import SqliteMembers
 from tpujob.adapters.sqlite.tables import SCRIPTS
 from tpujob.domain.codec import event_from_text, job_from_text, to_text
 from tpujob.domain.events import Event
@@ -33,6 +34,7 @@ class SqliteStore:
         """Creates the file and its folder if needed, readable by their owner alone."""
         self._file = SqliteFile(path, SCRIPTS)
         self.reputation = SqliteReputation(self._file)
+        self.members = SqliteMembers(self._file)
         self._decoded: dict[str, Job] = {}  #: the newest version of each that was read
         self._reader = Reader[_Row](lambda row: self._decode(*row), lambda row: row[0])
 

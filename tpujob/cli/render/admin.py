@@ -10,10 +10,11 @@ from tpujob.cli.render.text import age, clip_middle, rate, wrap
 from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
-    from tpujob.api import BrokenView, LeakView, SuspectView, SweptView
+    from tpujob.api import BrokenView, LeakView, MemberView, SuspectView, SweptView
 
 NO_HOSTS = "No machine is suspected of wrong numbers, and none is pinned."
 NO_LEAKS = "Nothing is left over: every slice in the cloud belongs to a job."
+NO_MEMBERS = "Nobody else may use this backend. `tpujob members add NAME ROLE` adds somebody."
 ALL_WELL = "All records, their histories and the slices in the cloud agree."
 
 _HOSTS = (
@@ -24,6 +25,11 @@ _HOSTS = (
     Column("Pin"),
     Column("Newest reason", floors=(24, 13)),
 )
+_MEMBERS = (
+    Column("Name", floors=(40, 24), cut=clip_middle),
+    Column("Role"),
+    Column("Known as", floors=(24, 12), cut=clip_middle),
+)
 _LEAKS = (
     Column("Name", floors=(24, 16, 12), cut=clip_middle),
     Column("Zone", floors=(14, 13, 8), cut=clip_middle),
@@ -32,6 +38,14 @@ _LEAKS = (
     Column("Job"),
     Column("In the cloud", floors=(40, 20, 12)),
 )
+
+
+def members_table(found: Sequence[MemberView], columns: int, *, color: bool = False) -> str:
+    """Everybody on the list, one line each, in the order given."""
+    if not found:
+        return NO_MEMBERS
+    rows = [(clean(m["name"]), m["role"], clean(m["id"]) or "not seen yet") for m in found]
+    return table(_MEMBERS, rows, columns, color=color)
 
 
 def hosts_table(found: Sequence[SuspectView], columns: int, *, color: bool = False) -> str:

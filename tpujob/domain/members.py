@@ -1,0 +1,60 @@
+"""Who may use a backend: the list of its members, and how a caller is found on it. Pure.
+
+What each role may do is in `access.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from tpujob.domain.access import Principal, Role
+from tpujob.errors import BadRequest, Forbidden
+
+#: a login or an e-mail address, in small letters
+_NAME = re.compile(r"[a-z0-9_][a-z0-9._+-]{0,63}(@[a-z0-9-]+(\.[a-z0-9-]+)+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    name: str  #: a login or an e-mail address
+    role: Role
+    id: str = ""  #: of the principal who first came under this name; empty: nobody has yet
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(self.id, self.name, self.role)
+
+
+def name_of(given: str) -> str:
+    """A name as the list has it. Raises BadRequest for what can be none."""
+    name = given.strip().lower()
+    if not _NAME.fullmatch(name):
+        raise BadRequest(
+            f"{given[:80]!r} is no name of a member", hint="a login or an e-mail address"
+        )
+    return name
+
+
+def role_of(given: str) -> Role:
+    """Raises BadRequest for a role that there is not."""
+    try:
+        return Role(given)
+    except ValueError:
+        roles = ", ".join(Role)
+        raise BadRequest(f"{given[:80]!r} is no role", hint=f"It can be {roles}.") from None
+
+
+def pinned(member: Member | None, id: str, name: str) -> Member:
+    """The member whom that principal is, with the id kept from now on. A name is believed once: later, somebody else
+    under the same name is a stranger. Raises Forbidden."""
+    if member is None:
+        raise Forbidden(
+            f"{name} is not a member", hint="An admin adds members: `tpujob members add NAME ROLE`."
+        )
+    if member.id not in ("", id):
+        raise Forbidden(
+            f"{name} is a member, but was somebody else when last seen",
+            hint=f"An admin removes and adds the name again: `tpujob members remove {name}`.",
+        )
+    return replace(member, id=id)

@@ -1,0 +1,86 @@
+"""Who may use this backend, as its store has it: how a caller is recognised, and how an admin changes the list."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tpujob.api import MemberView
+from tpujob.domain import members as rules
+from tpujob.domain.access import Principal, Role
+from tpujob.domain.members import Member
+from tpujob.errors import BadRequest, NotFound
+from tpujob.ports import Members
+
+log = logging.getLogger(__name__)
+
+
+class Membership:
+    """Each call reads the store: whoever is removed is a stranger at the next request."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def recognise(self, id: str, name: str) -> Principal:
+        """The member who came as that verified principal, under the name that the list has. The first who comes under a
+        name keeps it. Raises Forbidden for anybody else."""
+        name = name.strip().lower()
+        found = self._members.find(name)
+        if found and found.id == id:
+            return found.principal
+        if known := self._members.with_id(id):  # under an older address
+            return known.principal
+        pinned = rules.pinned(found, id, name)
+        stored = self._members.change(name, lambda now: rules.pinned(now, id, name))
+        log.info("%s is now %s", ascii(name), ascii(id))
+        return (stored or pinned).principal
+
+    def list(self) -> list[MemberView]:
+        return [_view(member) for member in self._members.all()]
+
+    def give(self, by: Principal, name: str, role: str) -> MemberView:
+        """Afterwards that name has that role. Raises BadRequest for what is no name or no role, and for a role of the
+        caller's own: nobody shuts themselves out."""
+        name, given = rules.name_of(name), rules.role_of(role)
+        if self._is(by, name) and given is not Role.ADMIN:
+            raise BadRequest("this is your own role", hint="Another admin can change it.")
+        return self._change(by, name, given)
+
+    def remove(self, by: Principal, name: str) -> None:
+        """Afterwards that name is a stranger's. Their jobs go on; an admin may stop them. Raises NotFound, BadRequest
+        as `give` does."""
+        name = rules.name_of(name)
+        if self._members.find(name) is None:
+            raise NotFound(f"{name} is not a member", hint="`tpujob members` lists them.")
+        if self._is(by, name):
+            raise BadRequest("this is you", hint="Another admin can remove you.")
+        self._members.change(name, lambda _: None)
+        log.info("%s removed member %s", ascii(by.name), ascii(name))
+
+    def apply(self, by: Principal, wanted: Mapping[str, Role]) -> None:
+        """Afterwards these are the members, and nobody else; who stays keeps what they had."""
+        for member in self._members.all():
+            if member.name not in wanted:
+                self._members.change(member.name, lambda _: None)
+                log.info("%s removed member %s", ascii(by.name), ascii(member.name))
+        for name, role in wanted.items():
+            self._change(by, name, role)
+
+    def _change(self, by: Principal, name: str, role: Role) -> MemberView:
+        def given(now: Member | None) -> Member:
+            return replace(now, role=role) if now else Member(name, role)
+
+        before, stored = self._members.find(name), self._members.change(name, given)
+        assert stored is not None
+        if before is None or before.role is not role:
+            log.info("%s gave %s the role %s", ascii(by.name), ascii(name), role)
+        return _view(stored)
+
+    def _is(self, who: Principal, name: str) -> bool:
+        found = self._members.find(name)
+        return found is not None and found.id == who.id
+
+
+def _view(member: Member) -> MemberView:
+    return MemberView(name=member.name, role=member.role, id=member.id)
