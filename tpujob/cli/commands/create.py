@@ -60,12 +60,12 @@ def create(
     """Submit a job."""
     import secrets
 
-    from tpujob.cli.commands import jobfile
+    from tpujob.cli.submit import jobfile
     from tpujob.domain.spec import dump
 
     spec = jobfile.read(file, name, cross_region=allow_cross_region)
     if check:
-        from tpujob.cli.commands import checking
+        from tpujob.cli.submit import checking
 
         return checking.check(spec, as_json=as_json)
     given = dump(spec)
@@ -127,7 +127,7 @@ def _submit(
     bundles: list[str] = []
     code: CodeGiven | None = None
     if bundle is not None:
-        from tpujob.cli.commands.jobfile import ship
+        from tpujob.cli.submit.jobfile import ship
 
         path, code = ship(api, bundle, bucket)
         bundles.append(path)
@@ -135,7 +135,7 @@ def _submit(
 
 
 def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:
-    from tpujob.cli.commands.follow import follow, sink_for
+    from tpujob.cli.live.follow import follow, sink_for
 
     with on_interrupt(*goes_on(job["id"])):
         if as_json:

@@ -75,7 +75,7 @@ def _submit() -> tuple[JobView, PlanView]:
 
 
 def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
-    from tpujob.cli.commands.follow import follow, sink_for
+    from tpujob.cli.live.follow import follow, sink_for
     from tpujob.cli.render.summary import shortcomings, summary
 
     on = screen()

@@ -29,7 +29,7 @@ def list_jobs(
 ) -> int:
     """List jobs, newest first."""
     if watch:
-        from tpujob.cli.commands.watching import watch_list
+        from tpujob.cli.live.watching import watch_list
 
         return watch_list(user, all_jobs, as_json=as_json)
     api = connect()

@@ -89,7 +89,7 @@ def estimate(
 ) -> int:
     """Show what a job would cost: list value, and what you pay."""
     from tpujob.api import EstimateSaid
-    from tpujob.cli.commands import jobfile
+    from tpujob.cli.submit import jobfile
     from tpujob.domain.spec import dump
 
     spec = jobfile.read(file, "", cross_region=False)
@@ -120,7 +120,7 @@ def estimate(
         speeds=throughput or (),
     )  # fmt: skip
     if compare:
-        from tpujob.cli.commands.checking import rooflines
+        from tpujob.cli.submit.checking import rooflines
 
         kept = rooflines(spec, work.get("types", [*spec.tpu.types]), work.get("unit", "steps"))
         if kept:

@@ -40,7 +40,7 @@ def where(
     if "://" in of:
         spec = _of_source(of, type, zones or [])
     elif Path(of).suffix in (".yaml", ".yml") or Path(of).is_file():
-        from tpujob.cli.commands import jobfile
+        from tpujob.cli.submit import jobfile
         from tpujob.domain.spec import dump
 
         spec = dump(jobfile.read(Path(of), "", cross_region=False))

@@ -1,0 +1,1 @@
+"""What shows jobs while they change: one job until it ends, and the table of all. What is printed is in `cli/render/`."""
