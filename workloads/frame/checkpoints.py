@@ -166,7 +166,9 @@ class Checkpoints:
 
     def committed(self) -> int | None:
         """The step whose save has been committed on all hosts since we last asked. Raises its error."""
-        return None if self._manager.is_saving_in_progress() else self.wait()
+        if self._saving is None or self._manager.is_saving_in_progress():
+            return None
+        return self.wait()
 
     def wait(self) -> int | None:
         """Wait for the save that is under way, if any, and return its step, now committed."""

@@ -104,10 +104,7 @@ class Program:
 
     def batch(self, rows: Rows) -> Batch:
         """One batch over all devices, of which this host has these rows."""
-        return {
-            name: jax.make_array_from_process_local_data(self.by_row, array)
-            for name, array in rows.items()
-        }
+        return jax.make_array_from_process_local_data(self.by_row, rows)
 
     def evaluate(self, state: Any, source: RowSource) -> dict[str, float]:
         """The metrics over all rows of a source, of which each host reads its own, in batches of the usual size."""
