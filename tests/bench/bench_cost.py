@@ -16,7 +16,7 @@ from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Outcome, Progress, Slice, State
 from tpujob.domain.money.forecast import Place, Work, conditions, forecast, history
-from tpujob.service.cost import Costs
+from tpujob.service.money.cost import Costs
 
 JOBS = 10_000
 TARGET = 2.0  #: seconds

@@ -13,8 +13,8 @@ from tpujob.domain.money import Surroundings
 from tpujob.domain.placement import EVERYWHERE, Site, offers, settled
 from tpujob.domain.spec import parse
 from tpujob.ports import Store
-from tpujob.service.comparison import Comparisons
-from tpujob.service.estimate import Estimates, ToCopy, nothing_to_copy
+from tpujob.service.money.comparison import Comparisons
+from tpujob.service.money.estimate import Estimates, ToCopy, nothing_to_copy
 from tpujob.service.submission import Placed
 
 

@@ -37,16 +37,16 @@ from tpujob.domain.text import dollars
 from tpujob.engine import Live, Loop
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import Blobs, Clock, Copies, Store
-from tpujob.service import budgets
 from tpujob.service import logs as log_reader
 from tpujob.service.admin import Admin
 from tpujob.service.allowed import Allowed
 from tpujob.service.changes import Changes
-from tpujob.service.comparison import Comparisons
-from tpujob.service.cost import Costs
 from tpujob.service.diff import compare
-from tpujob.service.estimate import Estimates
 from tpujob.service.members import Membership
+from tpujob.service.money import budgets
+from tpujob.service.money.comparison import Comparisons
+from tpujob.service.money.cost import Costs
+from tpujob.service.money.estimate import Estimates
 from tpujob.service.submission import Offered, Submission, nobody_knows
 from tpujob.service.views import event_view, job_view
 

@@ -32,8 +32,8 @@ from tpujob.domain.spec import JobSpec, dump, parse
 from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound, Refused
 from tpujob.ports import Blobs, Clock, Copies
 from tpujob.protocol.paths import owner_folder
-from tpujob.service import budgets
 from tpujob.service.datasets import DataPlaces
+from tpujob.service.money import budgets
 
 #: seconds to write a bundle to the bucket
 BUCKET = 60.0

@@ -31,7 +31,8 @@ from tpujob.domain.text import rfc3339
 from tpujob.errors import BadSpec
 from tpujob.ports import Owned
 from tpujob.protocol import Phase
-from tpujob.service import budgets, outlook
+from tpujob.service import outlook
+from tpujob.service.money import budgets
 
 
 def job_view(

@@ -29,8 +29,8 @@ from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
-from tpujob.service import budgets
-from tpujob.service.forecast import Forecaster, forecast_view
+from tpujob.service.money import budgets
+from tpujob.service.money.forecast import Forecaster, forecast_view
 from tpujob.service.submission import Placed
 
 #: of any number that is said
