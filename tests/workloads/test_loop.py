@@ -20,7 +20,7 @@ class _Host:
 
     def __init__(self, config: TrainConfig, first: _Host | None = None) -> None:
         self.seconds, self.questions = 0.0, 0
-        self._first, self._answer = first, np.zeros(2, int)
+        self._first, self._answer = first, np.array(0)
         self.times = SaveTimes(config, 0, clock=lambda: self.seconds, answer_of_first=self._told)
 
     def _told(self, mine: NDArray[np.int_]) -> NDArray[np.int_]:

@@ -115,17 +115,18 @@ class TrainConfig(Settings):
         of another order of the data, or if `steps` has changed and would move the learning rate unasked."""
         for name, now in self.identity().items():
             before = saved.get(name, now)
-            if before == now or (name == "decay_steps" and self.decay_steps):
+            if before == now:
                 continue
-            if name == "decay_steps":
+            if name != "decay_steps":
+                raise ConfigError(
+                    f"{name}={now}, but the checkpoint of step {step} was made with {before}: "
+                    "use that value, or another workdir"
+                )
+            if not self.decay_steps:
                 raise ConfigError(
                     f"steps={now} would move the learning rate, which is lowest at step {before} in the run of "
                     f"the checkpoint of step {step}: --decay-steps={before} keeps that, --decay-steps={now} moves it"
                 )
-            raise ConfigError(
-                f"{name}={now}, but the checkpoint of step {step} was made with {before}: "
-                "use that value, or another workdir"
-            )
 
 
 Config = TypeVar("Config", bound=Settings)
@@ -134,20 +135,15 @@ Config = TypeVar("Config", bound=Settings)
 def parse(record: type[Config], program: str, arguments: list[str]) -> Config:
     """The record that the arguments describe. Writes one line and ends with 78 if they describe none.
 
-    `--key=value` and `--key value`, with dashes or underscores; a yes-or-no is `--key` or `--no-key`;
-    a list is `1024,512`. `--print-config` writes the record as JSON and ends with 0.
+    `--key=value` and `--key value`; a yes-or-no is `--key` or `--no-key`; a list is `1024,512`.
     """
-    parser = _parser(record, program)
-    given = parser.read([_dashed(argument) for argument in arguments])
-    printing = given.pop("print_config")
+    parser = _Parser(prog=program, description=record.__doc__, epilog=_CHECK, allow_abbrev=False)
+    for name, field in record.model_fields.items():
+        parser.add_argument(_flag(name), dest=name, **_options(field))
     try:
-        config = record(**given)
+        return record(**parser.read(arguments))
     except ValidationError as error:
         parser.error(_one_line(error))
-    if printing:
-        sys.stdout.write(config.model_dump_json(indent=2) + "\n")
-        sys.exit(Exit.DONE)
-    return config
 
 
 class _Parser(argparse.ArgumentParser):
@@ -174,14 +170,6 @@ _CHECK = (
 )
 
 
-def _parser(record: type[Settings], program: str) -> _Parser:
-    parser = _Parser(prog=program, description=record.__doc__, epilog=_CHECK, allow_abbrev=False)
-    for name, field in record.model_fields.items():
-        parser.add_argument(_flag(name), dest=name, **_options(field))
-    parser.add_argument("--print-config", action="store_true", help="write the settings and end")
-    return parser
-
-
 def _options(field: FieldInfo) -> dict[str, Any]:
     shown = _shown(field.get_default())
     text = f"{field.description or ''} (default: {shown})".strip().replace("%", "%%")
@@ -199,14 +187,6 @@ def _shown(value: object) -> str:
 
 def _flag(name: str) -> str:
     return "--" + name.rstrip("_").replace("_", "-")  # `import_` is `--import`
-
-
-def _dashed(argument: str) -> str:
-    """The argument with dashes in its flag, whichever of the two it was written with."""
-    if not argument.startswith("--"):
-        return argument
-    flag, equals, value = argument.partition("=")
-    return flag.replace("_", "-") + equals + value
 
 
 def _one_line(error: ValidationError) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -73,10 +72,14 @@ def launch(prepare: Callable[[], Program], arrival_s: int = _ARRIVAL_S) -> NoRet
         program = prepare()
         gc.freeze()
         gc.enable()
-        _join(context, arrival_s)
-        watcher.joined()
+        if context.cache:
+            _keep_compiled(context.cache)
+        if context.hosts > 1:
+            _join(context, arrival_s)
+            watcher.joined()
         code = program(context, reporter, watcher)
-        _wait_for_all()
+        if context.hosts > 1:
+            _wait_for_all()
     except BaseException as error:
         code = code_of(error, hosts)
         _say(error, code, reporter)
@@ -104,32 +107,31 @@ def _context() -> ProgramContext:
 
 
 def _join(context: ProgramContext, arrival_s: int) -> None:
-    """Meet the other hosts. A single host does it too: it is what installs JAX's SIGTERM notifier."""
+    """Meet the other hosts, at the address or, where there is none, as on Cloud TPU, where JAX finds it by itself."""
     import jax
 
-    if context.cache:
-        cache_stats.listen()
-        jax.config.update("jax_compilation_cache_dir", context.cache)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    address = context.coordinator
-    if context.hosts == 1 and not address:
-        address = f"127.0.0.1:{_free_port()}"
-    # with no address, as on Cloud TPU, JAX finds the other hosts by itself
+    address = context.coordinator or None
     jax.distributed.initialize(
-        address or None,
+        address,
         context.hosts if address else None,
         context.host if address else None,
-        coordinator_bind_address=address or None,  # by default it listens on every interface
+        coordinator_bind_address=address,  # by default it listens on every interface
         initialization_timeout=arrival_s,
         heartbeat_timeout_seconds=_SILENCE_S,
         shutdown_timeout_seconds=_SILENCE_S,
     )
-    if context.hosts == 1:
-        # exchanges within the process, which Gloo would make through sockets
-        jax.config.update("jax_cpu_collectives_implementation", None)
-    elif address.startswith(("127.", "localhost:", "[::1]:")):
+    if address and address.startswith(("127.", "localhost:", "[::1]:")):
         _meet_on_loopback()
+
+
+def _keep_compiled(folder: str) -> None:
+    """Have XLA keep every compiled program there, and find them there in the next attempt."""
+    import jax
+
+    cache_stats.listen()
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def _meet_on_loopback() -> None:
@@ -149,12 +151,6 @@ def _meet_on_loopback() -> None:
     xla_bridge.register_backend_factory("cpu", backend, priority=0, fail_quietly=False)
     sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _wait_for_all() -> None:

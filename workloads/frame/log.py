@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from statistics import fmean
 
 from workloads.contract import Reporter
 from workloads.frame.config import TrainConfig
@@ -30,6 +31,7 @@ class ProgressLog:
         self._reporter = reporter
         self._config = config
         self._speaks = speaks
+        self._since_line: list[float] = []  # seconds of each step
 
     def line(self, text: str) -> None:
         if self._speaks:
@@ -49,43 +51,36 @@ class ProgressLog:
 
     def start_clock(self) -> None:
         """Call it when steps begin: the first step is timed from here."""
-        self._last = self._line_at = self._clock()
-        self._since_line = 0
+        self._last = self._clock()
 
     @contextmanager
     def apart(self) -> Iterator[None]:
         """What happens within, between two steps, is no part of the time of either."""
         begun = self._clock()
         yield
-        spent = self._clock() - begun
-        self._last += spent
-        self._line_at += spent
+        self._last += self._clock() - begun
 
-    def step(
-        self, step: int, loss: float | None, gradient_norm: float | None, waited_ms: float
-    ) -> None:
-        """A step is over, for whose batch the training waited so long. None: a number that is not finite."""
+    def step(self, step: int, loss: float, gradient_norm: float, waited_ms: float) -> None:
+        """A step is over, for whose batch the training waited so long."""
         now = self._clock()
-        ms = round((now - self._last) * 1000, 2)
-        self._last = now
-        self._since_line += 1
+        seconds, self._last = now - self._last, now
+        self._since_line.append(seconds)
         self._reporter.event(
             "step",
             step=step,
             steps=self._config.steps,
-            loss=loss,
-            gradient_norm=gradient_norm,
-            ms=ms,
+            loss=_finite(loss),
+            gradient_norm=_finite(gradient_norm),
+            ms=round(seconds * 1000, 2),
             wait_ms=round(waited_ms, 3),
         )
-        if step % self._config.log_every == 0 or loss is None:
-            each = (now - self._line_at) / self._since_line
-            shown = "nan" if loss is None else f"{loss:.4f}"
+        if step % self._config.log_every == 0 or not math.isfinite(loss):
+            each = fmean(self._since_line)
+            self._since_line.clear()
             self.line(
-                f"step {step}/{self._config.steps}  loss {shown}  {each * 1000:.1f} ms/step  "
+                f"step {step}/{self._config.steps}  loss {loss:.4f}  {each * 1000:.1f} ms/step  "
                 f"{self._config.batch / each:,.0f} rows/s"
             )
-            self._line_at, self._since_line = now, 0
 
     def committed(self, step: int) -> None:
         self._reporter.event("checkpoint", step=step)
@@ -104,12 +99,16 @@ class ProgressLog:
     def tested(self, step: int, found: Mapping[str, float]) -> None:
         """What a test has measured, by name; an accuracy is printed in percent."""
         for name, value in found.items():
-            rounded = round(value, 6) if math.isfinite(value) else None
+            rounded = _finite(round(value, 6))
             self._reporter.event("metric", name=f"test_{name}", value=rounded, step=step)
-        if not found:
-            return
         shown = (
             f"{name} {100 * value:.2f} %" if name == "accuracy" else f"{name} {value:.4f}"
             for name, value in found.items()
         )
-        self.line(f"step {step}: test {', '.join(shown)}")
+        if found:
+            self.line(f"step {step}: test {', '.join(shown)}")
+
+
+def _finite(number: float) -> float | None:
+    """JSON has no other numbers."""
+    return number if math.isfinite(number) else None

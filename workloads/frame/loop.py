@@ -13,9 +13,10 @@ The rules it keeps:
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -30,10 +31,10 @@ from workloads.frame.config import TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.mesh import mesh_of
 from workloads.frame.program import Program, StepOutcome
-from workloads.frame.resume import NoneFinite, restore
+from workloads.frame.resume import restore
 from workloads.frame.signals import Watcher
 from workloads.frame.workload import Batch, Workload
-from workloads.verdicts.blame import StepVerdict
+from workloads.verdicts.blame import NotFinite
 from workloads.verdicts.fault_injection import Injection
 from workloads.verdicts.replay import Replay, evidence, examine, examine_state
 
@@ -61,25 +62,27 @@ def train(
     program = Program(workload, mesh)
 
     progress.phase("restore")
-    checkpoints = Checkpoints(
-        f"{context.workdir.rstrip('/')}/checkpoints", config.keep, program.layout
+    folder = f"{context.workdir.rstrip('/')}/checkpoints"
+    checkpoints = Checkpoints(folder, config.keep, program.layout)
+    run = _Run(
+        config, program, checkpoints, feed, progress, dataset.test, injection, watcher, context.host
     )
     try:
-        start, state = restore(checkpoints, program, feed, config, progress, context.resume_before)
-    except NoneFinite as error:
-        progress.verdict(error.step, StepVerdict("model", None, "", str(error)))
-        return Exit.NONFINITE
-    run = _Run(config, program, checkpoints, feed, progress, dataset.test, injection, context.host)
-    if start < config.steps:
-        progress.phase("compile")
-        run.compile(state)
-        progress.compiled(cache_stats.counts())
-        watcher.training()
-        progress.phase("train")
-        state, code = run.train(start, state)
-        if code is not Exit.DONE:
-            return code
-    run.test(max(start, config.steps), state)
+        step, state = restore(checkpoints, program, feed, config, progress, context.resume_before)
+        if step < config.steps:
+            progress.phase("compile")
+            run.compile(state)
+            progress.compiled(cache_stats.counts())
+            watcher.training()
+            progress.phase("train")
+            step, state = run.train(step, state)
+    except NotFinite as bad:
+        progress.verdict(bad.step, bad.verdict)
+        return bad.verdict.code
+    if step < config.steps:
+        progress.line(f"told to stop: step {step} is saved; run again to go on")
+        return Exit.INTERRUPTED
+    run.test(step, state)
     return Exit.DONE
 
 
@@ -93,140 +96,113 @@ class _Step(NamedTuple):
     position: int  #: of the feed behind the batch
 
 
+@dataclass
 class _Run:
     """The steps. `train` is the loop; the other methods are its parts."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        program: Program,
-        checkpoints: Checkpoints,
-        feed: Feed,
-        progress: ProgressLog,
-        test_rows: RowSource,
-        injection: Injection,
-        host: int,
-    ) -> None:
-        self._config = config
-        self._program = program
-        self._checkpoints = checkpoints
-        self._feed = feed
-        self._progress = progress
-        self._test_rows = test_rows
-        self._injection = injection
-        self._host = host
-        self._unread: _Step | None = None
+    config: TrainConfig
+    program: Program
+    checkpoints: Checkpoints
+    feed: Feed
+    progress: ProgressLog
+    test_rows: RowSource
+    injection: Injection
+    watcher: Watcher
+    host: int
+    unread: _Step | None = None
+    saved: int = 0  #: the step that was saved last
 
     def compile(self, state: Any) -> None:
-        self._step = self._program.compile(self._program.batch(self._feed.example()))
-        self._checkpoints.warm_up(state)
+        self.step = self.program.compile(self.program.batch(self.feed.example()))
+        self.checkpoints.warm_up(state)
 
-    def train(self, done: int, state: Any) -> tuple[Any, Exit]:
-        """The steps after `done` up to the last one, unless told to stop or stopped by a bad one."""
-        saves = SaveTimes(self._config, done)
-        self._progress.start_clock()
-        good = self._program.all_good()
-        for step in range(done + 1, self._config.steps + 1):
-            batch = self._program.batch(self._injection.rows(step, next(self._feed)))
-            state, outcome = self._step(state, good, self._injection.batch(step, batch))
+    def train(self, done: int, state: Any) -> tuple[int, Any]:
+        """The steps after `done`, up to the last one or, when told to stop, to an earlier one. Returns that step,
+        which is saved, and its state. Raises NotFinite."""
+        config, step = self.config, done
+        saves = SaveTimes(config, done)
+        self.progress.start_clock()
+        good = self.program.all_good()
+        for step in range(done + 1, config.steps + 1):
+            batch = self.program.batch(self.injection.rows(step, next(self.feed)))
+            state, outcome = self.step(state, good, self.injection.batch(step, batch))
             good = outcome.good
-            with self._progress.apart():
-                code = self._judge_saved()
-            if code is not None:
-                return state, code
-            bad = self._read()
-            behind = self._feed.state["position"]
-            self._unread = _Step(step, batch, outcome, self._feed.waited_ms, behind)
-            stop = multihost_utils.reached_preemption_sync_point(step)
-            save = stop or saves.due(step)
-            test = self._config.eval_every and step % self._config.eval_every == 0
-            if (save or test) and not bad:
-                bad = self._read()
-            if bad:
-                return state, self._examine(bad, state)
-            if save:
-                with self._progress.apart():
+            with self.progress.apart():
+                self._judge_saved()
+            self._read(state)
+            behind = self.feed.state["position"]
+            self.unread = _Step(step, batch, outcome, self.feed.waited_ms, behind)
+            stop = self._is_to_stop(step)
+            test = config.eval_every and step % config.eval_every == 0
+            if stop or saves.due(step):
+                self._read(state)
+                with self.progress.apart():
                     self._save(step, state)
                 saves.saved(step)
-            self._note(self._checkpoints.committed())
-            if step == self._config.steps:
+            self._tell(self.checkpoints.committed())
+            if stop or step == config.steps:
                 break
-            if stop:
-                return state, self._interrupted(step)
             if test:
-                with self._progress.apart():
+                self._read(state)
+                with self.progress.apart():
                     self.test(step, state)
-                self._progress.phase("train")
-        return state, self._join_save(Exit.DONE)
+                self.progress.phase("train")
+        self.progress.phase("save")
+        self._judge_saved()
+        self._tell(self.checkpoints.wait())
+        return step, state
 
     def test(self, step: int, state: Any) -> None:
         """Say what the test rows measure."""
-        self._progress.phase("eval")
-        found = self._program.evaluate(state, self._test_rows)
-        self._progress.compiled(cache_stats.counts())
-        self._progress.tested(step, found)
+        self.progress.phase("eval")
+        found = self.program.evaluate(state, self.test_rows)
+        self.progress.compiled(cache_stats.counts())
+        self.progress.tested(step, found)
 
-    def _read(self) -> _Step | None:
-        """Wait for the step that is still unread and say its loss. Returns it if it was not finite."""
-        if self._unread is None:
-            return None
-        last, self._unread = self._unread, None
-        found = last.outcome.good, last.outcome.loss, last.outcome.gradient_norm
+    def _is_to_stop(self, step: int) -> bool:
+        """Of several hosts all get the same answer, by JAX, once one of them was told."""
+        if jax.process_count() == 1:
+            return self.watcher.told
+        return multihost_utils.reached_preemption_sync_point(step)
+
+    def _read(self, state: Any) -> None:
+        """Wait for the step that is still unread and say its loss. Raises NotFinite; the model in `state` is still the
+        one before a step that was not finite, though others were made since."""
+        last, self.unread = self.unread, None
+        if last is None:
+            return
+        outcome = last.outcome
+        found = outcome.good, outcome.loss, outcome.gradient_norm
         # each has the same on all devices; device_get takes four times as long
         good, loss, norm = (float(np.asarray(number)) for number in found)
-        self._progress.step(last.number, _finite(loss), _finite(norm), last.waited_ms)
-        return None if good else last
-
-    def _examine(self, bad: _Step, state: Any) -> Exit:
-        """Find out who made a step that was not finite; the model in `state` is still the one before it."""
-        self._note(self._checkpoints.wait())
-        self._progress.phase("replay")
-        self._progress.line(f"step {bad.number} is not finite; replaying it")
-        replay = Replay(
-            self._program,
-            self._step,
-            state,
-            bad.batch,
-            spoil=lambda batch: self._injection.batch(bad.number, batch),
-        )
-        first = evidence(self._program, bad.outcome)
-        numbers = self._feed.numbers(bad.position)[jax.process_index() :: jax.process_count()]
-        verdict = examine(replay, first, self._host, numbers)
-        return self._judged(bad.number, verdict)
-
-    def _judged(self, step: int, verdict: StepVerdict) -> Exit:
-        self._progress.verdict(step, verdict)
-        return verdict.code
+        self.progress.step(last.number, loss, norm, last.waited_ms)
+        if good:
+            return
+        self._tell(self.checkpoints.wait())
+        self.progress.phase("replay")
+        self.progress.line(f"step {last.number} is not finite; replaying it")
+        spoil = partial(self.injection.batch, last.number)
+        replay = Replay(self.program, self.step, state, last.batch, spoil)
+        numbers = self.feed.numbers(last.position)[jax.process_index() :: jax.process_count()]
+        verdict = examine(replay, evidence(self.program, outcome), self.host, numbers)
+        raise NotFinite(last.number, verdict)
 
     def _save(self, step: int, state: Any) -> None:
-        self._note(self._checkpoints.save(step, state, self._feed.state, self._config.identity()))
-        self._saved = step
+        self._tell(self.checkpoints.save(step, state, self.feed.state, self.config.identity()))
+        self.saved = step
 
-    def _judge_saved(self) -> Exit | None:
-        """The code to end with if the state that was saved last is not finite; it is not committed then. Asked
-        once the devices have their next step, as the answer comes from them."""
-        sound = self._checkpoints.sound()
-        if sound is None or not (verdict := examine_state(self._program.layout, sound, self._host)):
-            return None
-        self._note(self._checkpoints.wait())
-        return self._judged(self._saved, verdict)
+    def _judge_saved(self) -> None:
+        """Raises NotFinite if the state that was saved last is not finite; it is not committed then. Asked once the
+        devices have their next step, as the answer comes from them."""
+        sound = self.checkpoints.sound()
+        if sound is None or not (verdict := examine_state(self.program.layout, sound, self.host)):
+            return
+        self._tell(self.checkpoints.wait())
+        raise NotFinite(self.saved, verdict)
 
-    def _note(self, committed: int | None) -> None:
+    def _tell(self, committed: int | None) -> None:
         if committed is not None:
-            self._progress.committed(committed)
-
-    def _join_save(self, good: Exit) -> Exit:
-        """Wait for the save that is under way. Returns `good`, or another code if the saved state is not finite."""
-        self._progress.phase("save")
-        bad = self._judge_saved()
-        self._note(self._checkpoints.wait())
-        return good if bad is None else bad
-
-    def _interrupted(self, step: int) -> Exit:
-        code = self._join_save(Exit.INTERRUPTED)
-        if code is Exit.INTERRUPTED:
-            self._progress.line(f"told to stop: step {step} is saved; run again to go on")
-        return code
+            self.progress.committed(committed)
 
 
 class SaveTimes:
@@ -259,19 +235,17 @@ class SaveTimes:
         every = self._config.checkpoint_every
         if step == self._config.steps or (every and step % every == 0):
             return True
-        return bool(self._config.checkpoint_minutes) and step >= self._asks_at and self._ask(step)
+        if not self._config.checkpoint_minutes or step < self._asks_at:
+            return False
+        self._asks_at = int(self._answer_of_first(np.array(step + self._wait(step))))
+        return self._asks_at == step
 
-    def _ask(self, step: int) -> bool:
+    def _wait(self, step: int) -> int:
+        """After how many steps to ask again; 0: it is time to save."""
         passed, done = self._clock() - self._begun, step - self._from
         left = self._config.checkpoint_minutes * 60 - passed
         halfway = left / max(passed, 1e-9) * done / 2
-        next_at = step + max(1, min(halfway, done))
-        due, self._asks_at = map(int, self._answer_of_first(np.array([left <= 0, next_at], int)))
-        return bool(due)
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+        return max(1, int(min(halfway, done))) if left > 0 else 0
 
 
 def _devices(context: ProgramContext) -> str:

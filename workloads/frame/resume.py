@@ -18,16 +18,7 @@ from workloads.frame.checkpoints import Checkpoints, Damaged
 from workloads.frame.config import ConfigError, TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.program import Program
-
-
-class NoneFinite(Exception):
-    """Every checkpoint that may be gone on from holds numbers that are not finite."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(
-            f"no checkpoint is left: the numbers of step {step}, the oldest, are not finite"
-        )
-        self.step = step  #: of the oldest checkpoint that was tried
+from workloads.verdicts.blame import NotFinite, StepVerdict
 
 
 class NoneLeft(ConfigError):
@@ -53,7 +44,7 @@ def restore(
     """The step to go on from and its state, with the feed set behind it; 0 and a first state if no
     checkpoint is older than step `before` (0: any). Later checkpoints are removed by then.
 
-    Raises NoneFinite, and removes none, if there are such and none of them is finite; NoneLeft, and leaves them
+    Raises NotFinite, and removes none, if there are such and none of them is finite; NoneLeft, and leaves them
     where they are, if some of them are damaged.
     """
     all_steps = checkpoints.steps()
@@ -89,7 +80,8 @@ def restore(
     if damaged:
         raise NoneLeft(checkpoints.folder, tried, damaged)
     if tried:
-        raise NoneFinite(tried[-1])
+        text = f"no checkpoint is left: the numbers of step {tried[-1]}, the oldest, are not finite"
+        raise NotFinite(tried[-1], StepVerdict("model", None, "", text))
     if all_steps:
         checkpoints.remove_from(0)
         progress.line("no older checkpoint is left: from the beginning")

@@ -34,7 +34,7 @@ class Watcher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._training = False
-        self._told = False
+        self.told = False  #: to stop, while it was training
         self._tell_jax: Callable[[int], None] = lambda _: None
         # also of a thread that is stuck in C, as in a collective: the handler needs neither it nor Python
         faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
@@ -68,11 +68,11 @@ class Watcher:
             with self._lock:
                 if not self._training:
                     _end(Exit.INTERRUPTED, "told to stop before the first step; nothing is lost")
-                if self._told and number == signal.SIGINT:
+                if self.told and number == signal.SIGINT:
                     _end(_BY_CTRL_C, "told twice; ending without saving")
-                if not self._told:
+                if not self.told:
                     self._tell_jax(signal.SIGTERM)
-                self._told = True
+                self.told = True
 
 
 def _receive() -> None:

@@ -75,6 +75,15 @@ class StepVerdict:
         return Exit.DEVICE if self.blame == "device" else Exit.NONFINITE
 
 
+class NotFinite(Exception):
+    """A step, or the state of a checkpoint, is not finite."""
+
+    def __init__(self, step: int, verdict: StepVerdict) -> None:
+        super().__init__(verdict.text)
+        self.step = step
+        self.verdict = verdict
+
+
 def evidence_of(forward: NDArray[np.bool_], backward: NDArray[np.bool_], units: int) -> Evidence:
     """Which rows were bad, from what a step says of each row: [rows], true if finite."""
     if forward.all():
