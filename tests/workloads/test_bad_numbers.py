@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,30 +31,6 @@ def _verdict(host: Host) -> dict[str, Any]:
 def _saved(job: Job) -> list[int]:
     folders = (Path(job.workdir) / "checkpoints").iterdir()
     return sorted(int(folder.name) for folder in folders if folder.name.isdigit())
-
-
-#: Makes the weights in checkpoints not finite, as if they had been saved so by a version without checksums.
-SPOIL = """
-import json, pathlib, sys, jax, numpy, orbax.checkpoint as ocp
-bad = lambda x: x * numpy.nan if numpy.issubdtype(x.dtype, numpy.inexact) else x
-with ocp.PyTreeCheckpointer() as files:
-    for folder in sys.argv[1:]:
-        shapes = files.metadata(folder).item_metadata.tree
-        wanted = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=numpy.ndarray), shapes)
-        state = files.restore(folder, ocp.args.PyTreeRestore(restore_args=wanted))
-        files.save(folder, ocp.args.PyTreeSave(jax.tree.map(bad, state)), force=True)
-        file = pathlib.Path(folder).parent / "data" / "metadata"
-        if "notes" in (notes := json.loads(file.read_text())):
-            old = {"feed": {"global_next_index": 0}, "settings": notes["notes"]["settings"]}
-            file.write_text(json.dumps(old))
-"""
-
-
-def _spoil(job: Job, *steps: int) -> None:
-    folders = [str(Path(job.workdir) / "checkpoints" / str(step) / "state") for step in steps]
-    # a process of its own, as one that has used jax cannot choose its devices any more
-    command = [sys.executable, "-c", SPOIL, *folders]
-    subprocess.run(command, check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
 
 
 def test_a_bad_device_is_named_by_both_hosts_and_the_next_attempt_begins_before_it(
@@ -108,27 +81,6 @@ def test_a_bad_row_is_named_by_both_hosts_as_the_training_set_numbers_it(job: Jo
         assert (said["step"], said["blame"], said["host"], said["device"]) == (3, "data", 1, "")
         assert said["rows"] == [row]
         assert f"the loss of row {row} of the training set is not" in said["text"]
-
-
-def test_a_checkpoint_that_is_not_finite_is_passed_over_and_without_another_it_is_the_end(
-    job: Job,
-) -> None:
-    job.run(*SMALL, "--steps=30")
-    _spoil(job, 30)
-    [again] = job.run(*SMALL, "--steps=30")
-    assert [event["step"] for event in again.events("resume")] == [20]
-    line = "not going on from the checkpoint of step 30: its numbers are not finite"
-    assert line in again.log.read_text()
-    assert _saved(job) == [10, 20, 30]
-
-    _spoil(job, 10, 20, 30)
-    with job.start(*SMALL, "--steps=40") as [last]:
-        assert last.code() == Exit.NONFINITE, last.log.read_text()
-    said = _verdict(last)
-    assert (said["step"], said["blame"], said["device"]) == (10, "model", "")
-    assert said["text"].startswith("no checkpoint is left")
-    assert not last.events("step")
-    assert _saved(job) == [10, 20, 30], "the evidence was removed"
 
 
 @pytest.mark.parametrize(

@@ -161,20 +161,6 @@ def test_a_checkpoint_of_another_model_is_refused_and_not_passed_over(
     )
 
 
-def test_a_checkpoint_without_checksums_is_gone_on_from_and_told(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    workdir = bench.copy()
-    notes = workdir / "checkpoints" / str(NEWER) / "data" / "metadata"
-    settings = bench.program.config.identity()
-    notes.write_text(json.dumps({"feed": {"global_next_index": 16}, "settings": settings}))
-    begun = bench.begin(workdir)
-    assert (begun.step, begun.position, begun.bits) == (NEWER, 16, bench.bits[NEWER])
-    assert (
-        "the checkpoint of step 20 has no checksums: it was not verified" in capsys.readouterr().out
-    )
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -241,7 +227,7 @@ def test_the_state_of_the_call_is_saved_though_the_next_steps_consume_it_at_once
         before, state = state, step(state)
     assert before["a"].is_deleted(), "a step does not consume its state"
     assert made.wait() == 1
-    saved, _ = made.state(1, made.notes(1))
+    saved = made.state(1, made.notes(1))
     assert (np.asarray(saved["a"]) == 1).all(), "it has what a later step computed"
 
 

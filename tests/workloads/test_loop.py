@@ -20,10 +20,10 @@ class _Host:
 
     def __init__(self, config: TrainConfig, first: _Host | None = None) -> None:
         self.seconds, self.questions = 0.0, 0
-        self._first, self._answer = first, np.array(0)
+        self._first, self._answer = first, np.array(False)
         self.times = SaveTimes(config, 0, clock=lambda: self.seconds, answer_of_first=self._told)
 
-    def _told(self, mine: NDArray[np.int_]) -> NDArray[np.int_]:
+    def _told(self, mine: NDArray[np.bool_]) -> NDArray[np.bool_]:
         self.questions += 1
         self._answer = self._first._answer if self._first else mine
         return self._answer
@@ -50,9 +50,9 @@ def test_all_hosts_save_at_the_same_steps_by_the_clock_of_the_first() -> None:
     gaps = np.diff([0, *saved[0][:-1]])
     assert len(gaps) == 4
     assert gaps.min() >= 600, "saved before a minute had passed"
-    assert gaps.max() <= 602, "saved late"
+    assert gaps.max() <= 600 * 9 / 8, "saved late"
     assert first.questions == second.questions
-    assert first.questions <= 100, "the hosts talk to each other in most steps"
+    assert first.questions <= 300, "the hosts wait for each other in more than a tenth of the steps"
 
 
 def test_a_run_that_becomes_slow_does_not_save_much_too_late() -> None:
@@ -61,12 +61,12 @@ def test_a_run_that_becomes_slow_does_not_save_much_too_late() -> None:
     paces = [0.01] * 100 + [1.0] * 1000
     times = [sum(paces[: step + 1]) for step, pace in enumerate(paces) if host.due(step + 1, pace)]
     assert times
-    assert times[0] >= 60
+    assert 60 <= times[0] <= 80
 
 
 def test_steps_and_minutes_go_together_and_the_last_step_is_always_saved() -> None:
     host = _Host(TrainConfig(steps=250, checkpoint_every=100, checkpoint_minutes=1))
-    assert [step for step in range(1, 251) if host.due(step, 1.0)] == [60, 100, 160, 200, 250]
+    assert [step for step in range(1, 251) if host.due(step, 1.0)] == [64, 100, 164, 200, 250]
     host = _Host(TrainConfig(steps=250, checkpoint_every=0))
     assert [step for step in range(1, 251) if host.due(step, 1e6)] == [250]
     assert not host.questions

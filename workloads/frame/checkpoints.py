@@ -63,7 +63,7 @@ class Notes(NamedTuple):
 
     feed: Any  #: the position in the data
     settings: dict[str, Any]
-    arrays: dict[str, Array] | None  #: None: saved by a version that knew no checksums
+    arrays: dict[str, Array]
 
 
 class Checkpoints:
@@ -72,8 +72,9 @@ class Checkpoints:
     def __init__(self, folder: str, keep: int, layout: Any) -> None:
         """Opens the folder, and removes what a host that was killed in the middle of a save left there.
         `layout`: the state, as `jax.ShapeDtypeStruct`s with shardings on one mesh."""
-        self._folder = epath.Path(folder) if "://" in folder else epath.Path(folder).resolve()
-        self._aside = self._folder.parent / f"{self._folder.name}-damaged"
+        #: Where they are, and where those are that were set aside.
+        self.folder = epath.Path(folder) if "://" in folder else epath.Path(folder).resolve()
+        self.aside = self.folder.parent / f"{self.folder.name}-damaged"
         self._keep = keep
         self._layout = layout
         self._checksums = Checksums(layout)
@@ -82,16 +83,6 @@ class Checkpoints:
         self._manager = self._open()
         self._saving: int | None = None
         self._found: jax.Array | None = None
-
-    @property
-    def folder(self) -> str:
-        """Where they are."""
-        return str(self._folder)
-
-    @property
-    def aside(self) -> str:
-        """The folder of the checkpoints that were set aside."""
-        return str(self._aside)
 
     def warm_up(self, state: Any) -> None:
         """Compile now what the first save of such a state would wait for."""
@@ -119,26 +110,22 @@ class Checkpoints:
 
     def notes(self, step: int) -> Notes:
         """What was passed to `save`. Raises Damaged."""
-        return _agreed(partial(_read_notes, self._folder / str(step) / "data" / "metadata"))
+        return _agreed(partial(_read_notes, self.folder / str(step) / "data" / "metadata"))
 
-    def state(self, step: int, notes: Notes) -> tuple[Any, NDArray[np.bool_]]:
-        """The state, laid out as `layout` says, however it was laid out when it was saved; and which parts of it are
-        finite, see `Found.sound`.
+    def state(self, step: int, notes: Notes) -> Any:
+        """The state, laid out as `layout` says, however it was laid out when it was saved.
 
         Raises ConfigError if it is the state of another model, and Damaged if it cannot be read or if a device
         has other bits than were saved.
         """
-        if notes.arrays is not None:
-            _check_same_model(notes.arrays, self._layout, step)
+        _check_same_model(notes.arrays, self._layout, step)
         _ignore_late_answers()
         args = ocp.args.StandardRestore(self._layout)
         handler = ocp.StandardCheckpointHandler()
-        read = partial(handler.restore, self._folder / str(step) / "state", args=args)
+        read = partial(handler.restore, self.folder / str(step) / "state", args=args)
         state = _agreed(read)
-        found = self._checksums.read(self._checksums(state))
-        if notes.arrays is not None:
-            _compare(notes.arrays, found)
-        return state, found.sound
+        _compare(notes.arrays, self._checksums.read(self._checksums(state)))
+        return state
 
     def save(self, step: int, state: Any, feed: Any, settings: dict[str, Any]) -> int | None:
         """Begin to save; the state may change once this returns. Waits for a save that is still under way,
@@ -186,7 +173,7 @@ class Checkpoints:
         self._manager.close()
 
     def _open(self) -> _Manager:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         handlers = ocp.handlers.DefaultCheckpointHandlerRegistry()
         handlers.add("data", _NotesSave, _NotesHandler())
         options = ocp.CheckpointManagerOptions(
@@ -202,16 +189,16 @@ class Checkpoints:
                 active_processes=set(range(jax.process_count()))
             ),
         )
-        return _Manager(self._folder, options=options, handler_registry=handlers)
+        return _Manager(self.folder, options=options, handler_registry=handlers)
 
     def _move(self, step: int, what: str) -> None:
         name, number = str(step), 1
-        while (self._aside / f"{name}.txt").exists():
+        while (self.aside / f"{name}.txt").exists():
             number += 1
             name = f"{step}-{number}"
-        self._aside.mkdir(parents=True, exist_ok=True)
-        (self._aside / f"{name}.txt").write_text(f"step {step}: {what}\n")
-        (self._folder / str(step)).rename(self._aside / name)
+        self.aside.mkdir(parents=True, exist_ok=True)
+        (self.aside / f"{name}.txt").write_text(f"step {step}: {what}\n")
+        (self.folder / str(step)).rename(self.aside / name)
 
 
 class _Manager(ocp.CheckpointManager):
@@ -266,8 +253,6 @@ class _NotesSave(ocp.args.CheckpointArgs):
 def _read_notes(path: epath.Path) -> Notes:
     """Raises what is raised where the file is not what was written."""
     written = json.loads(path.read_text())
-    if written.keys() == {"feed", "settings"}:
-        return Notes({"position": written["feed"]["global_next_index"]}, written["settings"], None)
     notes = written["notes"]
     if written.keys() != {"notes", "sha256"} or written["sha256"] != checksums.of_text(notes):
         raise ValueError("the notes differ from their checksum")
@@ -290,7 +275,7 @@ def _agreed(read: Callable[[], _Read]) -> _Read:
     ) as raised:  # Orbax and TensorStore raise many kinds for a file that was changed
         error = raised
     mine = 0 if error is None else 2 if _is_out_of_reach(error) else 1
-    each = np.atleast_1d(np.asarray(_of_all_hosts(mine)))
+    each = multihost_utils.process_allgather(np.array(mine))
     if mine == 2 and error:
         raise error
     if each.max() == 2:
@@ -300,10 +285,6 @@ def _agreed(read: Callable[[], _Read]) -> _Read:
     if each.max():
         raise Damaged(f"it cannot be read on host {each.argmax()}")
     return result
-
-
-def _of_all_hosts(mine: int) -> Any:
-    return mine if jax.process_count() == 1 else multihost_utils.process_allgather(np.array(mine))
 
 
 def _is_out_of_reach(error: BaseException | None) -> bool:

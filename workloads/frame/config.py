@@ -74,16 +74,10 @@ class TrainConfig(Settings):
     clip: float = Field(1.0, ge=0, description="largest norm of the gradients; 0: any")
     seed: int = Field(0, ge=0, lt=2**32, description="of the first weights and of the data order")
     fsdp: int = Field(
-        1,
-        ge=0,
-        description="devices that each have a part of the parameters and rows of their own; "
-        "0: all of a slice",
+        1, ge=0, description="devices that split the parameters and the rows; 0: all of a slice"
     )
     tensor: int = Field(
-        0,
-        ge=0,
-        description="devices of a host that share rows and compute parts of each layer; 0: 1, but on CPU "
-        "with fsdp=1 all of a host, as they share its cores",
+        0, ge=0, description="devices of a host that split layers; 0: 1, but on CPU with fsdp=1 all"
     )
     checkpoint_every: int = Field(
         200, ge=0, description="steps between checkpoints; 0: none by steps, but the last"

@@ -54,7 +54,7 @@ def main(record: type[TrainConfig], workload: str) -> NoReturn:
     launch(prepare)
 
 
-def launch(prepare: Callable[[], Program], arrival_s: int = _ARRIVAL_S) -> NoReturn:
+def launch(prepare: Callable[[], Program]) -> NoReturn:
     """Join the other hosts, run the program and end the process with one of the contract's codes.
 
     `prepare` does the slow imports and returns the program; a signal is heeded from before it on.
@@ -75,7 +75,7 @@ def launch(prepare: Callable[[], Program], arrival_s: int = _ARRIVAL_S) -> NoRet
         if context.cache:
             _keep_compiled(context.cache)
         if context.hosts > 1:
-            _join(context, arrival_s)
+            _join(context)
             watcher.joined()
         code = program(context, reporter, watcher)
         if context.hosts > 1:
@@ -106,7 +106,7 @@ def _context() -> ProgramContext:
     return context
 
 
-def _join(context: ProgramContext, arrival_s: int) -> None:
+def _join(context: ProgramContext) -> None:
     """Meet the other hosts, at the address or, where there is none, as on Cloud TPU, where JAX finds it by itself."""
     import jax
 
@@ -116,7 +116,7 @@ def _join(context: ProgramContext, arrival_s: int) -> None:
         context.hosts if address else None,
         context.host if address else None,
         coordinator_bind_address=address,  # by default it listens on every interface
-        initialization_timeout=arrival_s,
+        initialization_timeout=_ARRIVAL_S,
         heartbeat_timeout_seconds=_SILENCE_S,
         shutdown_timeout_seconds=_SILENCE_S,
     )

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 
 from workloads.contract import Reporter
@@ -15,92 +15,84 @@ from workloads.frame.config import TrainConfig
 from workloads.verdicts.blame import StepVerdict
 
 
+@dataclass
 class ProgressLog:
     """One method for each thing that a run can say. Lines are printed only where `speaks`."""
 
-    def __init__(
-        self,
-        reporter: Reporter,
-        config: TrainConfig,
-        *,
-        speaks: bool,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        """`clock` is in seconds."""
-        self._clock = clock
-        self._reporter = reporter
-        self._config = config
-        self._speaks = speaks
-        self._since_line: list[float] = []  # seconds of each step
+    reporter: Reporter
+    config: TrainConfig
+    speaks: bool
+    clock: Callable[[], float] = time.perf_counter  #: in seconds
+    since_line: list[float] = field(default_factory=list[float])  #: seconds of each step
 
     def line(self, text: str) -> None:
-        if self._speaks:
+        if self.speaks:
             sys.stdout.write(text + "\n")
 
     def phase(self, name: str) -> None:
-        self._reporter.event("phase", name=name)
+        self.reporter.event("phase", name=name)
 
     def resumed(self, step: int) -> None:
-        self._reporter.event("resume", step=step)
+        self.reporter.event("resume", step=step)
         self.line(f"going on from the checkpoint of step {step}")
 
     def damaged(self, step: int, what: str) -> None:
         """A checkpoint was found damaged, and is not gone on from."""
-        self._reporter.event("damaged", step=step, message=what)
+        self.reporter.event("damaged", step=step, message=what)
         self.line(f"not going on from the checkpoint of step {step}: {what}")
 
     def start_clock(self) -> None:
         """Call it when steps begin: the first step is timed from here."""
-        self._last = self._clock()
+        self._last = self.clock()
 
     @contextmanager
     def apart(self) -> Iterator[None]:
         """What happens within, between two steps, is no part of the time of either."""
-        begun = self._clock()
+        begun = self.clock()
         yield
-        self._last += self._clock() - begun
+        self._last += self.clock() - begun
 
     def step(self, step: int, loss: float, gradient_norm: float, waited_ms: float) -> None:
         """A step is over, for whose batch the training waited so long."""
-        now = self._clock()
+        now = self.clock()
         seconds, self._last = now - self._last, now
-        self._since_line.append(seconds)
-        self._reporter.event(
+        self.since_line.append(seconds)
+        self.reporter.event(
             "step",
             step=step,
-            steps=self._config.steps,
+            steps=self.config.steps,
             loss=_finite(loss),
             gradient_norm=_finite(gradient_norm),
             ms=round(seconds * 1000, 2),
             wait_ms=round(waited_ms, 3),
         )
-        if step % self._config.log_every == 0 or not math.isfinite(loss):
-            each = fmean(self._since_line)
-            self._since_line.clear()
+        if step % self.config.log_every == 0 or not math.isfinite(loss):
+            each = fmean(self.since_line)
+            self.since_line.clear()
             self.line(
-                f"step {step}/{self._config.steps}  loss {loss:.4f}  {each * 1000:.1f} ms/step  "
-                f"{self._config.batch / each:,.0f} rows/s"
+                f"step {step}/{self.config.steps}  loss {loss:.4f}  {each * 1000:.1f} ms/step  "
+                f"{self.config.batch / each:,.0f} rows/s"
             )
 
     def committed(self, step: int) -> None:
-        self._reporter.event("checkpoint", step=step)
+        self.reporter.event("checkpoint", step=step)
         self.line(f"checkpoint of step {step} is committed")
 
     def verdict(self, step: int, verdict: StepVerdict) -> None:
         """Whose fault it is that step was not finite; every host says it, in `verdict.json`."""
-        self._reporter.verdict(step=step, **asdict(verdict))
+        self.reporter.verdict(step=step, **asdict(verdict))
         self.line(f"step {step}: {verdict.text}")
 
     def compiled(self, counts: Mapping[str, int]) -> None:
         """How often the cache of compiled programs had what was asked for (`cache_stats.counts`)."""
         for name, count in counts.items():
-            self._reporter.event("metric", name=name, value=count)
+            self.reporter.event("metric", name=name, value=count)
 
     def tested(self, step: int, found: Mapping[str, float]) -> None:
         """What a test has measured, by name; an accuracy is printed in percent."""
         for name, value in found.items():
             rounded = _finite(round(value, 6))
-            self._reporter.event("metric", name=f"test_{name}", value=rounded, step=step)
+            self.reporter.event("metric", name=f"test_{name}", value=rounded, step=step)
         shown = (
             f"{name} {100 * value:.2f} %" if name == "accuracy" else f"{name} {value:.4f}"
             for name, value in found.items()

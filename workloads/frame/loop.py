@@ -49,8 +49,7 @@ def train(
 
     DONE: trained and tested; the last step is committed. INTERRUPTED: told to stop; the step that was
     reached is committed. DEVICE, NONFINITE: a step was not finite, and a device, or the model or the data,
-    made it; the verdict is written and the checkpoints before it stand. NONFINITE also if checkpoints
-    were found and none of them is finite.
+    made it; the verdict is written and the checkpoints before it stand.
     """
     config = workload.config
     mesh = mesh_of(config, slices=context.slices)
@@ -67,8 +66,8 @@ def train(
     run = _Run(
         config, program, checkpoints, feed, progress, dataset.test, injection, watcher, context.host
     )
+    step, state = restore(checkpoints, program, feed, config, progress, context.resume_before)
     try:
-        step, state = restore(checkpoints, program, feed, config, progress, context.resume_before)
         if step < config.steps:
             progress.phase("compile")
             run.compile(state)
@@ -208,9 +207,8 @@ class _Run:
 class SaveTimes:
     """At which steps to save: each `checkpoint_every`, the last, and once `checkpoint_minutes` have passed.
 
-    Clocks of hosts differ, and only that of process 0 counts. It is asked at steps that all know: it says whether
-    to save, and when to ask again: halfway to the next save by the pace so far, and after at most as many steps as
-    there were since the last save.
+    Clocks of hosts differ, and only that of process 0 counts. To ask it makes all hosts wait for each other, so it is
+    asked ever more rarely: again after an eighth of the steps since the last save. So late a save may be.
     """
 
     def __init__(
@@ -232,20 +230,14 @@ class SaveTimes:
 
     def due(self, step: int) -> bool:
         """Whether to save behind this step. All hosts ask for each step, and get the same answer."""
-        every = self._config.checkpoint_every
+        every, minutes = self._config.checkpoint_every, self._config.checkpoint_minutes
         if step == self._config.steps or (every and step % every == 0):
             return True
-        if not self._config.checkpoint_minutes or step < self._asks_at:
+        if not minutes or step < self._asks_at:
             return False
-        self._asks_at = int(self._answer_of_first(np.array(step + self._wait(step))))
-        return self._asks_at == step
-
-    def _wait(self, step: int) -> int:
-        """After how many steps to ask again; 0: it is time to save."""
-        passed, done = self._clock() - self._begun, step - self._from
-        left = self._config.checkpoint_minutes * 60 - passed
-        halfway = left / max(passed, 1e-9) * done / 2
-        return max(1, int(min(halfway, done))) if left > 0 else 0
+        self._asks_at = step + max(1, (step - self._from) // 8)
+        has_passed = self._clock() - self._begun >= minutes * 60
+        return bool(self._answer_of_first(np.array(has_passed)))
 
 
 def _devices(context: ProgramContext) -> str:

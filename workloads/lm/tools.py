@@ -126,7 +126,7 @@ class _Run:
             saved = {name: notes.settings[name] for name in (*Shape.model_fields, "stacked")}
             if flags := _flags(saved, self._config):
                 raise ConfigError(f"the checkpoint of step {step} has another shape: use {flags}")
-            state, _ = self._checkpoints.state(step, notes)
+            state = self._checkpoints.state(step, notes)
             return step, nnx.merge(self._graph, state[0])
         raise ConfigError(f"there is no checkpoint in {self._checkpoints.folder}")
 
