@@ -39,7 +39,9 @@ SIZES = (8, 16, 8, 4)
 EVERY_CASE = os.environ.get("TPUJOB_VERDICTS") == "all"
 
 #: What is computed wrongly, and the number of it in `fault` in layer 0.
-KINDS = {"forwards": 100, "backwards": 200, "weights": 300}
+KINDS = {"forwards": 100, "backwards": 200}
+#: The same for gradients of the weights alone.
+WEIGHTS = 300
 MESHES: dict[str, dict[str, int]] = {
     "data": {"tensor": 1},
     "fsdp": {"tensor": 1, "fsdp": 4},
@@ -94,7 +96,7 @@ class Breakable(Workload[TrainConfig]):
     def loss(self, model: Mlp, batch: Batch, watch: Watch) -> ByRow:
         h, fault = batch["x"], batch["fault"]
         for i, layer in enumerate(model.layers):
-            h = _linear(h, layer.kernel[...], fault == KINDS["weights"] + i) + layer.bias[...]
+            h = _linear(h, layer.kernel[...], fault == WEIGHTS + i) + layer.bias[...]
             h = watch(h) if i == 0 else h
             h = jnp.where((fault == KINDS["forwards"] + i)[:, None], jnp.nan, h)
             h = jnp.tanh(_breaks_backwards(h, fault == KINDS["backwards"] + i))
@@ -219,7 +221,7 @@ def rig(devices: None, request: pytest.FixtureRequest) -> Rig:
 
 def _cases() -> list[Any]:
     every = [(kind, layer) for kind in KINDS for layer in range(LAYERS)]
-    some = every if EVERY_CASE else [("forwards", 1), ("backwards", 0), ("weights", 2)]
+    some = every if EVERY_CASE else [("forwards", 1), ("backwards", 0)]
     return [
         pytest.param(kind, KINDS[kind] + layer, id=f"{kind}-layer{layer}") for kind, layer in some
     ]
@@ -238,8 +240,7 @@ class TestTheReplay:
 
     def test_names_a_device_that_was_broken_once(self, rig: Rig, kind: str, code: int) -> None:
         found = rig.verdict(code, "device", [3], once=True)
-        of_group = "devices 2, 3" if rig.program.mesh.shape["tensor"] > 1 else "device 3"
-        name = "devices 0, 1, 2, 3" if kind == "weights" else of_group
+        name = "devices 2, 3" if rig.program.mesh.shape["tensor"] > 1 else "device 3"
         assert _device(found) == ("device", f"{name} of host 0", 71), found.text
 
     @pytest.mark.parametrize("bad", [[9], [0, 4, 8, 12]], ids=["one", "one-on-each-device"])
@@ -247,15 +248,8 @@ class TestTheReplay:
         self, rig: Rig, kind: str, code: int, bad: list[int]
     ) -> None:
         found = rig.verdict(code, "data", bad, once=False)
-        if kind != "weights":
-            numbers = tuple(100 + row for row in bad)
-            assert (found.blame, found.rows, found.host) == ("data", numbers, 0), found.text
-        elif len(bad) == 1:  # a gradient of weights is that of all rows of a device
-            assert (found.blame, found.rows, found.host) == ("data", (108, 109, 110, 111), 0), (
-                found.text
-            )
-        else:
-            assert found.blame == "model", found.text
+        numbers = tuple(100 + row for row in bad)
+        assert (found.blame, found.rows, found.host) == ("data", numbers, 0), found.text
         assert int(found.code) == 65
 
     def test_blames_the_model_for_what_is_bad_everywhere(
@@ -263,6 +257,19 @@ class TestTheReplay:
     ) -> None:
         found = rig.verdict(code, "data", list(range(ROWS)), once=False)
         assert _device(found) == ("model", "", 65), found.text
+
+
+class TestGradientsOfWeightsAlone:
+    """Of losses and gradients by row nothing is bad, so that no device can be told from another."""
+
+    @pytest.mark.parametrize("bad", [[2], list(range(DEVICES))], ids=["a-device", "all"])
+    def test_that_are_bad_again_are_nobody_s(self, rig: Rig, bad: list[int]) -> None:
+        found = rig.verdict(WEIGHTS + 1, "device", bad, once=False)
+        assert _device(found) == ("", "", 65), found.text
+
+    def test_that_were_bad_once_are_those_of_some_device(self, rig: Rig) -> None:
+        found = rig.verdict(WEIGHTS + 1, "device", [3], once=True)
+        assert _device(found) == ("device", "devices 0, 1, 2, 3 of host 0", 71), found.text
 
 
 class TestAStateThatIsNotFinite:

@@ -153,7 +153,7 @@ def verdict_on_step(
         )
         return StepVerdict("model", None, "", text)
     if finding.blame == "":
-        text = "what each device makes of its rows is finite, and all of it together is not"
+        text = "losses and gradients of all rows are finite, and the gradients of the weights or their sum are not"
         return StepVerdict("", None, "", f"{text}: nothing says who made it")
     name, host = named([place for unit in finding.units for place in places[unit]])
     text = (

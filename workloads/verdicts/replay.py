@@ -11,20 +11,19 @@ All hosts do the same, at the same moment, and come to the same verdict. What is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
 from workloads.frame.checksums import Checksums
-from workloads.frame.mesh import AXES, ROWS, row_parts
+from workloads.frame.mesh import AXES, row_parts
 from workloads.frame.program import MODEL, Program, StepOutcome
 from workloads.frame.workload import Batch
 from workloads.verdicts.blame import (
@@ -41,57 +40,42 @@ from workloads.verdicts.blame import (
 )
 
 
+@dataclass
 class Replay:
     """A step that was not finite, and the model before it, which it leaves as it is while it is not finite."""
 
-    def __init__(
-        self,
-        program: Program,
-        step: Callable[..., Any],
-        state: Any,
-        batch: Batch,
-        spoil: Callable[[Batch], Batch],
-    ) -> None:
-        """`step` is the compiled one. `spoil` is what an injected fault does to a batch each time it is computed."""
-        self.program = program
-        self.state = state
-        self.batch = batch
-        self._rows = len(next(iter(batch.values())))
-        self._step = step
-        self._spoil = spoil
+    program: Program
+    step: Callable[..., Any]  #: the compiled one
+    state: Any
+    batch: Batch
+    spoil: Callable[
+        [Batch], Batch
+    ]  #: what an injected fault does to a batch each time it is computed
 
     def run(self, *, moved: bool = False) -> Evidence | None:
         """Compute the step once more, on request with the rows of each unit on the next unit. None: it was finite,
         and the model is no longer the one before it."""
-        units = row_parts(self.program.mesh)
         batch = self.batch
         if moved:
-            rows = np.roll(np.arange(self._rows), self._rows // units)
+            rows = np.roll(np.arange(self.rows), self.rows // row_parts(self.program.mesh))
             batch = _taken(batch, rows, self.program.by_row)
-        batch = self._spoil(batch)
         with jax.set_mesh(self.program.mesh):
-            self.state, outcome = self._step(self.state, self.program.all_good(), batch)
-        if _agreed(outcome.good):
-            return None
-        found = evidence(self.program, outcome)
-        if found.bad.any():
-            return found
-        bad = np.zeros((units, self._rows // units), np.bool_)
-        try:
-            made = _gradients_by_unit(self.program)(self.state, batch)
-            bad |= multihost_utils.process_allgather(made, tiled=True)[:, None]
-        except (ValueError, NotImplementedError, jax.errors.JaxRuntimeError):
-            pass  # a kernel that is bound to its mesh, or no memory: nobody can tell
-        return Evidence(bad, "weights' gradient")
+            good = self.program.all_good()
+            self.state, outcome = self.step(self.state, good, self.spoil(batch))
+        return None if _agreed(outcome.good) else evidence(self.program, outcome)
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.batch.values())))
 
     def apart(self) -> Replay:
         """The same step with rows of its own on each device, so that each can be told apart."""
         program, step = _apart(self.program)
         # a small batch is repeated
-        size = -(-self._rows // program.mesh.size) * program.mesh.size
-        batch = _taken(self.batch, np.arange(size) % self._rows, program.by_row)
+        size = -(-self.rows // program.mesh.size) * program.mesh.size
+        batch = _taken(self.batch, np.arange(size) % self.rows, program.by_row)
         state = jax.device_put(self.state, program.shardings)
-        return Replay(program, step, state, batch, self._spoil)
+        return Replay(program, step, state, batch, self.spoil)
 
 
 def evidence(program: Program, outcome: StepOutcome) -> Evidence:
@@ -142,28 +126,6 @@ def _apart(program: Program) -> tuple[Program, Callable[..., Any]]:
     slices = program.mesh.devices.reshape(program.mesh.shape["dcn"], 1, -1, 1)
     apart = Program(program.workload, Mesh(slices, AXES, axis_types=program.mesh.axis_types))
     return apart, apart.step(apart.in_haste)
-
-
-@cache
-def _gradients_by_unit(program: Program) -> Callable[[Any, Batch], jax.Array]:
-    """bool [units]: the gradients of the weights, by the rows of the unit alone, are not finite."""
-
-    def bad(state: Any, rows: Batch) -> jax.Array:
-        model, _ = program.merged(state)
-
-        def total(model: nnx.Module) -> jax.Array:
-            return program.workload.loss(model, rows, lambda x: x).values.sum()
-
-        loss, gradients = nnx.value_and_grad(total)(model)
-        return ~jnp.isfinite(loss + optax.tree.norm(gradients))
-
-    def all_units(state: Any, batch: Batch) -> jax.Array:
-        units = row_parts(program.mesh)
-        split = jax.tree.map(lambda a: a.reshape(units, -1, *a.shape[1:]), batch)
-        split = jax.lax.with_sharding_constraint(split, program.by_row)
-        return jax.vmap(bad, in_axes=(None, 0), spmd_axis_name=ROWS)(state, split)
-
-    return jax.jit(all_units, compiler_options=program.in_haste)
 
 
 @partial(jax.jit, static_argnames="sharding")
