@@ -9,6 +9,7 @@ TpujobError
 ├── Forbidden        whoever is asking may not do that
 ├── BackendGone      nothing answers where the backend should be
 ├── Transient        a remote call may succeed later: nothing is known, nothing is concluded
+│   └── Busy         the backend has done nothing, and asks to be asked again later
 ├── Refused          a remote service said no, with one cause of the closed list
 ├── HostKeyChanged   a host showed another key than the pinned one; nothing was sent to it
 └── StoreError
@@ -77,6 +78,14 @@ class BackendGone(TpujobError):
 class Transient(TpujobError):
     exit_code = 75
     http_status = 503
+
+
+class Busy(Transient):
+    http_status = 429
+
+    def __init__(self, message: str, *, retry_after: float = 1.0, hint: str = "try again") -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after  #: seconds
 
 
 class Refused(TpujobError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import IO, Protocol
 
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.copies import Copy, CopyProgress
@@ -296,14 +296,14 @@ class Blobs(Protocol):
     def put(
         self,
         path: str,
-        data: bytes,
+        data: bytes | IO[bytes],
         *,
         metadata: Mapping[str, str] | None = None,
         if_generation: int | None = None,
         timeout: float,
     ) -> Blob:
-        """Write whole or not at all. `if_generation`: 0: only if absent; n: only over that one.
-        Raises Conflict when that does not hold."""
+        """Write whole or not at all; a file from its beginning, and not as a whole in memory. `if_generation`: 0: only
+        if absent; n: only over that one. Raises Conflict when that does not hold."""
         ...
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:

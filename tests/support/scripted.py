@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import pytest
 import uvicorn
@@ -48,7 +48,9 @@ from tpujob.api import (
 )
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.web.api import create_app
+from tpujob.web.connections import Connections
 from tpujob.web.door import TokenDoor
+from tpujob.web.limits import Kind, Limits, Rate
 from tpujob.web.scheduler import Scheduler
 
 TOKEN = "a-token-of-the-tests"
@@ -298,7 +300,8 @@ class ScriptedJobs:
         self._call("whoami")
         return CallerView(id=ADA.id, name=ADA.name, role=str(ADA.role))
 
-    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+    def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
+        data = data if isinstance(data, bytes) else data.read()
         self._call("put_bundle", sha256=sha256, size=len(data), bucket=bucket)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise BadRequest("another hash")
@@ -519,9 +522,14 @@ class Front:
         return getattr(self.now, name)
 
 
+#: several tests share a server, and no test is to wait for what another has asked
+LIMITLESS = Limits(dict.fromkeys(Kind, Rate(1e6, 10**6)), at_once=1000)
+
+
 def scripted_app(api: object, scheduler: Scheduler | None = None, **options: Any) -> FastAPI:
     """The backend's app around it, for whoever shows `TOKEN`."""
     door = TokenDoor(TOKEN, ADA, scheduler)
+    options.setdefault("limits", LIMITLESS)
     return create_app(lambda _: cast(JobsApi, api), door, **options)
 
 
@@ -550,15 +558,24 @@ def served(front: Front) -> Iterator[str]:
 
 
 @contextmanager
-def listening(app: ASGIApp) -> Iterator[str]:
+def listening(
+    app: ASGIApp, connections: Connections | None = None, place: socket.socket | None = None
+) -> Iterator[str]:
     """Any app on a free port; yields its URL."""
-    place = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    place = place or socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+        http=(connections or Connections(most=512)).protocol,  # type: ignore[arg-type]
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([place],), name="served", daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{place.getsockname()[1]}"
+        here = place.getsockname()
+        yield here if isinstance(here, str) else f"http://127.0.0.1:{here[1]}"
     finally:
         server.should_exit = True
         thread.join(10)

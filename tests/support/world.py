@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import IO, Any
 
 from tests.support.callers import ADA
 from tpujob.api import HostAccess
@@ -205,12 +205,15 @@ class Bucket:
     def put(
         self,
         path: str,
-        data: bytes,
+        data: bytes | IO[bytes],
         *,
         metadata: Mapping[str, str] | None = None,
         if_generation: int | None = None,
         timeout: float,
     ) -> Blob:
+        if not isinstance(data, bytes):
+            data.seek(0)
+            data = data.read()
         old = self.objects.get(path)
         generation = old[1].generation if old else 0
         if if_generation is not None and if_generation != generation:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.scripted import (
+    LIMITLESS,
     TOKEN,
     Front,
     ScriptedJobs,
@@ -121,8 +122,12 @@ EVERY_ERROR = [
 
 @pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda e: type(e).__name__)
 def test_every_error_comes_back_as_it_was(
-    api: ScriptedJobs, remote: RemoteJobs, error: errors.TpujobError
+    api: ScriptedJobs,
+    remote: RemoteJobs,
+    error: errors.TpujobError,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("tpujob.adapters.remote.PATIENCE", 0)
     api.raises = error
     with pytest.raises(errors.TpujobError) as caught:
         remote.get("42")
@@ -286,7 +291,7 @@ def test_a_size_limit_of_a_proxy_is_distinguished_from_the_backends() -> None:
     page = b"<html>413 Request Entity Too Large</html>"
     answer = b"HTTP/1.1 413 No\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
     with answering(answer) as (url, _):
-        remote = RemoteJobs(url, TOKEN)
+        remote = RemoteJobs(url, TOKEN, timeout=1)
         with pytest.raises(BadRequest, match="no request of that size") as told:
             remote.put_bundle("0" * 64, b"code", bucket="gs://b")
         assert "32 MiB" in told.value.hint
@@ -340,7 +345,7 @@ def test_followers_beyond_the_limit_poll_and_leave_room_for_others(
     api: ScriptedJobs, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_api, "AGAIN_IN", 0.01)
-    waiting = [RemoteJobs(url, TOKEN) for _ in range(web_api.MAX_POLLS)]
+    waiting = [RemoteJobs(url, TOKEN) for _ in range(LIMITLESS.streams_each)]
 
     def wait(remote: RemoteJobs) -> None:
         hints = remote.follow(timeout=25)

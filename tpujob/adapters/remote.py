@@ -8,7 +8,7 @@ import json
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from tpujob import __version__, errors
@@ -44,6 +44,9 @@ TIMEOUT = 60.0
 BUNDLE_TIMEOUT = 600.0
 #: seconds for calls that read every record with its history
 LONG = 300.0
+#: the HTTP status by which the backend asks to be asked again later, and for how many seconds that is done
+BUSY = 429
+PATIENCE = 60.0
 #: the longest wait that the backend grants to one poll
 POLL = 30.0
 
@@ -91,7 +94,8 @@ class RemoteJobs:
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         return self._call("POST", "/plan", body={"spec": spec})
 
-    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+    def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
+        data = data if isinstance(data, bytes) else data.read()
         path, query = f"/bundles/{quote(sha256, safe='')}", {"bucket": bucket}
         return self._call("PUT", path, query, body=data, timeout=BUNDLE_TIMEOUT)["path"]
 
@@ -247,12 +251,13 @@ class RemoteJobs:
         if body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = "application/json"
             body = json.dumps(body).encode()
+        waited = 0.0
         while True:
             kept = getattr(self._mine, "connection", None) is not None
             headers["Authorization"] = f"Bearer {self._token}"
             look_again, self._look_again = self._look_again, None
             try:
-                status, answer = self._exchange(method, target, body, headers, timeout)
+                status, answer, wait = self._exchange(method, target, body, headers, timeout)
             except BaseException as error:
                 self.close()  # an unread answer would be taken for that of the next request
                 if kept and repeat and isinstance(error, _BROKEN):
@@ -268,6 +273,9 @@ class RemoteJobs:
                     said = f"nothing answers at {self.url} ({str(error) or type(error).__name__})"
                     raise BackendGone(said, hint=self._what_to_do("start it: tpujob up")) from None
                 raise
+            if status == BUSY and wait and (waited := waited + wait) <= PATIENCE:
+                time.sleep(wait)  # nothing was done, so that it may be sent again in any case
+                continue
             try:
                 return self._read(status, answer)
             except (BadRequest, BadSpec, NotFound) as error:
@@ -287,7 +295,8 @@ class RemoteJobs:
 
     def _exchange(
         self, method: str, target: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes, float]:
+        """The status, the body, and how many seconds to wait before the next request."""
         connection = getattr(self._mine, "connection", None)
         if connection is None:
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
@@ -306,7 +315,7 @@ class RemoteJobs:
         answer = response.read()
         if response.will_close:
             self.close()
-        return response.status, answer
+        return response.status, answer, _seconds(response.getheader("Retry-After"))
 
     def _read(self, status: int, answer: bytes) -> Any:
         try:
@@ -336,6 +345,10 @@ class RemoteJobs:
 def _close_all(connections: set[http.client.HTTPConnection]) -> None:
     for connection in connections:
         connection.close()
+
+
+def _seconds(retry_after: str | None) -> float:
+    return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
 
 
 def _query(query: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from tpujob.api.admin_shapes import BrokenView, CallerView, MemberView, SuspectView, SweptView
 from tpujob.api.cost_shapes import CostView, EstimateSaid, EstimateView, LedgerView, SpendingView
@@ -26,7 +26,7 @@ class JobsApi(Protocol):
         """What `create` would do, resolved; nothing is stored."""
         ...
 
-    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+    def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
         """Store an archive by its hash, once; returns its object path. Raises BadRequest when the hash differs."""
         ...
 

@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from tpujob.api import (
     CallerView,
@@ -131,7 +131,7 @@ class Jobs:
         self._estimates.within_budget(placed)
         return found
 
-    def put_bundle(self, sha256: str, data: bytes, *, bucket: str) -> str:
+    def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
         return self._submission.put_bundle(self._who, sha256, data, bucket=bucket)
 
     def create(

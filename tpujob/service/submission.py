@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tpujob.api import CodeGiven, PlanView
 from tpujob.bundle import workloads_bundle
@@ -124,8 +124,10 @@ class Submission:
         """What that zone lacks of the data of a job. Raises BadSpec for data that cannot be looked at."""
         return self._data.missing(wanted, zone)
 
-    def put_bundle(self, who: Principal, sha256: str, data: bytes, *, bucket: str) -> str:
-        if hashlib.sha256(data).hexdigest() != sha256:
+    def put_bundle(
+        self, who: Principal, sha256: str, data: bytes | IO[bytes], *, bucket: str
+    ) -> str:
+        if _sha256(data) != sha256:
             raise BadRequest(
                 "the bundle's content does not have the hash that it was sent with",
                 hint="Send it again.",
@@ -139,7 +141,7 @@ class Submission:
             self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
         return self._put_once(f"{_bundles(who, bucket)}{sha256}.tar.gz", data)
 
-    def _put_once(self, path: str, data: bytes) -> str:
+    def _put_once(self, path: str, data: bytes | IO[bytes]) -> str:
         """Store an object that is named by its content."""
         with contextlib.suppress(Conflict):  # the same content is there already
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
@@ -269,3 +271,10 @@ class Submission:
 def _bundles(who: Principal, bucket: str) -> str:
     """What the bundles of a user lie below: nobody else's job can name one of them."""
     return f"{owner_folder(bucket, who.folder)}/bundles/"
+
+
+def _sha256(data: bytes | IO[bytes]) -> str:
+    if isinstance(data, bytes):
+        return hashlib.sha256(data).hexdigest()
+    data.seek(0)
+    return hashlib.file_digest(data, "sha256").hexdigest()  # pyright: ignore[reportArgumentType]

@@ -6,11 +6,11 @@ is sent as it is; the models only describe it on the OpenAPI page at `/docs`.
 
 from __future__ import annotations
 
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import cache
-from typing import Annotated, Any, cast
+from typing import IO, Annotated, Any, cast
 
 from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.responses import JSONResponse
@@ -45,12 +45,13 @@ from tpujob.errors import BadRequest
 from tpujob.web import errors, schemas
 from tpujob.web.door import Door
 from tpujob.web.guard import Guard
+from tpujob.web.limits import Limiter, Limits
 from tpujob.web.scheduler import TICK_PATH
 
+IN_MEMORY = 1 << 20  #: bytes of a bundle; a larger one is in a file while it is received
 MAX_WAIT = 30.0  #: seconds of one long poll, after which the thread of a lost client is free again
-MAX_POLLS = 16  #: long polls at once; the pool has 40 threads, the others stay for short calls
 LOOK_EVERY = 1.0  #: a long poll checks this often, in seconds, whether the backend is being stopped
-AGAIN_IN = 2.0  #: seconds that a poll beyond MAX_POLLS is asked to wait before the next
+AGAIN_IN = 2.0  #: seconds that a poll beyond the limit is asked to wait before the next
 
 
 def create_app(
@@ -62,11 +63,13 @@ def create_app(
     version: str = __version__,
     hosts: Iterable[str] = (),
     make_pass: Callable[[bool], tuple[int, float | None]] | None = None,
+    limits: Limits | None = None,
 ) -> FastAPI:
     """The backend's app: `jobs` is what a caller may ask, once `door` has recognised them. `watch` gives the number of
     the newest change of any job, so that a client that follows all jobs misses none between two polls. Once
     `stopping()` is true, every long poll ends within `LOOK_EVERY`. The backend answers under the names in `hosts` and
-    the loopback ones. `make_pass` runs one tick of every job that is due."""
+    the loopback ones. `make_pass` runs one tick of every job that is due. `limits`: left
+    out, those of every backend."""
 
     def routed(app: FastAPI) -> FastAPI:
         _jobs(app)
@@ -80,6 +83,7 @@ def create_app(
     app = _app(version)
     app.router.route_class = _Undescribed
     app.state.jobs = jobs
+    app.add_middleware(Limiter, limits=limits)
     app.add_middleware(Guard, door=door, hosts=tuple(hosts))
     errors.add_handlers(app)
     app.openapi = cache(lambda: routed(_app(version)).openapi())
@@ -135,8 +139,13 @@ JobRef = Annotated[str, "an id (`000042` or `42`) or a unique name"]
 Number = Annotated[int | None, Query(ge=0, le=1_000_000)]
 
 
-async def _body(request: Request) -> bytes:
-    return await request.body()
+async def _body(request: Request) -> AsyncIterator[IO[bytes]]:
+    """In a file, unless it is small."""
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as file:
+        async for piece in request.stream():
+            file.write(piece)
+        file.seek(0)
+        yield cast("IO[bytes]", file)
 
 
 def _jobs(app: FastAPI) -> None:
@@ -193,7 +202,7 @@ def _jobs(app: FastAPI) -> None:
 
     @app.put("/v1/bundles/{sha256}", tags=["jobs"], response_model=schemas.StoredBundle)
     def put_bundle(
-        api: Caller, sha256: str, bucket: str, data: Annotated[bytes, Depends(_body)]
+        api: Caller, sha256: str, bucket: str, data: Annotated[IO[bytes], Depends(_body)]
     ) -> JSONResponse:
         """Store an archive by its hash; safe to repeat."""
         return JSONResponse({"path": api.put_bundle(sha256, data, bucket=bucket)})
@@ -312,8 +321,6 @@ def _upkeep(app: FastAPI) -> None:
 
 
 def _following(app: FastAPI, watch: Callable[[], int] | None, stopping: Callable[[], bool]) -> None:
-    seats = threading.BoundedSemaphore(MAX_POLLS)
-
     def current(api: JobsApi, job: str | None) -> str:
         if job is not None:
             return str(api.get(job)["version"])
@@ -328,6 +335,7 @@ def _following(app: FastAPI, watch: Callable[[], int] | None, stopping: Callable
     @app.get("/v1/follow", tags=["follow"], response_model=schemas.Hint)
     def follow(
         api: Caller,
+        request: Request,
         job: str | None = None,
         cursor: Annotated[str, Query(max_length=64)] = "",
         timeout: Annotated[float, Query(ge=0, le=MAX_WAIT)] = MAX_WAIT,
@@ -337,11 +345,8 @@ def _following(app: FastAPI, watch: Callable[[], int] | None, stopping: Callable
         _ = api.follow  # refused to whoever may not follow, also when nothing is waited for
         again_in = 0.0
         if cursor:
-            if seats.acquire(blocking=False):
-                try:
-                    wait(api, job, cursor, timeout)
-                finally:
-                    seats.release()
+            if request.scope["state"]["seat"]:
+                wait(api, job, cursor, timeout)
             elif current(api, job) == cursor:
                 again_in = min(AGAIN_IN, timeout)
         return JSONResponse({"cursor": current(api, job), "again_in": again_in})

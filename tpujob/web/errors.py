@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -31,20 +32,24 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(ClientDisconnect, _cut)
+    app.add_exception_handler(RecursionError, _too_deep)
 
 
-def _reply(error: TpujobError, status: int = 0) -> JSONResponse:
-    return JSONResponse(error_body(error), status_code=status or error.http_status)
+def reply(error: TpujobError, status: int = 0) -> JSONResponse:
+    """The answer to a request that raised it."""
+    wait = getattr(error, "retry_after", None)
+    headers = None if wait is None else {"retry-after": str(max(1, math.ceil(wait)))}
+    return JSONResponse(error_body(error), status or error.http_status, headers)
 
 
 def _explained(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TpujobError)
-    return _reply(error)
+    return reply(error)
 
 
 def _malformed(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return _reply(BadRequest("; ".join(map(_sentence, error.errors()[:5]))))
+    return reply(BadRequest("; ".join(map(_sentence, error.errors()[:5]))))
 
 
 def _sentence(problem: Any) -> str:
@@ -55,11 +60,15 @@ def _sentence(problem: Any) -> str:
 def _no_route(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return _reply(NotFound(f"there is no {request.url.path[:200]}", hint="see /docs"))
+        return reply(NotFound(f"there is no {request.url.path[:200]}", hint="see /docs"))
     if error.status_code == 405:
-        return _reply(BadRequest(f"{request.method} is not allowed here", hint="see /docs"), 405)
-    return _reply(BadRequest(str(error.detail)[:300]), error.status_code)
+        return reply(BadRequest(f"{request.method} is not allowed here", hint="see /docs"), 405)
+    return reply(BadRequest(str(error.detail)[:300]), error.status_code)
 
 
 def _cut(_: Request, _error: Exception) -> JSONResponse:
-    return _reply(BadRequest("the request was cut off"))
+    return reply(BadRequest("the request was cut off"))
+
+
+def _too_deep(_: Request, _error: Exception) -> JSONResponse:
+    return reply(BadRequest("the request is nested too deeply"))

@@ -52,7 +52,7 @@ class Guard:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, headers = scope["path"], Headers(scope=scope)
-        exchange = _Exchange(receive, send, path, _limit(scope["method"], path))
+        exchange = _Exchange(receive, send, path, body_limit(scope["method"], path))
         if _host(headers) not in self._hosts:
             await exchange.refuse(BadRequest("this backend does not answer under that host name"))
             return
@@ -168,7 +168,8 @@ def _lost(request_id: str) -> TpujobError:
     )
 
 
-def _limit(method: str, path: str) -> int:
+def body_limit(method: str, path: str) -> int:
+    """How many bytes the body of such a request may have."""
     return BUNDLE_LIMIT if method == "PUT" and path.startswith("/v1/bundles/") else JSON_LIMIT
 
 

@@ -5,9 +5,32 @@ What it sends of jobs are the TypedDicts of `api/shapes.py`, which pydantic read
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+#: how deep brackets may lie in each other; a job file needs six
+DEEPEST = 50
+
+
+def _shallow(value: dict[str, Any]) -> dict[str, Any]:
+    """What is deeper would be refused by everything that walks through it later, by a RecursionError."""
+    layer: list[Any] = [value]
+    for _ in range(DEEPEST):
+        layer = [below for one in layer for below in _within(one)]
+        if not layer:
+            return value
+    raise ValueError(f"more than {DEEPEST} brackets lie in each other")
+
+
+def _within(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
+
+
+Shallow = Annotated[dict[str, Any], AfterValidator(_shallow)]
 
 
 class _Taken(BaseModel):
@@ -26,7 +49,7 @@ class NewCode(_Taken):
 class NewJob(_Taken):
     """What `POST /v1/jobs` takes."""
 
-    spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
+    spec: Shallow = Field(description="a JobSpec in its JSON form")
     bundles: list[str] = Field(default=[], max_length=16, description="object paths, in order")
     code: NewCode | None = None
 
@@ -34,13 +57,13 @@ class NewJob(_Taken):
 class NewPlan(_Taken):
     """What `POST /v1/plan` takes."""
 
-    spec: dict[str, Any] = Field(description="a JobSpec in its JSON form")
+    spec: Shallow = Field(description="a JobSpec in its JSON form")
 
 
 class NewEstimate(NewPlan):
     """What `POST /v1/estimate` takes."""
 
-    said: dict[str, Any] = Field(
+    said: Shallow = Field(
         default={}, description="hours, steps and whatever else is known of it, by name"
     )
 
@@ -48,7 +71,7 @@ class NewEstimate(NewPlan):
 class NewComparison(NewEstimate):
     """What `POST /v1/compare` takes."""
 
-    asked: dict[str, Any] = Field(
+    asked: Shallow = Field(
         default={}, description="unit, amount, types, zones and throughput, by name"
     )
 

@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tpujob.engine import Loop
+from tpujob.web.connections import Connections, most_connections
 
 #: seconds that running requests get when the process is told to end; Cloud Run kills it after ten
 LAST_ANSWERS = 5
@@ -39,6 +40,7 @@ def serve(
         app,
         log_config=None,
         access_log=False,
+        http=Connections(most_connections()).protocol,  # type: ignore[arg-type]
         lifespan="off",
         timeout_graceful_shutdown=LAST_ANSWERS,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -64,6 +65,26 @@ def test_an_empty_object_and_a_large_one(blobs: Blobs) -> None:
     for name, data in (("empty", b""), ("large", large)):
         assert blobs.put(f"{BUCKET}/{name}", data, timeout=T).size == len(data)
         assert blobs.get(f"{BUCKET}/{name}", timeout=T) == data
+
+
+@pytest.mark.parametrize("size", [0, 10, 40 << 20])
+def test_a_file_is_stored_whole_and_never_held_whole(
+    blobs: Blobs, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "content").write_bytes(os.urandom(size))
+    with (tmp_path / "content").open("rb") as file:
+        file.seek(size // 2)
+        tracemalloc.start()
+        try:
+            put = blobs.put(f"{BUCKET}/file", file, if_generation=0, timeout=T)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert put.size == size
+        assert peak < 30 << 20, "the server of this process holds some of it, too"
+        with pytest.raises(Conflict):
+            blobs.put(f"{BUCKET}/file", file, if_generation=0, timeout=T)
+    assert blobs.get(f"{BUCKET}/file", timeout=T) == (tmp_path / "content").read_bytes()
 
 
 def test_a_missing_object_is_not_found(blobs: Blobs) -> None:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import builtins
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.calls import Calls, Until
+from tpujob.adapters.gcs.calls import Calls, FileUntil, Until
 from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
 
 _FIELDS = "items(name,size,generation,updated,metadata),nextPageToken"
+CHUNK = 8 * 1024**2  #: bytes that are sent at once, and held in memory
 #: metadata key by which a conditional write recognises its own first try; not shown to callers
 _WRITE_ID = "tpujob-write"
 
@@ -36,7 +37,7 @@ class GcsBlobs:
     def put(
         self,
         path: str,
-        data: bytes,
+        data: bytes | IO[bytes],
         *,
         metadata: Mapping[str, str] | None = None,
         if_generation: int | None = None,
@@ -55,10 +56,12 @@ class GcsBlobs:
 
             blob = self._calls.client().bucket(bucket).blob(name)
             blob.metadata = given
+            blob.chunk_size = CHUNK  # of what is larger than 8 MiB; else 100 MiB
+            body = Until(deadline, data) if isinstance(data, bytes) else FileUntil(deadline, data)
             try:
                 blob.upload_from_file(
-                    Until(deadline, data),
-                    size=len(data),
+                    body,
+                    size=body.size,
                     content_type="application/octet-stream",
                     if_generation_match=if_generation,
                     timeout=left,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, ServerClock, repeated
 from tpujob.adapters.gcs.errors import Corrupted, translated
@@ -92,6 +92,7 @@ class Until(io.BytesIO):
 
     def __init__(self, deadline: Deadline, data: bytes = b"") -> None:
         super().__init__(data)
+        self.size = len(data)
         self._deadline = deadline
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -101,3 +102,17 @@ class Until(io.BytesIO):
     def write(self, data: Any, /) -> int:
         self._deadline.left()
         return super().write(data)
+
+
+class FileUntil:
+    """A file being sent, from its beginning, until a deadline."""
+
+    def __init__(self, deadline: Deadline, file: IO[bytes]) -> None:
+        self.size = file.seek(0, io.SEEK_END)
+        self._file, self._deadline = file, deadline
+        self.tell, self.seek = file.tell, file.seek
+        file.seek(0)
+
+    def read(self, size: int = -1) -> bytes:
+        self._deadline.left()
+        return self._file.read(size)

@@ -1,0 +1,154 @@
+"""Connections that send nothing, half of a request or too much of its headers: they cost nobody else anything."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.http import ask
+from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
+from tpujob.web import connections
+from tpujob.web.connections import Connections
+
+HALF = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n"
+WHOLE = HALF + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@contextmanager
+def backend(all: Connections) -> Iterator[tuple[str, Callable[[bytes], socket.socket]]]:
+    """Its URL, and a function that connects and sends."""
+    with ExitStack() as stack:
+        url = stack.enter_context(listening(scripted_app(ScriptedJobs()), all))
+        where = urlsplit(url)
+
+        def connect(data: bytes) -> socket.socket:
+            made = socket.create_connection((where.hostname, where.port), timeout=10)
+            made.sendall(data)
+            return stack.enter_context(made)
+
+        yield url, connect
+
+
+def answer(connected: socket.socket) -> bytes:
+    """All that is sent until the connection ends."""
+    said = b""
+    try:
+        while piece := connected.recv(65536):
+            said += piece
+    except ConnectionResetError:
+        pass
+    return said
+
+
+def test_half_sent_requests_lock_nobody_out() -> None:
+    """They are many more than there may be connections, and all of them stay open on their side."""
+    with backend(Connections(most=20)) as (url, connect):
+        halves = [connect(HALF) for _ in range(100)]
+        for _ in range(3):
+            assert ask(url, "GET", "/v1/jobs", BEARER)[0] == 200
+        assert answer(halves[0]) == b"", "the oldest made room"
+
+
+def test_a_connection_that_is_being_answered_keeps_its_place() -> None:
+    with backend(Connections(most=3)) as (_, connect):
+        slow = connect(
+            WHOLE.replace(b"GET", b"POST").replace(b"\r\n\r\n", b"\r\nContent-Length: 9\r\n\r\n")
+        )
+        halves = [connect(HALF) for _ in range(20)]
+        assert answer(halves[0]) == b""
+        slow.sendall(b"x" * 9)
+        assert slow.recv(65536).startswith(b"HTTP/1.1 4"), "its request was read to the end"
+
+
+def test_headers_must_be_there_in_time() -> None:
+    with backend(Connections(most=20, headers_s=0.2)) as (_, connect):
+        assert answer(connect(b"")) == b""
+        assert answer(connect(HALF)) == b""
+        kept = connect(WHOLE)
+        assert kept.recv(65536).startswith(b"HTTP/1.1 200")
+        kept.sendall(b"\r\n")  # which begins no request
+        began = time.monotonic()
+        assert answer(kept) == b""
+        assert time.monotonic() - began < 4, (
+            "not only after uvicorn's time for a connection that is kept"
+        )
+
+
+def test_one_connection_serves_one_request_after_another() -> None:
+    with backend(Connections(most=20)) as (_, connect):
+        kept = connect(WHOLE)
+        for _ in range(5):
+            assert kept.recv(65536).startswith(b"HTTP/1.1 200")
+            kept.sendall(WHOLE)
+
+
+LARGE = b"x" * (connections.HEADER_BYTES + 1)
+TOO_MUCH = {
+    "many headers": HALF + b"".join(b"X-%d: 1\r\n" % n for n in range(200)) + b"\r\n",
+    "a large header": HALF + b"X: " + LARGE + b"\r\n\r\n",
+    "a header without an end": HALF + b"X: " + LARGE,
+    "a name without an end": HALF + LARGE,
+    "a large address": b"GET /" + LARGE + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "an address without an end": b"GET /" + LARGE,
+    "after a good one": WHOLE + HALF + b"X: " + LARGE + b"\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_headers_that_are_too_large_are_refused(name: str) -> None:
+    with backend(Connections(most=20)) as (_, connect):
+        said = answer(connect(TOO_MUCH[name]))
+    assert b"HTTP/1.1 431 " in said
+    assert b'"type": "BadRequest"' in said
+
+
+def test_what_is_no_http_gets_one_answer() -> None:
+    with backend(Connections(most=20)) as (_, connect):
+        said = answer(connect(b"SSH-2.0-OpenSSH_9.6\r\n"))
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b'"type": "BadRequest"' in said
+
+
+def test_one_user_cannot_take_all_connections_of_a_unix_socket(tmp_path: Path) -> None:
+    place = socket.socket(socket.AF_UNIX)
+    place.bind(str(tmp_path / "socket"))
+    place.listen(100)
+    all = Connections(most=100, each=5)
+    with ExitStack() as stack:
+        where = stack.enter_context(listening(scripted_app(ScriptedJobs()), all, place))
+
+        def connect(data: bytes) -> socket.socket:
+            made = stack.enter_context(socket.socket(socket.AF_UNIX))
+            made.settimeout(10)
+            made.connect(where)
+            made.sendall(data)
+            return made
+
+        halves = [connect(HALF) for _ in range(10)]
+        assert answer(halves[0]) == b""
+        assert connect(WHOLE).recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "most"), [(200, 200, 100), (1024, 1024, 512), (256, 4096, 512)]
+)
+def test_file_descriptors_are_asked_for_and_some_stay_for_the_backend(
+    soft: int, hard: int, most: int
+) -> None:
+    code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+from tpujob.web.connections import most_connections
+print(most_connections(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [int(word) for word in done.stdout.split()] == [most, hard]

@@ -1,0 +1,286 @@
+"""How much one caller may ask, and that others, and the backend's memory, do not feel it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import http.client
+import itertools
+import json
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+
+from tests.support.http import ask
+from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
+from tpujob.adapters import remote
+from tpujob.adapters.remote import RemoteJobs
+from tpujob.api import JobsApi
+from tpujob.domain.access import Principal, Role
+from tpujob.errors import Busy
+from tpujob.web.api import create_app
+from tpujob.web.door import bearer
+from tpujob.web.limits import Buckets, Kind, Limiter, Limits, Rate, kind_of
+
+# Rates ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_gives_a_burst_and_then_its_rate() -> None:
+    buckets = Buckets(Rate(per_second=10, burst=50))
+    assert [buckets.wait("ada", 0.0) for _ in range(50)] == [0] * 50
+    assert buckets.wait("ada", 0.0) == pytest.approx(0.1)
+    assert buckets.wait("bob", 0.0) == 0, "what one has used up is not missed by another"
+    assert buckets.wait("ada", 0.1) == 0
+    assert buckets.wait("ada", 0.15) == pytest.approx(0.05), "a refusal takes no token"
+    assert [buckets.wait("ada", 1000.0) for _ in range(50)] == [0] * 50
+    assert buckets.wait("ada", 1000.0) > 0, "a pause fills it, and no more"
+
+
+def test_buckets_of_callers_that_are_long_gone_are_forgotten() -> None:
+    buckets = Buckets(Rate(1, 1), most=100)
+    for n in range(1000):
+        assert buckets.wait(n, 0.0) == 0
+    assert len(buckets._left) == 100  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        ("GET", "/v1/jobs", Kind.READ),
+        ("HEAD", "/health", Kind.READ),
+        ("POST", "/v1/jobs", Kind.WRITE),
+        ("DELETE", "/v1/members", Kind.WRITE),
+        ("PUT", "/v1/members", Kind.WRITE),
+        ("PUT", "/v1/bundles/0", Kind.UPLOAD),
+        ("GET", "/v1/follow", Kind.STREAM),
+        ("GET", "/docs", Kind.DOCS),
+    ],
+)
+def test_every_request_is_of_one_kind(method: str, path: str, kind: Kind) -> None:
+    assert kind_of(method, path) is kind
+    assert set(Limits().rates) == set(Kind)
+
+
+# One layer, called directly ------------------------------------------------------------------------------------------
+
+
+class Calls:
+    """An app behind a limiter, and requests to it. Each waits in the app until `go` is set."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limiter = Limiter(self.app, limits)
+        self.go = asyncio.Event()
+        self.inside = 0
+        self.seats: list[bool] = []
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.inside += 1
+        if "seat" in scope["state"]:
+            self.seats.append(scope["state"]["seat"])
+        while (await receive()).get("more_body"):
+            pass
+        await self.go.wait()
+        self.inside -= 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    def ask(
+        self,
+        method: str = "GET",
+        path: str = "/v1/jobs",
+        who: str = "ada",
+        headers: Mapping[str, str] | None = None,
+        body: list[Message] | None = None,
+    ) -> asyncio.Task[tuple[int, dict[bytes, bytes]]]:
+        given = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
+        scope = {"type": "http", "method": method, "path": path, "headers": given}
+        scope["state"] = {"principal": Principal(who, who, Role.SUBMITTER)}
+        coming = iter(body if body is not None else [{"type": "http.request"}])
+        answered = list[Message]()
+
+        async def receive() -> Message:
+            for message in coming:
+                return message
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            answered.append(message)
+
+        async def run() -> tuple[int, dict[bytes, bytes]]:
+            await self.limiter(scope, receive, send)
+            return answered[0]["status"], dict(answered[0]["headers"])
+
+        return asyncio.create_task(run())
+
+    async def statuses(self, *asked: asyncio.Task[tuple[int, dict[bytes, bytes]]]) -> list[int]:
+        """Of all of them, once those that wait are let go."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.go.set()
+        return [status for status, _ in await asyncio.gather(*asked)]
+
+
+def test_one_caller_has_so_many_requests_at_once() -> None:
+    async def story() -> None:
+        calls = Calls(Limits(at_once=3))
+        mine = [calls.ask() for _ in range(5)]
+        assert await calls.statuses(*mine, calls.ask(who="bob")) == [200, 200, 200, 429, 429, 200]
+        assert await calls.statuses(calls.ask()) == [200], (
+            "they are forgotten when they are answered"
+        )
+
+    asyncio.run(story())
+
+
+def test_long_polls_have_seats_of_their_own() -> None:
+    async def story() -> None:
+        calls = Calls(Limits(at_once=1, streams_each=2, streams=5))
+        who = ["ada", "ada", "ada", "bob", "bob", "eve", "eve"]
+        polls = [calls.ask(path="/v1/follow", who=name) for name in who]
+        assert set(await calls.statuses(*polls, calls.ask())) == {200}, (
+            "a poll without a seat is answered at once"
+        )
+        assert calls.seats == [True, True, False, True, True, True, False]
+
+    asyncio.run(story())
+
+
+def test_bytes_in_flight_are_limited_for_all_callers_together() -> None:
+    async def story() -> None:
+        calls = Calls(Limits(in_flight=250 << 20))
+        large = {"content-length": str(99 << 20)}
+        uploads = [calls.ask("PUT", f"/v1/bundles/{n}", f"caller {n}", large) for n in range(8)]
+        assert sorted(await calls.statuses(*uploads)) == [200, 200, *[429] * 6]
+        again = [calls.ask("PUT", "/v1/bundles/x", "ada", large)]
+        assert await calls.statuses(*again) == [200], "what is done is in flight no more"
+        chunked = {"transfer-encoding": "chunked"}
+        calls.go.clear()
+        unknown = [calls.ask("PUT", "/v1/bundles/y", "ada", chunked) for _ in range(3)]
+        assert sorted(await calls.statuses(*unknown)) == [200, 200, 429], "counted as the largest"
+
+    asyncio.run(story())
+
+
+def test_a_refusal_says_when_to_come_again() -> None:
+    async def story() -> None:
+        calls = Calls(Limits(rates={**Limits().rates, Kind.WRITE: Rate(0.25, 1)}))
+        calls.go.set()
+        assert (await calls.ask("POST"))[0] == 200
+        status, headers = await calls.ask("POST")
+        assert (status, headers[b"retry-after"]) == (429, b"4")
+        assert (await calls.ask("GET"))[0] == 200, "reads have a rate of their own"
+
+    asyncio.run(story())
+
+
+def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async def story() -> None:
+        calls = Calls(Limits(body_s=0.05))
+        calls.go.set()
+        part = {"type": "http.request", "body": b"{", "more_body": True}
+        assert (await calls.ask("POST", body=[part]))[0] == 408
+        assert calls.limiter._in_flight == 0  # pyright: ignore[reportPrivateUsage]
+
+    asyncio.run(story())
+
+
+# Over HTTP -----------------------------------------------------------------------------------------------------------
+
+
+class TwoPeople:
+    """A door that believes names."""
+
+    async def principal(self, scope: Scope, headers: Headers) -> Principal:
+        name = bearer(headers)
+        return Principal(name, name, Role.SUBMITTER)
+
+
+def test_one_who_asks_too_much_is_refused_and_others_are_not() -> None:
+    app = create_app(lambda _: cast(JobsApi, ScriptedJobs()), TwoPeople())
+    with listening(app) as url:
+        ada, bob = ({"Authorization": f"Bearer {name}"} for name in ("ada", "bob"))
+        for served in itertools.count():
+            status, headers, body = ask(url, "POST", "/v1/sweep", ada)
+            if status != 200:
+                assert served >= 50
+                break
+        assert (status, body["error"]["type"], headers["retry-after"]) == (429, "Busy", "1")
+        assert headers["cache-control"] == "no-store"
+        assert ask(url, "POST", "/v1/sweep", bob)[0] == 200
+        assert ask(url, "GET", "/v1/jobs", ada)[0] == 200
+
+
+def test_a_bundle_is_refused_before_it_is_sent_and_small_requests_go_on() -> None:
+    data = b"b" * (2 << 20)
+    sha = hashlib.sha256(data).hexdigest()
+    with ExitStack() as stack:
+        url = stack.enter_context(
+            listening(scripted_app(ScriptedJobs(), limits=Limits(in_flight=3 << 20)))
+        )
+        half = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+        half.putrequest("PUT", f"/v1/bundles/{sha}?bucket=gs://b")
+        for name, value in (
+            ("Authorization", f"Bearer {TOKEN}"),
+            ("Content-Length", str(len(data))),
+        ):
+            half.putheader(name, value)
+        half.endheaders(data[:1000])
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        while ask(url, "PUT", f"/v1/bundles/{sha}?bucket=gs://b", bearer, data)[0] == 200:
+            pass  # until the half that was sent has arrived there
+        assert ask(url, "GET", "/v1/jobs", bearer)[0] == 200
+        half.send(data[1000:])
+        assert half.getresponse().status == 200
+        half.close()
+        assert ask(url, "PUT", f"/v1/bundles/{sha}?bucket=gs://b", bearer, data)[0] == 200
+
+
+def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    busy = threading.Event()
+    busy.set()
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        busy.clear()
+
+    class OnceBusy(ScriptedJobs):
+        def sweep(self, *, dry_run: bool = False) -> Any:
+            if busy.is_set():
+                raise Busy("too much", retry_after=3)
+            return super().sweep(dry_run=dry_run)
+
+    monkeypatch.setattr(remote.time, "sleep", sleep)
+    with listening(scripted_app(OnceBusy())) as url:
+        client = RemoteJobs(url, TOKEN)
+        assert client.sweep()["deleted"] == []
+        assert waited == [3]
+        busy.set()
+        monkeypatch.setattr(remote, "PATIENCE", 2)
+        with pytest.raises(Busy, match="too much"):
+            client.sweep()
+        assert waited == [3]
+        client.close()
+
+
+# JSON ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [60, 300, 900, 60_000])
+@pytest.mark.parametrize("pair", ["[]", "{}"])
+def test_a_deeply_nested_spec_is_a_bad_request(depth: int, pair: str) -> None:
+    begin = '{"a":' if pair == "{}" else "["
+    nested = begin * depth + "1" + pair[1] * depth
+    body = b'{"spec": {"name": "x", "run": {"args": {"a": ' + nested.encode() + b"}}}}"
+    with listening(scripted_app(ScriptedJobs())) as url:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        for path in ("/v1/jobs", "/v1/plan", "/v1/estimate"):
+            status, _, told = ask(url, "POST", path, headers, body)
+            assert (status, told["error"]["type"]) == (400, "BadRequest"), json.dumps(told)[:300]
