@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
+from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.support import checkpoint_rig
@@ -36,7 +37,7 @@ from tests.support.warm import Warm
 from tests.support.workload_rig import Job
 from workloads.contract import Exit
 from workloads.frame import checkpoints
-from workloads.frame.checkpoints import Checkpoints, Damaged
+from workloads.frame.checkpoints import Checkpoints, Damaged, StoredCheckpoints
 from workloads.frame.checksums import Checksums
 from workloads.frame.config import ConfigError
 
@@ -102,6 +103,20 @@ def test_a_checkpoint_is_restored_and_verified_on_another_mesh_bit_for_bit(
     begun = bench.begin(workdir, program_on(devices, fsdp, tensor))
     assert begun.step == NEWER, begun.damaged
     assert begun.bits == bench.bits[NEWER]
+
+
+def test_the_model_is_read_without_the_optimizer_from_a_folder_that_stays_as_it_is(
+    bench: Bench,
+) -> None:
+    folder = bench.copy() / "checkpoints"
+    (folder / "30").mkdir()  # a save that is under way
+    stored = StoredCheckpoints(str(folder), nnx.State({0: bench.program.layout[0]}))
+    assert stored.steps() == [NEWER, OLDER]
+    read = stored.state(NEWER, stored.notes(NEWER))
+    model = {path: bits for path, bits in bench.bits[NEWER].items() if path.startswith("[0]")}
+    assert bits_of(read) == model
+    assert (folder / "30").is_dir()
+    assert StoredCheckpoints(str(folder / "none"), bench.program.layout).steps() == []
 
 
 def test_every_bit_of_the_notes_is_checked(bench: Bench, tmp_path: Path) -> None:

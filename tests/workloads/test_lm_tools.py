@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.support.checkpoint_rig import truncate_a_shard
 from tests.support.workload_rig import Job
 from workloads.lm import tools
 
@@ -24,6 +25,12 @@ def use(*flags: str) -> int:
     return int(ended.value.code or 0)
 
 
+def content_of(folder: str) -> dict[str, bytes | None]:
+    """Each file and folder below it, with every byte."""
+    found = sorted(Path(folder).rglob("*"))
+    return {str(path): path.read_bytes() if path.is_file() else None for path in found}
+
+
 def test_a_model_is_trained_exported_imported_trained_on_and_writes(
     job: Job,
     tmp_path: Path,
@@ -32,7 +39,7 @@ def test_a_model_is_trained_exported_imported_trained_on_and_writes(
 ) -> None:
     folder = tmp_path / "model"
     job.module = "workloads.lm"
-    job.run(*FLAGS, "--steps=2", devices=1)
+    job.run(*FLAGS, "--steps=2", "--checkpoint-every=1", "--keep=2", devices=1)
     monkeypatch.setenv("TPUJOB_WORKDIR", job.workdir)
     monkeypatch.setenv("TPUJOB_CACHE", str(tmp_path / "cache"))
     assert use(f"--export={folder}") == 0, capsys.readouterr().err
@@ -43,6 +50,18 @@ def test_a_model_is_trained_exported_imported_trained_on_and_writes(
 
     assert use(f"--import={folder}") == 78
     assert "there are checkpoints already" in capsys.readouterr().err
+
+    under_way = Path(job.workdir) / "checkpoints" / "3" / "state" / "manifest.ocdbt"
+    under_way.parent.mkdir(parents=True)
+    under_way.write_text("a save of the run, which goes on meanwhile")
+    truncate_a_shard(Path(job.workdir) / "checkpoints" / "2")
+    before = content_of(job.workdir)
+    assert use(f"--export={tmp_path / 'older'}") == 0
+    told = capsys.readouterr()
+    assert told.out == f"wrote the weights of step 1 to {tmp_path / 'older'}\n"
+    assert told.err.startswith("lm: not the checkpoint of step 2: it cannot be read: "), told.err
+    assert content_of(job.workdir) == before, "the folder of the run was changed"
+
     monkeypatch.setenv("TPUJOB_WORKDIR", str(tmp_path / "other"))
     assert use("--sample=x") == 78
     assert "there is no checkpoint" in capsys.readouterr().err

@@ -42,6 +42,9 @@ from workloads.frame import checksums
 from workloads.frame.checksums import Array, Checksums, Found
 from workloads.frame.config import ConfigError
 
+#: The last file of a checkpoint that Orbax writes.
+_COMMITTED = "commit_success.txt"
+
 #: What the errors of a storage say that is out of reach or refuses us: no sign that a checkpoint is damaged.
 _OUT_OF_REACH = (
     "UNAVAILABLE",
@@ -66,18 +69,57 @@ class Notes(NamedTuple):
     arrays: dict[str, Array]
 
 
-class Checkpoints:
-    """The checkpoints under one folder or `gs://` URL. Every host makes one and calls the same methods."""
+class StoredCheckpoints:
+    """The checkpoints under one folder or `gs://` URL, to be read: nothing there is changed. Every host makes one and
+    calls the same methods."""
 
-    def __init__(self, folder: str, keep: int, layout: Any) -> None:
-        """Opens the folder, and removes what a host that was killed in the middle of a save left there.
-        `layout`: the state, as `jax.ShapeDtypeStruct`s with shardings on one mesh."""
-        #: Where they are, and where those are that were set aside.
+    def __init__(self, folder: str, layout: Any) -> None:
+        """`layout`: the state, or the first parts of it, as `jax.ShapeDtypeStruct`s with shardings on one mesh. What it
+        leaves out is not read."""
+        #: Where they are.
         self.folder = epath.Path(folder) if "://" in folder else epath.Path(folder).resolve()
-        self.aside = self.folder.parent / f"{self.folder.name}-damaged"
-        self._keep = keep
         self._layout = layout
         self._checksums = Checksums(layout)
+
+    def steps(self) -> list[int]:
+        """The committed steps, the newest first."""
+        try:
+            found = [path for path in self.folder.iterdir() if path.name.isdecimal()]
+        except FileNotFoundError:
+            return []
+        committed = [int(path.name) for path in found if (path / _COMMITTED).exists()]
+        return sorted(committed, reverse=True)
+
+    def notes(self, step: int) -> Notes:
+        """What was passed to `save`. Raises Damaged."""
+        return _agreed(partial(_read_notes, self.folder / str(step) / "data" / "metadata"))
+
+    def state(self, step: int, notes: Notes) -> Any:
+        """The state, laid out as `layout` says, however it was laid out when it was saved.
+
+        Raises ConfigError if it is the state of another model, and Damaged if it cannot be read or if a device
+        has other bits than were saved.
+        """
+        _check_same_model(notes.arrays, self._layout, step)
+        _ignore_late_answers()
+        into = ocp.checkpoint_utils.construct_restore_args(self._layout)
+        args = ocp.args.PyTreeRestore(self._layout, restore_args=into, partial_restore=True)
+        handler = ocp.PyTreeCheckpointHandler()
+        read = partial(handler.restore, self.folder / str(step) / "state", args=args)
+        state = _agreed(read)
+        _compare(notes.arrays, self._checksums.read(self._checksums(state)))
+        return state
+
+
+class Checkpoints(StoredCheckpoints):
+    """The checkpoints of the run that makes them."""
+
+    def __init__(self, folder: str, keep: int, layout: Any) -> None:
+        """Opens the folder, and removes what a host that was killed in the middle of a save left there."""
+        super().__init__(folder, layout)
+        #: Where those are that were set aside.
+        self.aside = self.folder.parent / f"{self.folder.name}-damaged"
+        self._keep = keep
         if jax.default_backend() == "cpu":
             _save_without_slicing()
         self._manager = self._open()
@@ -89,7 +131,7 @@ class Checkpoints:
         self._checksums(state).block_until_ready()
 
     def steps(self) -> list[int]:
-        """The committed steps, the newest first."""
+        """The same on all hosts, also while one of them removes some."""
         return sorted(self._manager.all_steps(), reverse=True)
 
     def remove_from(self, step: int) -> None:
@@ -107,25 +149,6 @@ class Checkpoints:
             for step, what in damaged.items():
                 self._move(step, what)
         self._manager = self._open()  # waits for all hosts before it looks at the folder
-
-    def notes(self, step: int) -> Notes:
-        """What was passed to `save`. Raises Damaged."""
-        return _agreed(partial(_read_notes, self.folder / str(step) / "data" / "metadata"))
-
-    def state(self, step: int, notes: Notes) -> Any:
-        """The state, laid out as `layout` says, however it was laid out when it was saved.
-
-        Raises ConfigError if it is the state of another model, and Damaged if it cannot be read or if a device
-        has other bits than were saved.
-        """
-        _check_same_model(notes.arrays, self._layout, step)
-        _ignore_late_answers()
-        args = ocp.args.StandardRestore(self._layout)
-        handler = ocp.StandardCheckpointHandler()
-        read = partial(handler.restore, self.folder / str(step) / "state", args=args)
-        state = _agreed(read)
-        _compare(notes.arrays, self._checksums.read(self._checksums(state)))
-        return state
 
     def save(self, step: int, state: Any, feed: Any, settings: dict[str, Any]) -> int | None:
         """Begin to save; the state may change once this returns. Waits for a save that is still under way,
@@ -304,9 +327,10 @@ def _first_line(error: Exception) -> str:
 
 
 def _check_same_model(saved: dict[str, Array], layout: Any, step: int) -> None:
-    """Raises ConfigError if the checkpoint has not just the arrays of this layout."""
+    """Raises ConfigError if the checkpoint has not just the arrays of this layout, in the parts that this has."""
     here = checksums.kinds(layout)
-    there = {path: array.kind for path, array in saved.items()}
+    parts = {_part(path) for path in here}
+    there = {path: array.kind for path, array in saved.items() if _part(path) in parts}
     for path in sorted(here.items() ^ there.items()):
         raise ConfigError(
             f"the checkpoint of step {step} is of another model: {path[0]} is {there.get(path[0], 'missing')} in it "
@@ -314,10 +338,14 @@ def _check_same_model(saved: dict[str, Array], layout: Any, step: int) -> None:
         )
 
 
+def _part(path: str) -> str:
+    return path.partition("/")[0]
+
+
 def _compare(saved: dict[str, Array], found: Found) -> None:
     """Raises Damaged if a device has other bits than were saved."""
     wrong = sorted(
-        path for path in saved if saved[path] != found.arrays[path] or path in found.unlike
+        path for path in found.arrays if saved[path] != found.arrays[path] or path in found.unlike
     )
     if wrong:
         raise Damaged(f"{len(wrong)} of its arrays differ from their checksums, first {wrong[0]}")

@@ -22,7 +22,7 @@ from pydantic import Field
 from workloads.contract import Exit, ProgramContext
 from workloads.data.rows import Feed
 from workloads.data.tokens import open_text
-from workloads.frame.checkpoints import Checkpoints, Damaged
+from workloads.frame.checkpoints import Checkpoints, Damaged, StoredCheckpoints
 from workloads.frame.config import ConfigError, parse
 from workloads.frame.mesh import mesh_of
 from workloads.frame.program import Program
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     config = parse(ToolConfig, "lm", list(arguments))
     try:
         _do(config.model_copy(update={"fsdp": 1, "tensor": 1}))
-    except (ConfigError, Damaged) as error:
+    except ConfigError as error:
         sys.stderr.write(f"lm: {error}\n")
         sys.exit(Exit.CONFIG)
     sys.exit(Exit.DONE)
@@ -112,29 +112,34 @@ class _Run:
         self._config = config
         self._workload = LmWorkload(config)
         self._program = Program(self._workload, mesh_of(config, jax.devices()[:1]))
-        workdir = ProgramContext.from_env().workdir.rstrip("/")
-        self._checkpoints = Checkpoints(f"{workdir}/checkpoints", config.keep, self._program.layout)
+        self._folder = f"{ProgramContext.from_env().workdir.rstrip('/')}/checkpoints"
         with nnx.use_eager_sharding(False):
             shapes = nnx.eval_shape(lambda: self._workload.model(nnx.Rngs(0)))
         self._graph = nnx.graphdef(shapes)
 
     def newest(self) -> tuple[int, Llama]:
-        """The newest checkpoint: its step and its model. Raises ConfigError if there is none, or none of this shape,
-        and Damaged."""
-        for step in self._checkpoints.steps():
-            notes = self._checkpoints.notes(step)
-            saved = {name: notes.settings[name] for name in (*Shape.model_fields, "stacked")}
-            if flags := _flags(saved, self._config):
-                raise ConfigError(f"the checkpoint of step {step} has another shape: use {flags}")
-            state = self._checkpoints.state(step, notes)
-            return step, nnx.merge(self._graph, state[0])
-        raise ConfigError(f"there is no checkpoint in {self._checkpoints.folder}")
+        """The newest checkpoint that is whole: its step and its model. The optimizer is not read, and what is in the
+        folder stays as it is. Raises ConfigError if there is none, or it has another shape."""
+        model_alone = nnx.State({0: self._program.layout[0]})
+        stored = StoredCheckpoints(self._folder, model_alone)
+        for step in stored.steps():
+            try:
+                notes = stored.notes(step)
+                shape = {name: notes.settings[name] for name in (*Shape.model_fields, "stacked")}
+                if flags := _flags(shape, self._config):
+                    raise ConfigError(
+                        f"the checkpoint of step {step} has another shape: use {flags}"
+                    )
+                return step, nnx.merge(self._graph, stored.state(step, notes)[0])
+            except Damaged as error:
+                sys.stderr.write(f"lm: not the checkpoint of step {step}: {error}\n")
+        raise ConfigError(f"there is no checkpoint in {stored.folder} that can be used")
 
     def begin_with(self, folder: Path) -> None:
         """Save the weights of a folder, and an optimizer that has seen nothing, as step 0."""
         config = self._config
-        if self._checkpoints.steps():
-            raise ConfigError(f"there are checkpoints already in {self._checkpoints.folder}")
+        if StoredCheckpoints(self._folder, self._program.layout).steps():
+            raise ConfigError(f"there are checkpoints already in {self._folder}")
         if flags := _flags(shape_of(folder).model_dump(), config):
             raise ConfigError(f"{folder} has another shape: use {flags}")
         found = weights_of(folder, config)
@@ -146,9 +151,10 @@ class _Run:
         nnx.update(model, found)
         state[0] = nnx.state(model)
         feed = Feed(self._workload.dataset(), config.batch, config.seed, 0, 1)
-        self._checkpoints.save(0, state, feed.state, config.identity())
-        self._checkpoints.wait()
-        sys.stdout.write(f"the weights of {folder} are step 0 in {self._checkpoints.folder}\n")
+        checkpoints = Checkpoints(self._folder, config.keep, self._program.layout)
+        checkpoints.save(0, state, feed.state, config.identity())
+        checkpoints.wait()
+        sys.stdout.write(f"the weights of {folder} are step 0 in {self._folder}\n")
 
 
 def _flags(shape: dict[str, Any], config: LmConfig) -> str:
