@@ -102,11 +102,7 @@ class StoredCheckpoints:
         """
         _check_same_model(notes.arrays, self._layout, step)
         _ignore_late_answers()
-        into = ocp.checkpoint_utils.construct_restore_args(self._layout)
-        args = ocp.args.PyTreeRestore(self._layout, restore_args=into, partial_restore=True)
-        handler = ocp.PyTreeCheckpointHandler()
-        read = partial(handler.restore, self.folder / str(step) / "state", args=args)
-        state = _agreed(read)
+        state = _agreed(partial(_read_state, self.folder / str(step) / "state", self._layout))
         _compare(notes.arrays, self._checksums.read(self._checksums(state)))
         return state
 
@@ -284,6 +280,16 @@ def _read_notes(path: epath.Path) -> Notes:
         for path, (kind, (first, second)) in notes["arrays"].items()
     }
     return Notes(notes["feed"], notes["settings"], arrays)
+
+
+def _read_state(folder: epath.Path, layout: Any) -> Any:
+    """Raises what is raised where an array cannot be read."""
+    into = ocp.checkpoint_utils.construct_restore_args(layout)
+    args = ocp.args.PyTreeRestore(layout, restore_args=into, partial_restore=True)
+    state = ocp.PyTreeCheckpointHandler().restore(folder, args=args)
+    if any(not isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state)):
+        raise ValueError("an array is not there")  # Orbax leaves out what its index does not name
+    return state
 
 
 def _agreed(read: Callable[[], _Read]) -> _Read:
