@@ -79,7 +79,9 @@ def launch(prepare: Callable[[], Program]) -> NoReturn:
             watcher.joined()
         code = program(context, reporter, watcher)
         if context.hosts > 1:
-            _wait_for_all()
+            import jax
+
+            jax.distributed.shutdown()  # waits for all, so that none takes our end for a failure
     except BaseException as error:
         code = code_of(error, hosts)
         _say(error, code, reporter)
@@ -149,15 +151,8 @@ def _meet_on_loopback() -> None:
         return xla_bridge.make_cpu_client(ours)
 
     xla_bridge.register_backend_factory("cpu", backend, priority=0, fail_quietly=False)
-    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _wait_for_all() -> None:
-    """So that no host takes another's end for a failure."""
-    import jax
-
-    jax.distributed.shutdown()
 
 
 def _say(error: BaseException, code: Exit, reporter: Reporter | None) -> None:

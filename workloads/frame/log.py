@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ class ProgressLog:
 
     def line(self, text: str) -> None:
         if self.speaks:
-            sys.stdout.write(text + "\n")
+            print(text, flush=True)
 
     def phase(self, name: str) -> None:
         self.reporter.event("phase", name=name)
