@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
@@ -132,18 +133,25 @@ def test_a_program_has_its_secrets_and_nothing_else_does(host: Host) -> None:
     assert written(host, CANARY, told) == []
 
 
+def holding(host: Host) -> dict[int, str]:
+    """The processes of the host that have the canary, by number."""
+    found: dict[int, str] = {}
+    for pid in host.processes():
+        here = Path(f"/proc/{pid}")
+        with contextlib.suppress(OSError):
+            told = (here / "environ").read_bytes() + (here / "cmdline").read_bytes()
+            if CANARY.encode() in told:
+                found[pid] = (here / "comm").read_text().strip()
+    return found
+
+
 def test_only_the_program_has_them_while_it_runs(host: Host) -> None:
     plan = host.plan("touch ~/up; sleep 1000; true")
     given = json.dumps({"WANDB_API_KEY": CANARY})
     daemon = json.loads(host.call("start", plan, "--secrets", input=given).communicate()[0])["pid"]
     until((host.home / "up").exists, "the program")
-    holding: dict[int, bytes] = {}
-    for pid in host.processes():
-        told = b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline"))
-        if CANARY.encode() in told:
-            holding[pid] = Path(f"/proc/{pid}/comm").read_bytes()
-    assert set(holding.values()) == {b"bash\n", b"sleep\n"}
-    assert daemon not in holding
+    until(lambda: set(holding(host).values()) == {"bash", "sleep"}, f"{holding(host)}")
+    assert daemon not in holding(host)
     host.agent("stop", "--grace", 1)
 
 
