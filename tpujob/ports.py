@@ -175,6 +175,38 @@ class Members(Protocol):
         ...
 
 
+# Secrets -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSecret:
+    """That there is one. Its value is asked for alone, when a program starts."""
+
+    name: str
+    set_at: float
+
+
+class Secrets(Protocol):
+    """Keeps values by owner (`Principal.id`) and name; nothing else of the backend does. Names are checked
+    (`domain/secrets.py`). Raises Transient, Refused, StoreError."""
+
+    def put(self, owner: str, name: str, value: str) -> None:
+        """Set it. Over an older value: whoever reads gets the one or the other, whole."""
+        ...
+
+    def get(self, owner: str, name: str) -> str:
+        """Raises NotFound."""
+        ...
+
+    def list(self, owner: str) -> list[KeptSecret]:
+        """By name. In the cloud, what was set a moment ago by another process may be missing."""
+        ...
+
+    def remove(self, owner: str, name: str) -> None:
+        """Absent is success."""
+        ...
+
+
 # Slices --------------------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +297,7 @@ class Blob:
     generation: int
     updated: float  #: by the storage's clock
     metadata: Mapping[str, str]
+    touched: int = 0  #: grows when it is touched; of one generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,8 +347,13 @@ class Blobs(Protocol):
         """Every object whose path starts with `prefix` and sorts after `after`, by path, with its metadata."""
         ...
 
-    def delete(self, path: str, *, timeout: float) -> None:
-        """Absent is success."""
+    def touch(self, path: str, *, timeout: float) -> None:
+        """Change nothing but the mark that it is in use: who deletes it as it was before, fails. Raises NotFound."""
+        ...
+
+    def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
+        """Absent is success. `unchanged`: only if it still is as it was then, and was not touched since; raises
+        Conflict."""
         ...
 
     def clock(self, *, timeout: float) -> float:

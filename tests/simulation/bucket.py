@@ -58,10 +58,10 @@ class Bucket(PlainBucket):
         self.sim.check_alive()
         return self._clock.time
 
-    def delete(self, path: str, *, timeout: float) -> None:
+    def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
         def do() -> None:
             self.outage.check("delete object")
-            super(Bucket, self).delete(path, timeout=timeout)
+            super(Bucket, self).delete(path, unchanged=unchanged, timeout=timeout)
 
         self.effect("wipe", path[-24:], do, timeout=timeout, before="blobs", after="blobs")
 

@@ -239,7 +239,15 @@ class Bucket:
         found = sorted(p for p in self.objects if p.startswith(prefix) and p > after)
         return [self.objects[p][1] for p in found]
 
-    def delete(self, path: str, *, timeout: float) -> None:
+    def touch(self, path: str, *, timeout: float) -> None:
+        if path not in self.objects:
+            raise NotFound(path)
+        data, blob = self.objects[path]
+        self.objects[path] = (data, replace(blob, touched=blob.touched + 1))
+
+    def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
+        if unchanged and path in self.objects and self.objects[path][1] != unchanged:
+            raise Conflict(f"{path} was changed")
         self.objects.pop(path, None)
 
     def clock(self, *, timeout: float) -> float:

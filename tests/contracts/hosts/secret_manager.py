@@ -67,8 +67,17 @@ class SecretServer:
             case "POST", None if id is None:
                 return self._create(query["secretId"][0], body)
             case "GET", None if id is None:
+                wanted = dict(
+                    term.removeprefix("labels.").split("=")
+                    for term in query.get("filter", [""])[0].split(" AND ")
+                    if term
+                )
                 return {
-                    "secrets": [{"name": f"projects/{NUMBER}/secrets/{i}"} for i in self.secrets]
+                    "secrets": [
+                        {"name": f"projects/{NUMBER}/secrets/{i}", **secret.body}
+                        for i, secret in self.secrets.items()
+                        if wanted.items() <= secret.body.get("labels", {}).items()
+                    ]
                 }
         secret = self.secrets.get(id)
         if secret is None:
@@ -103,6 +112,9 @@ class SecretServer:
         name = f"projects/{NUMBER}/secrets/{id}"
         if id in self.secrets:
             raise Refusal(409, "ALREADY_EXISTS", f"Secret [{name}] already exists.")
+        labels = body.get("labels", {}).items()
+        if any(not re.fullmatch("[a-z0-9_-]{1,63}", word) for pair in labels for word in pair):
+            raise Refusal(400, "INVALID_ARGUMENT", "a label has a wrong character")
         if "replication" not in body or not re.fullmatch(r"[A-Za-z0-9_-]{1,255}", id):
             raise Refusal(400, "INVALID_ARGUMENT", "replication and a good secretId are required")
         self.secrets[id] = Secret(dict(body))

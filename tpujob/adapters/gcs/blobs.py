@@ -18,7 +18,7 @@ from tpujob.adapters.gcs.calls import Calls, FileUntil, Until
 from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
 
-_FIELDS = "items(name,size,generation,updated,metadata),nextPageToken"
+_FIELDS = "items(name,size,generation,metageneration,updated,metadata),nextPageToken"
 CHUNK = 8 * 1024**2  #: bytes that are sent at once, and held in memory
 #: metadata key by which a conditional write recognises its own first try; not shown to callers
 _WRITE_ID = "tpujob-write"
@@ -137,11 +137,26 @@ class GcsBlobs:
             if not token:
                 return [blob for blob in found if blob.path > after]
 
-    def delete(self, path: str, *, timeout: float) -> None:
+    def touch(self, path: str, *, timeout: float) -> None:
         bucket, name = split_path(path)
 
         def once(left: float, _: int) -> None:
-            self._calls.client().bucket(bucket).blob(name).delete(timeout=left, retry=None)
+            blob = self._calls.client().bucket(bucket).blob(name)
+            blob.metadata = {_WRITE_ID: uuid.uuid4().hex}  # a patch leaves the other keys alone
+            blob.patch(timeout=left, retry=None)
+
+        self._calls.repeat(f"touch {path}", Deadline(timeout), once)
+
+    def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
+        bucket, name = split_path(path)
+
+        def once(left: float, _: int) -> None:
+            self._calls.client().bucket(bucket).blob(name).delete(
+                timeout=left,
+                retry=None,
+                if_generation_match=unchanged and unchanged.generation,
+                if_metageneration_match=unchanged and unchanged.touched,
+            )
 
         try:
             self._calls.repeat(f"delete {path}", Deadline(timeout), once)
@@ -247,4 +262,5 @@ def _blob(bucket: str, blob: Any) -> Blob:
         generation=int(blob.generation),
         updated=blob.updated.timestamp(),
         metadata=metadata,
+        touched=int(blob.metageneration),
     )

@@ -2,20 +2,17 @@
 
 Each slice has two secrets. The first holds the private key as version 1: the process that adds that version has made
 the key, and all others read it. The second holds all pins in each version; the highest number counts. Both expire after
-`LIFETIME` without use. The service guarantees version numbers: everybody can read a version as soon as it is added,
-while `latest` may lag by minutes.
+`LIFETIME` without use.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import time
 import zlib
-from typing import Any
 
 from tpujob.adapters.calling import Missing
-from tpujob.adapters.google.rest import SCOPE, GoogleRest
+from tpujob.adapters.google.secret_manager import SecretManager
 from tpujob.adapters.ssh.keys import (
     HostKey,
     Pins,
@@ -25,10 +22,9 @@ from tpujob.adapters.ssh.keys import (
     unpinned,
     write_pins,
 )
-from tpujob.errors import LOGIN, Refused, Transient
+from tpujob.errors import Refused, Transient
 from tpujob.protocol import LABEL, OWNER_LABEL
 
-HOST = "secretmanager.googleapis.com"
 LIFETIME = 30 * 86400  #: seconds
 RENEW_AFTER = 86400.0  #: seconds between two extensions of that by one process
 _PREFIX, _PINS = "tpujob-", "-hosts"
@@ -41,9 +37,8 @@ class SecretKeys:
     def __init__(self, project: str, *, owner: str = "local", endpoint: str = "") -> None:
         """`owner`: the label value of this backend's slices. `endpoint`: as of GoogleRest. Raises Refused when there
         are no credentials."""
-        self._project = project
         self._owner = owner
-        self._rest = GoogleRest(project, None if endpoint else _credentials(), endpoint=endpoint)
+        self._secrets = SecretManager(project, endpoint=endpoint)
         self._keys: dict[str, str] = {}
         self._pins: dict[str, dict[str, HostKey]] = {}
         self._renewed: dict[str, float] = {}
@@ -70,14 +65,14 @@ class SecretKeys:
             if wanted == newest:
                 self._pins[slice] = wanted
                 return
-            self._ensure(name)
-            added = self._add(name, zlib.compress(write_pins(wanted).encode()))
+            self._secrets.ensure(name, self._labels, ttl=LIFETIME)
+            added = self._secrets.add(name, zlib.compress(write_pins(wanted).encode()))
             newest = wanted
             if added == number + 1:
-                self._destroy(name, number)
+                self._secrets.destroy(name, number)
                 theirs = wanted
             else:  # another writer came between, and the newest version lacks its pins
-                theirs = _pins_of(self._payload(name, str(added - 1)))
+                theirs = _pins_of(self._secrets.access(name, added - 1)[1])
             number = added
         raise Transient(f"other processes keep changing the host keys of {slice}", hint="try again")
 
@@ -86,12 +81,10 @@ class SecretKeys:
         return ""
 
     def secret(self, slice: str) -> str:
-        return f"projects/{self._project}/secrets/{_PREFIX}{checked_name(slice)}"
+        return self._secrets.name(f"{_PREFIX}{checked_name(slice)}")
 
     def names(self) -> list[str]:
-        where = f"v1/projects/{self._project}/secrets"
-        ours = f"labels.{LABEL}=1 AND labels.{OWNER_LABEL}={self._owner}"
-        listed = self._rest.pages(HOST, where, "secrets", filter=ours)
+        listed = self._secrets.list(self._labels)
         ids = (str(one.get("name", "")).rpartition("/")[2] for one in listed)
         names = (id.removeprefix(_PREFIX) for id in ids if id.startswith(_PREFIX))
         return sorted({id.removesuffix(_PINS) for id in names})
@@ -101,23 +94,22 @@ class SecretKeys:
         self._pins.pop(slice, None)
         self._renewed.pop(slice, None)
         for name in (self.secret(slice), self._pins_secret(slice)):
-            with contextlib.suppress(Missing):
-                self._rest.call("DELETE", HOST, f"v1/{name}")
+            self._secrets.remove(name)
 
     def read(self, secret: str) -> str:
         """The private key in the secret of that name. Raises Refused, Transient."""
-        return self._payload(secret, "1").decode("ascii")
+        return self._secrets.access(secret, 1)[1].decode("ascii")
 
     def close(self) -> None:
-        self._rest.close()
+        self._secrets.close()
 
     # Secrets
 
     def _make(self, name: str) -> str:
         """The key that all processes use: ours if we are the first to add one."""
-        self._ensure(name)
+        self._secrets.ensure(name, self._labels, ttl=LIFETIME)
         made = new_private_key()
-        return made if self._add(name, made.encode()) == 1 else self.read(name)
+        return made if self._secrets.add(name, made.encode()) == 1 else self.read(name)
 
     def _found(self, name: str) -> str:
         """The key; empty: not made yet."""
@@ -129,40 +121,10 @@ class SecretKeys:
     def _latest_pins(self, name: str) -> tuple[int, dict[str, HostKey]]:
         """The number of the newest known version and its pins; 0 when there is none."""
         try:
-            answer = self._rest.get(HOST, f"v1/{name}/versions/latest:access")
+            number, payload = self._secrets.access(name)
         except Missing:
             return 0, {}
-        return _number(answer), _pins_of(_data(answer))
-
-    def _payload(self, name: str, version: str) -> bytes:
-        return _data(self._rest.get(HOST, f"v1/{name}/versions/{version}:access"))
-
-    def _add(self, name: str, payload: bytes) -> int:
-        """Returns the number of the new version."""
-        body = {"payload": {"data": base64.b64encode(payload).decode()}}
-        return _number(self._rest.post(HOST, f"v1/{name}:addVersion", body))
-
-    def _ensure(self, name: str) -> None:
-        """Afterwards the secret exists, perhaps without a version."""
-        parent, _, id = name.rpartition("/")
-        body: dict[str, Any] = {
-            "replication": {"automatic": {}},
-            "ttl": f"{LIFETIME}s",
-            "labels": {LABEL: "1", OWNER_LABEL: self._owner},
-        }
-        try:
-            self._rest.post(HOST, f"v1/{parent}?secretId={id}", body)
-        except Refused as refused:
-            try:
-                self._rest.get(HOST, f"v1/{name}")  # another caller was first
-            except Missing:
-                raise refused from None
-
-    def _destroy(self, name: str, version: int) -> None:
-        """Each version that is kept costs money. One that is left behind does no other harm."""
-        if version > 0:
-            with contextlib.suppress(Refused, Transient):
-                self._rest.post(HOST, f"v1/{name}/versions/{version}:destroy", {})
+        return number, _pins_of(payload)
 
     def _renew(self, slice: str) -> None:
         """Put the expiry off, if this process has not done so for a day."""
@@ -171,37 +133,15 @@ class SecretKeys:
             return
         for name in (self.secret(slice), self._pins_secret(slice)):
             with contextlib.suppress(Refused, Transient):  # there is time until the next day
-                body = {"ttl": f"{LIFETIME}s"}
-                self._rest.call("PATCH", HOST, f"v1/{name}?updateMask=ttl", body=body)
+                self._secrets.change(name, "ttl", f"{LIFETIME}s")
         self._renewed[slice] = now
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        return {LABEL: "1", OWNER_LABEL: self._owner}
 
     def _pins_secret(self, slice: str) -> str:
         return f"{self.secret(slice)}{_PINS}"
-
-
-def _credentials() -> Any:
-    import google.auth
-    from google.auth.exceptions import DefaultCredentialsError
-
-    try:
-        return google.auth.default(scopes=[SCOPE])[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    except DefaultCredentialsError as error:
-        said = "no credentials for Secret Manager"
-        raise Refused(said, cause="PERMISSION", hint=LOGIN) from error
-
-
-def _number(answer: dict[str, Any]) -> int:
-    number = str(answer.get("name", "")).rpartition("/")[2]
-    if not number.isdecimal():
-        raise Transient(f"{HOST} sent a version with the name {number!r}")
-    return int(number)
-
-
-def _data(answer: dict[str, Any]) -> bytes:
-    try:
-        return base64.b64decode(answer["payload"]["data"], validate=True)
-    except (KeyError, TypeError, ValueError) as error:
-        raise Transient(f"{HOST} sent a version without a payload") from error
 
 
 def _pins_of(payload: bytes) -> dict[str, HostKey]:

@@ -21,6 +21,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from tpujob.domain import secrets
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec.yaml import describe, shown
 from tpujob.errors import BadSpec
@@ -29,7 +30,7 @@ Scalar = str | int | float | bool
 
 _NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
 _RUNTIME_VERSION = r"[a-z0-9]([-a-z0-9.]{0,78}[a-z0-9])?"
-_ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+_ENV_NAME = secrets.NAME
 _ARG_NAME = r"[a-z][a-z0-9_]{0,63}"
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _DURATION = r"(?=[0-9])([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?"
@@ -219,6 +220,13 @@ def _env_name(value: Any) -> str:
     return value
 
 
+def _secrets(value: Any) -> tuple[str, ...]:
+    found = names("the name of a secret", _env_name)(value)
+    if len(found) > secrets.MOST:
+        raise ValueError(f"must list at most {secrets.MOST}, not {len(found)}")
+    return found
+
+
 def _arg(value: Any) -> Scalar:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"must be a finite number, not {value}")
@@ -335,6 +343,14 @@ Env = Annotated[
 ]
 
 
+_SECRET = {"type": "string", "pattern": f"^(?![Tt][Pp][Uu][Jj][Oo][Bb]_){_ENV_NAME}$"}
+Secrets = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_secrets),
+    WithJsonSchema(
+        {"anyOf": [_SECRET, {"type": "array", "items": _SECRET, "maxItems": secrets.MOST}]}
+    ),
+]
 Command = Annotated[str | None, BeforeValidator(optional(text(MAX_TEXT)))]
 Folder = Annotated[str | None, BeforeValidator(optional(text(1024)))]
 Preemptions = Annotated[int, BeforeValidator(count(10_000)), _whole(10_000)]

@@ -103,7 +103,14 @@ class Run(kinds.Part):
     command: kinds.Command = Field(
         None, description="Any program instead, as a shell command; it starts on every host."
     )
-    env: kinds.Env = Field({}, description="Environment variables of the program.")
+    env: kinds.Env = Field(
+        {}, description="Environment variables of the program. Keys and passwords go into secrets."
+    )
+    secrets: kinds.Secrets = Field(
+        (),
+        description="Names of secrets of yours (`tpujob secret set NAME`), such as WANDB_API_KEY: set-up and the "
+        "program find each value in the variable of that name, and it is written nowhere.",
+    )
 
     @model_validator(mode="after")
     def _one_program(self) -> Self:
@@ -112,6 +119,8 @@ class Run(kinds.Part):
             raise ValueError(f"needs exactly one of workload and command, but {both} given")
         if self.args and self.workload is None:
             raise ValueError("args go with workload; write a command's arguments into the command")
+        if both := [name for name in self.secrets if name in self.env]:
+            raise ValueError(f"{both[0]} is in env and in secrets; keep it in secrets alone")
         return self
 
 
