@@ -57,6 +57,10 @@ role tpujobKeys keys-role.yaml
 number=$(gc projects describe "$PROJECT" --format='value(projectNumber)')
 keys="title=keys,expression=resource.name.startsWith('projects/$number/secrets/tpujob-tj-')"
 grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobKeys" "$keys"
+# Secrets of users' jobs (`tpujob secret set`): the backend alone reads them. To let a person manage their own by other
+# means, too, bind a role under the same condition with tpujob-s-OWNER-.
+grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobKeys" \
+  "title=secrets,expression=resource.name.startsWith('projects/$number/secrets/tpujob-s-')"
 grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobBackend"
 grant "serviceAccount:$backend" roles/datastore.user \
   "title=tpujob,expression=resource.name=='projects/$PROJECT/databases/$database'"

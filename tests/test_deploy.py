@@ -163,7 +163,12 @@ def test_no_account_gets_more_roles_than_the_table_says(done: Desk) -> None:
         )
         given.setdefault(who.partition("@")[0], set()).add(flags["role"])
         if words[0] == "projects":
-            conditional = "secret" in flags["role"] and "/secrets/tpujob-tj-" in flags["condition"]
+            keys = "secret" in flags["role"] and "/secrets/tpujob-tj-" in flags["condition"]
+            conditional = keys or (
+                "/tpujobKeys" in flags["role"] and "tpujob-s-" in flags["condition"]
+            )
+            if "/secrets/tpujob-s-" in flags.get("condition", ""):
+                assert who.startswith("tpujob-backend@"), "nobody else reads what users have set"
             assert flags["role"] in OF_THE_PROJECT or conditional, words
         if flags["role"] in CONDITIONAL:
             assert "expression=" in flags["condition"], f"{flags['role']} without a condition"

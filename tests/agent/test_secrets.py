@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import Host, until
-from tpujob.agent.ship import Redactor, telling
+from tpujob.agent.ship import Redactor
+from tpujob.protocol.telling import telling
 
 CANARY = 'canary-1f6b/"\\ä-yellow'
 MARK = "[secret WANDB_API_KEY]"

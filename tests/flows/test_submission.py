@@ -64,6 +64,7 @@ def test_a_bundled_program_is_shipped_below_what_the_user_ships(stage: Stage) ->
         f"{bucket}/u/ada/bundles/{workloads_bundle().sha256}.tar.gz",
         f"{bucket}/u/ada/bundles/u.tar.gz",
     )
+    stage.bucket.put(users, b"", timeout=1)
     job = stage.job(stage.api.create(spec, bundles=[users, users])["id"])
     assert job.bundles == (own, users), "each once, and a later one lies over an earlier one"
     assert stage.bucket.objects[own][0] == workloads_bundle().data

@@ -54,6 +54,16 @@ def test_specs_differ_by_dotted_key() -> None:
     assert diff.specs(a, a) == []
 
 
+def test_a_variable_that_differs_is_told_without_its_values() -> None:
+    a = {"run": {"env": {"SAME": "1", "OTHER": "canary-1", "GONE": "canary-2"}}}
+    b = {"run": {"env": {"SAME": "1", "OTHER": "canary-3", "NEW": "canary-4"}}}
+    assert diff.specs(a, b) == [
+        ChangeView(key="run.env.OTHER", a="set", b="changed"),
+        ChangeView(key="run.env.GONE", a="set", b=None),
+        ChangeView(key="run.env.NEW", a=None, b="set"),
+    ]
+
+
 def test_outcomes_say_how_far_and_for_how_much() -> None:
     a = a_job()
     b = replace(a, state=State.FAILED, spent={"preemptions": 2}, finished_at=a.created_at + 60)

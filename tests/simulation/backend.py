@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.sim import Process, Sim, Task, Violation
 from tests.simulation.world import ZONES, World
+from tests.support.world import SecretsInMemory
 from tpujob.api import HostAccess
 from tpujob.domain.lifecycle import IllegalEvent
 from tpujob.engine.loop import Loop
@@ -128,6 +129,7 @@ class Backend:
             play.bucket,
             clock,
             copies=play.copies,
+            secrets=SecretsInMemory(),
             owner=name,
             reputation=store.reputation,
         )
@@ -148,6 +150,7 @@ class Backend:
             admin=Admin(store, orphans, store.reputation, clock),
             members=Membership(store.real.members),
             copies=play.copies,
+            secrets=self.reconciler.secrets,
             access=_no_access,
             loop=loop,
             changes=NobodyWatches(),

@@ -19,6 +19,7 @@ from tests.support.world import (
     CopiesOfBucket,
     Faults,
     HostsOfCloud,
+    SecretsInMemory,
     orphans,
     service,
 )
@@ -126,7 +127,12 @@ class Hour:
         seen: Any = Witnessed(store, self.ledger, self.clock)
         world = (self.cloud, self.hosts, self.bucket, self.clock)
         copies = CopiesOfBucket(self.bucket, Faults())
-        given = {"copies": copies, "owner": owner, "reputation": store.reputation}
+        given = {
+            "copies": copies,
+            "secrets": SecretsInMemory(),
+            "owner": owner,
+            "reputation": store.reputation,
+        }
         return Backend(Reconciler(seen, *world, **given), store)
 
     def run(self, *, hours: float = 1.0, preempted: Sequence[float] = ()) -> None:

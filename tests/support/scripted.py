@@ -41,6 +41,7 @@ from tpujob.api import (
     MemberView,
     NextView,
     PlanView,
+    SecretView,
     SliceView,
     SpendingView,
     SuspectView,
@@ -268,6 +269,7 @@ class ScriptedJobs:
         self.costs: CostView = cost_view()
         self.spending: list[SpendingView] = []
         self.ledger_view = LedgerView(at=0, owner="local", jobs=[])
+        self.kept: dict[str, str] = {}  #: secrets
         self.warnings: list[str] = []  #: of every plan
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
@@ -321,6 +323,19 @@ class ScriptedJobs:
             new = job_view(job_id, name=spec["name"], user=ADA.name, state="queued", attempt=0)
             self.jobs[job_id] = self.created[idempotency_key] = new
         return self.created[idempotency_key]
+
+    def secrets(self) -> list[SecretView]:
+        self._call("secrets")
+        return [SecretView(name=name, set_at=AT) for name in sorted(self.kept)]
+
+    def set_secret(self, name: str, value: str) -> None:
+        self._call("set_secret", secret=name, value=value)
+        self.kept[name] = value
+
+    def remove_secret(self, name: str) -> None:
+        self._call("remove_secret", secret=name)
+        if self.kept.pop(name, None) is None:
+            raise NotFound(f"no secret {name} is set")
 
     def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
         self._call("list", user=user, all=all)

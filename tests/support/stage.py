@@ -17,6 +17,7 @@ from tests.support.world import (
     HostsOfCloud,
     Killed,
     Machine,
+    SecretsInMemory,
     orphans,
     service,
 )
@@ -47,6 +48,7 @@ class Stage:
         self.bucket = Bucket(self.clock, self.faults)
         self.copies = CopiesOfBucket(self.bucket, self.faults)
         self.hosts = HostsOfCloud(self.cloud, self.bucket, self.faults)
+        self.folder, self.secrets = folder, SecretsInMemory()
         self.store = SqliteStore(folder / "tpujob.db")
         self._backends = 0
         self.reconciler = self.new_backend()
@@ -59,6 +61,7 @@ class Stage:
         return Reconciler(
             *world,
             copies=self.copies,
+            secrets=self.secrets,
             owner=owner,
             reputation=self.store.reputation,
             budgets=self.budgets,

@@ -19,7 +19,7 @@ from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, U
 from tpujob.engine.orphans import Orphans, zones
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import Conflict, NotFound, Refused, Transient
-from tpujob.ports import Blob, BucketPlace, Comparison, Owned, Store
+from tpujob.ports import Blob, BucketPlace, Comparison, KeptSecret, Owned, Store
 from tpujob.protocol import paths
 from tpujob.service.admin import Admin
 from tpujob.service.changes import Changes
@@ -271,6 +271,27 @@ class Bucket:
         self.put(path, b"", metadata={"report": json.dumps(record)}, timeout=1)
 
 
+class SecretsInMemory:
+    """The Secrets port."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], str] = {}
+
+    def put(self, owner: str, name: str, value: str) -> None:
+        self.values[owner, name] = value
+
+    def get(self, owner: str, name: str) -> str:
+        if (owner, name) not in self.values:
+            raise NotFound(f"no secret {name} is set")
+        return self.values[owner, name]
+
+    def list(self, owner: str) -> list[KeptSecret]:
+        return [KeptSecret(name, 1.0) for of, name in sorted(self.values) if of == owner]
+
+    def remove(self, owner: str, name: str) -> None:
+        self.values.pop((owner, name), None)
+
+
 class CopiesOfBucket:
     """The Copies port over that bucket: an object a call, so that a copy takes several."""
 
@@ -388,6 +409,7 @@ def service(
         admin=Admin(store, orphans(backend, store=store), backend.reputation, backend.clock),
         members=Membership(backend.store.members),
         copies=backend.copies,
+        secrets=backend.secrets,
         access=access,
         loop=loop or NoLoop(),
         changes=Changes(store),

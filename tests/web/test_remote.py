@@ -96,6 +96,22 @@ def test_admin_calls_arrive_and_their_answers_come_back(
         assert checked.pin_host(name, "bad")["physical"] == name
 
 
+def test_secrets_are_set_listed_and_removed(api: ScriptedJobs, remote: RemoteJobs) -> None:
+    value = 'two\nlines, "ä" \\ 日本'
+    assert remote.set_secret("WANDB_API_KEY", value) is None
+    assert api.kept == {"WANDB_API_KEY": value}
+    assert [one["name"] for one in remote.secrets()] == ["WANDB_API_KEY"]
+    assert remote.remove_secret("WANDB_API_KEY") is None
+    with pytest.raises(NotFound, match="no secret WANDB_API_KEY"):
+        remote.remove_secret("WANDB_API_KEY")
+    for name in ("../jobs", "a b", ""):
+        with pytest.raises(BadRequest, match="cannot be the name of a secret"):
+            remote.set_secret(name, value)
+    with pytest.raises(BadRequest, match="at most 65536 characters") as told:
+        remote.set_secret("A", "canary" * 11_000)
+    assert "canary" not in str(told.value)
+
+
 def test_the_same_key_makes_one_job(api: ScriptedJobs, remote: RemoteJobs) -> None:
     first = remote.create({"name": "x"}, bundles=["gs://b/1"], idempotency_key="k")
     assert remote.create({"name": "x"}, idempotency_key="k") == first

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from tpujob import __version__, errors
+from tpujob.domain.secrets import checked_name
 from tpujob.errors import BackendGone, BadRequest, BadSpec, NotFound, TpujobError, Transient
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         LogPage,
         MemberView,
         PlanView,
+        SecretView,
         SpendingView,
         SuspectView,
         SweptView,
@@ -111,6 +113,16 @@ class RemoteJobs:
         return self._call(
             "POST", "/jobs", body=body, key=idempotency_key, repeat=bool(idempotency_key)
         )
+
+    def secrets(self) -> Sequence[SecretView]:
+        return self._get("/secrets")
+
+    def set_secret(self, name: str, value: str) -> None:
+        self._call("PUT", _secret_path(name), body={"value": value})
+
+    def remove_secret(self, name: str) -> None:
+        # never sent twice: the second would fail with NotFound
+        self._call("DELETE", _secret_path(name), repeat=False)
 
     def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
         return self._get("/jobs", user=user, all=all)
@@ -362,6 +374,10 @@ def _path(job: str, part: str = "") -> str:
     if not job or "/" in job or job in (".", ".."):
         raise NotFound(f"no job is called {job!r}", hint="`tpujob list --all` shows every job.")
     return f"/jobs/{quote(job, safe='')}" + (f"/{part}" if part else "")
+
+
+def _secret_path(name: str) -> str:
+    return f"/secrets/{quote(checked_name(name), safe='')}"
 
 
 def _error(told: Mapping[str, Any]) -> TpujobError:

@@ -23,12 +23,12 @@ from tpujob.agent.ship import (
     ProgressReader,
     Redactor,
     ReportWriter,
-    telling,
 )
 from tpujob.agent.storage import Storage
 from tpujob.agent.wake import Wake
 from tpujob.agent.watch import Notices, Supervision
 from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
+from tpujob.protocol.telling import telling
 from workloads.contract import EVENTS
 
 #: what a report takes from a state

@@ -8,7 +8,16 @@ from typing import IO, Any, Protocol
 from tpujob.api.admin_shapes import BrokenView, CallerView, MemberView, SuspectView, SweptView
 from tpujob.api.cost_shapes import CostView, EstimateSaid, EstimateView, LedgerView, SpendingView
 from tpujob.api.forecast_shapes import CompareAsked, CompareView
-from tpujob.api.shapes import CodeGiven, DiffView, EventView, HostAccess, JobView, LogPage, PlanView
+from tpujob.api.shapes import (
+    CodeGiven,
+    DiffView,
+    EventView,
+    HostAccess,
+    JobView,
+    LogPage,
+    PlanView,
+    SecretView,
+)
 
 
 class JobsApi(Protocol):
@@ -39,7 +48,21 @@ class JobsApi(Protocol):
         idempotency_key: str = "",
     ) -> JobView:
         """Submit a job of the caller's. The same key of the same caller gives back the job of the first call; raises
-        Conflict when that was of another spec."""
+        Conflict when that was of another spec, BadSpec when it names a secret that is not set, NotFound when a bundle
+        is not in the bucket any more: send it again, and repeat the call with the same key."""
+        ...
+
+    def secrets(self) -> Sequence[SecretView]:
+        """The caller's own, by name, without their values."""
+        ...
+
+    def set_secret(self, name: str, value: str) -> None:
+        """Keep a value for the caller's jobs that name it, over an older one. A program that runs already keeps what it
+        was told. Raises BadRequest."""
+        ...
+
+    def remove_secret(self, name: str) -> None:
+        """Raises NotFound; IllegalInState while a job that goes on names it."""
         ...
 
     def list(self, *, user: str = "", all: bool = False) -> list[JobView]:

@@ -86,6 +86,13 @@ class AttemptView(TypedDict):
     versions: dict[str, str]  #: python, jax, jaxlib, libtpu, as far as known
 
 
+class SecretView(TypedDict):
+    """A secret of the caller's. Nothing gives its value back."""
+
+    name: str
+    set_at: str | None  #: None: not known
+
+
 class CodeGiven(TypedDict):
     """The checkout whose files are shipped, as its owner's machine says."""
 

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("data.group", "app"),
     "doctor": ("doctor", "doctor"),
     "quota": ("doctor", "quota"),
+    "secret": ("secret.group", "app"),
     "create": ("create", "create"),
     "list": ("jobs", "list_jobs"),
     "show": ("jobs", "show"),

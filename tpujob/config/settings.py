@@ -88,6 +88,10 @@ class Settings:
         return self.home / "keys"  #: SSH keys and pinned host keys, by slice
 
     @property
+    def secrets(self) -> Path:
+        return self.home / "secrets"  #: of the local stack's users
+
+    @property
     def emulator_state(self) -> Path:
         return self.state / "emulator"
 
@@ -179,6 +183,11 @@ def no_color(env: Mapping[str, str] | None = None) -> bool:
     """Whether the user wants no colours (https://no-color.org), or the terminal has none."""
     env = os.environ if env is None else env
     return bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
+
+
+def variable(name: str, env: Mapping[str, str] | None = None) -> str:
+    """A variable that a user names; empty: there is none."""
+    return (os.environ if env is None else env).get(name, "")
 
 
 def prepare(settings: Settings) -> None:

@@ -69,6 +69,9 @@ RULES: Mapping[str, Rule] = {
     "budgets": Rule(_V),
     "put_bundle": Rule(_S),
     "create": Rule(_S),
+    "secrets": Rule(_S),  #: each caller's own; nobody, no admin either, reads a value
+    "set_secret": Rule(_S),
+    "remove_secret": Rule(_S),
     "get": Rule(_V, others=_V),
     "events": Rule(_V, others=_V),
     "follow": Rule(_V, others=_V),

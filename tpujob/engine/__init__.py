@@ -3,9 +3,10 @@
 Effects only: what to do next is decided in `domain/decide/`; who is asked is a port in `ports.py`.
 """
 
+from tpujob.engine.bundles import Bundles
 from tpujob.engine.loop import Loop
 from tpujob.engine.observer import Live
 from tpujob.engine.orphans import Orphans, zones
 from tpujob.engine.reconciler import Reconciler
 
-__all__ = ["Live", "Loop", "Orphans", "Reconciler", "zones"]
+__all__ = ["Bundles", "Live", "Loop", "Orphans", "Reconciler", "zones"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tpujob.domain.actions import (
     Action,
@@ -33,11 +34,12 @@ from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Seen
 from tpujob.domain.placement import datasets
 from tpujob.domain.prices import LIST, PriceList
+from tpujob.engine.bundles import Bundles
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.observer import LOOK, Observer
 from tpujob.engine.spending import Spending
 from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
-from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Slices, Store
+from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Secrets, Slices, Store
 from tpujob.protocol import paths
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,7 @@ class Reconciler:
         clock: Clock,
         *,
         copies: Copies,
+        secrets: Secrets,
         owner: str,
         reputation: Reputation,
         report_every: float = 15.0,
@@ -79,6 +82,7 @@ class Reconciler:
     ) -> None:
         self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
         self.clock, self.reputation, self.copies = clock, reputation, copies
+        self.secrets, self.bundles = secrets, Bundles(store, blobs)
         self.owner = owner  #: unique among all backends, ever
         self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again
@@ -266,6 +270,8 @@ class Reconciler:
             case StartProgram():
                 avoid = self._avoided(job)
                 plans = plan.plans(job, report_every=self.report_every, avoid=avoid)
+                secrets = self._secrets(job)
+                plans = [replace(one, secrets=secrets) for one in plans]
                 self.hosts.start(_serving(job), plans, timeout=self._left(lease))
                 if job.attempt:
                     self._started[job.id] = (job.attempt.number, self.clock.now())
@@ -276,6 +282,20 @@ class Reconciler:
             case _:
                 self._wipe(job, lease)
 
+    def _secrets(self, job: Job) -> dict[str, str]:
+        """The values that the program is told. Raises Refused for one that is not set any more."""
+        found: dict[str, str] = {}
+        for name in job.spec.run.secrets:
+            try:
+                found[name] = self.secrets.get(job.owner, name)
+            except NotFound as missing:
+                raise Refused(
+                    f"the secret {name} is not set any more",
+                    cause=Cause.BAD_SPEC,
+                    hint=f"`tpujob secret set {name}`, then `tpujob resume {job.id}`",
+                ) from missing
+        return found
+
     def _copy(self, job: Job, action: MakeCopy, lease: Lease) -> Result:
         copy = datasets.found(job, action.id)
         assert copy is not None, f"job {job.id} makes no copy {action.id}"
@@ -283,8 +303,8 @@ class Reconciler:
         return Copied(self.copies.advance(copy, timeout=timeout))
 
     def _wipe(self, job: Job, lease: Lease) -> None:
-        """Remove the job's objects, then its record. A time-out leaves the record, so that the next tick goes on. Data
-        sets stay: other jobs read them, too."""
+        """Remove the job's objects and what only it has shipped, then its record. A time-out leaves the record, so that
+        the next tick goes on. Data sets stay: other jobs read them, too."""
         until = self.clock.now() + self._left(lease)
         for workdir in job.workdirs:
             for blob in self.blobs.list(workdir + "/", timeout=LOOK):
@@ -293,6 +313,7 @@ class Reconciler:
                     if self.clock.now() > until:
                         raise Transient("cleaning takes long; going on in a moment")
                     self.blobs.delete(blob.path, timeout=LOOK)
+        self.bundles.remove(job)
         self.store.remove(job.id, lease=lease)
         self._forget(job.id)
         self.changed()

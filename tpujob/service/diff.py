@@ -22,7 +22,7 @@ from tpujob.domain.spec import dump
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs
 from tpujob.protocol.bundle import BadBundle, Member, members
-from tpujob.service.views import code_view
+from tpujob.service.views import SET, code_view
 
 FETCH = 60.0  #: seconds to fetch one piece of a bundle
 PIECE = 8 * 1024**2  #: bytes
@@ -55,8 +55,16 @@ class Entry:
 
 
 def specs(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[ChangeView]:
-    """By dotted key, in the order of the first; lists are compared whole."""
-    return _changes(_flat(a), _flat(b))
+    """By dotted key, in the order of the first; lists are compared whole. Of a variable of the program it is told that
+    it was set or changed, and no value."""
+    return [_without_value(change) for change in _changes(_flat(a), _flat(b))]
+
+
+def _without_value(change: ChangeView) -> ChangeView:
+    if not change["key"].startswith("run.env."):
+        return change
+    old, new = (None if value is None else SET for value in (change["a"], change["b"]))
+    return ChangeView(key=change["key"], a=old, b="changed" if old and new else new)
 
 
 def outcomes(a: Job, b: Job, now: float) -> list[ChangeView]:

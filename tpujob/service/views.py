@@ -123,12 +123,16 @@ def job_view(
     )
 
 
+#: stands for the value of each variable of `run.env`: that there is one is all that is given back
+SET = "set"
 #: of a spec: what everybody who sees the job may see; the rest is its owner's
 _PUBLIC = ("name", "tpu", "recovery", "preflight", "hold", "stop_grace", "budget")
 
 
 def _spec(job: Job, *, private: bool) -> dict[str, Any]:
-    return {k: v for k, v in dump(job.spec).items() if private or k in _PUBLIC}
+    spec = dump(job.spec)
+    spec["run"]["env"] = dict.fromkeys(spec["run"]["env"], SET)  # a value may be a key
+    return {k: v for k, v in spec.items() if private or k in _PUBLIC}
 
 
 def _maintenance_view(coming: Maintenance | None, now: float) -> MaintenanceView | None:

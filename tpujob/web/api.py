@@ -35,6 +35,7 @@ from tpujob.api import (
     LogPage,
     MemberView,
     PlanView,
+    SecretView,
     SpendingView,
     SuspectView,
     SweptView,
@@ -200,6 +201,23 @@ def _jobs(app: FastAPI) -> None:
         said, asked = cast(EstimateSaid, new.said), cast(CompareAsked, new.asked)
         return JSONResponse(api.compare(new.spec, said, asked))
 
+    @app.get("/v1/secrets", tags=["jobs"], response_model=list[SecretView])
+    def secrets(api: Caller) -> JSONResponse:
+        """The caller's own, without their values."""
+        return JSONResponse(api.secrets())
+
+    @app.put("/v1/secrets/{name}", tags=["jobs"], response_model=schemas.Done)
+    def set_secret(api: Caller, name: str, new: schemas.NewSecret) -> JSONResponse:
+        """Keep a value for the caller's jobs that name it."""
+        api.set_secret(name, new.value)
+        return JSONResponse({"done": True})
+
+    @app.delete("/v1/secrets/{name}", tags=["jobs"], response_model=schemas.Done)
+    def remove_secret(api: Caller, name: str) -> JSONResponse:
+        """Forget it."""
+        api.remove_secret(name)
+        return JSONResponse({"done": True})
+
     @app.put("/v1/bundles/{sha256}", tags=["jobs"], response_model=schemas.StoredBundle)
     def put_bundle(
         api: Caller, sha256: str, bucket: str, data: Annotated[IO[bytes], Depends(_body)]
@@ -208,6 +226,7 @@ def _jobs(app: FastAPI) -> None:
         return JSONResponse({"path": api.put_bundle(sha256, data, bucket=bucket)})
 
     _ = (list_jobs, create_job, budgets, cost, ledger, plan, estimate, compare, put_bundle)
+    _ = (secrets, set_secret, remove_secret)
 
 
 def _one_job(app: FastAPI) -> None:
@@ -280,7 +299,7 @@ def _upkeep(app: FastAPI) -> None:
         """Call a machine good or bad whatever its score."""
         return JSONResponse(api.pin_host(pin.physical, pin.verdict))
 
-    @app.post("/v1/hosts/clear", tags=["upkeep"], response_model=schemas.Cleared)
+    @app.post("/v1/hosts/clear", tags=["upkeep"], response_model=schemas.Done)
     def clear_host(api: Caller, machine: schemas.Machine) -> JSONResponse:
         """Forget a machine's score, pin and reasons."""
         api.clear_host(machine.physical)

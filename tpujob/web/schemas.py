@@ -54,6 +54,12 @@ class NewJob(_Taken):
     code: NewCode | None = None
 
 
+class NewSecret(_Taken):
+    """What `PUT /v1/secrets/NAME` takes. The value is in no error, as no error of these models quotes its input."""
+
+    value: str = Field(max_length=65_536)
+
+
 class NewPlan(_Taken):
     """What `POST /v1/plan` takes."""
 
@@ -95,7 +101,7 @@ class Pin(Machine):
     verdict: str = Field(description="`good`, `bad`, or empty to take it back", max_length=16)
 
 
-class Cleared(BaseModel):
+class Done(BaseModel):
     done: bool
 
 

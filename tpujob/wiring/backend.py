@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpujob.domain.money.shared import SharedBudget
     from tpujob.domain.placement import Site
     from tpujob.engine import Loop
-    from tpujob.ports import Copies
+    from tpujob.ports import Copies, Secrets
     from tpujob.service import Changes, Jobs, Membership
 
 
@@ -50,6 +50,7 @@ class World:
     slices: CloudTpuSlices
     blobs: GcsBlobs
     copies: Copies
+    secrets: Secrets
     hosts: SshHosts
     site: Site
     project: str
@@ -78,6 +79,7 @@ def backend(settings: Settings) -> Backend:
         found.blobs,
         clock,
         copies=found.copies,
+        secrets=found.secrets,
         owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         reputation=store.reputation,
         report_every=settings.report_every,
@@ -97,6 +99,7 @@ def backend(settings: Settings) -> Backend:
         site=found.site,
         members=members,
         copies=found.copies,
+        secrets=found.secrets,
         access=found.hosts.access,
         loop=loop,
         changes=changes,
@@ -134,6 +137,7 @@ def open_store(settings: Settings) -> SqliteStore | FirestoreStore:
 def _emulated(settings: Settings, keys: KeyStore | None, wait: float | None) -> World:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
     from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.secret_files import SecretFiles
     from tpujob.adapters.ssh import SshHosts
     from tpujob.domain.money import Surroundings
     from tpujob.domain.placement import EVERYWHERE
@@ -145,6 +149,7 @@ def _emulated(settings: Settings, keys: KeyStore | None, wait: float | None) -> 
         slices,
         GcsBlobs(settings.project, endpoint=emulator["storage"]),
         _copies(emulator["storage"]),
+        SecretFiles(settings.secrets),
         SshHosts(
             keys or settings.keys,
             port=farm["ssh_port"],
@@ -161,6 +166,8 @@ def _emulated(settings: Settings, keys: KeyStore | None, wait: float | None) -> 
 def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> World:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
     from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.google.secret_manager import SecretManager
+    from tpujob.adapters.google.secrets import GoogleSecrets
     from tpujob.adapters.ssh import SshHosts
     from tpujob.config import context, prices
 
@@ -189,6 +196,7 @@ def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> Wo
         slices,
         GcsBlobs(here.project, endpoint=settings.storage_endpoint),
         _copies(settings.storage_endpoint),
+        GoogleSecrets(lambda: SecretManager(here.project, endpoint=settings.google_endpoint)),
         SshHosts(
             keys or _keys(settings, here.project, owner),
             port=settings.ssh_port,

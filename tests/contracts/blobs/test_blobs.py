@@ -104,6 +104,26 @@ def test_deleting_a_missing_object_succeeds(blobs: Blobs) -> None:
     assert blobs.list(f"{BUCKET}/", timeout=T) == []
 
 
+def test_what_was_touched_or_written_since_is_not_deleted(blobs: Blobs) -> None:
+    path = f"{BUCKET}/bundle"
+    first = blobs.put(path, b"1", metadata={"k": "v"}, timeout=T)
+    (listed,) = blobs.list(path, timeout=T)
+    blobs.touch(path, timeout=T)
+    (touched,) = blobs.list(path, timeout=T)
+    assert (touched.metadata, touched.generation) == ({"k": "v"}, first.generation)
+    blobs.put(path, b"2", timeout=T)
+    for stale in (first, listed, touched):
+        with pytest.raises(Conflict, match="bundle"):
+            blobs.delete(path, unchanged=stale, timeout=T)
+    assert blobs.get(path, timeout=T) == b"2"
+    (newest,) = blobs.list(path, timeout=T)
+    for _ in range(2):
+        blobs.delete(path, unchanged=newest, timeout=T)
+    assert blobs.list(path, timeout=T) == []
+    with pytest.raises(NotFound, match="bundle"):
+        blobs.touch(path, timeout=T)
+
+
 def test_a_write_onto_another_generation_is_a_conflict(blobs: Blobs) -> None:
     path = f"{BUCKET}/pointer"
     first = blobs.put(path, b"1", if_generation=0, timeout=T)

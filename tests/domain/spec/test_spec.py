@@ -78,7 +78,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
             "runtime_version": None,
             "slices": 1,
         },
-        "run": {"workload": None, "args": {}, "command": "echo hello", "env": {}},
+        "run": {"workload": None, "args": {}, "command": "echo hello", "env": {}, "secrets": []},
         "code": None,
         "env": None,
         "mounts": [],
@@ -190,7 +190,18 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
             MINIMAL.replace("type: v4-16", "type: v4-16\n  slices: '2'"),
             ":4: tpu.slices: must be a whole number, not the text '2'",
         ),
-        (with_line("  secrets: [X]"), "job.yaml:6: run.secrets: not supported yet"),
+        (with_line("finish_by: monday"), "job.yaml:6: finish_by: not supported yet"),
+        (with_line("  secrets: [a-b]"), "job.yaml:6: run.secrets: must be letters, digits and _"),
+        (with_line("  secrets: [TPUJOB_KEY]"), "run.secrets: must not begin with TPUJOB_"),
+        (with_line("  secrets: {A: b}"), "run.secrets: must be the name of a secret or a list of"),
+        (
+            with_line(f"  secrets: [{', '.join(f'A{n}' for n in range(21))}]"),
+            "run.secrets: must list at most 20, not 21",
+        ),
+        (
+            with_line("  env: {HF_TOKEN: x}\n  secrets: [HF_TOKEN]"),
+            "run: HF_TOKEN is in env and in secrets; keep it in secrets alone",
+        ),
         ("name: a\n", "job.yaml:1: tpu: is missing, and required"),
         (
             MINIMAL.replace("hello\ntpu", "3\ntpu"),

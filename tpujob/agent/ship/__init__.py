@@ -8,10 +8,10 @@ from tpujob.agent.ship.evidence import first_lines, pick_lines
 from tpujob.agent.ship.log import Log
 from tpujob.agent.ship.outputs import PATIENCE as OUTPUTS_PATIENCE
 from tpujob.agent.ship.outputs import Outputs
-from tpujob.agent.ship.redact import Redactor, telling
+from tpujob.agent.ship.redact import Redactor
 from tpujob.agent.ship.reports import ProgressReader, ReportWriter, number
 
 __all__ = [
     "OUTPUTS_PATIENCE", "CompileCache", "Log", "Outputs", "ProgressReader", "Redactor", "ReportWriter", "cache_name",
-    "first_lines", "number", "pick_lines", "telling",
+    "first_lines", "number", "pick_lines",
 ]  # fmt: skip

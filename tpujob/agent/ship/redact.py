@@ -7,19 +7,9 @@ not found: this is a net for accidents, not a wall against a program that wants 
 from __future__ import annotations
 
 import json
-import re
 from typing import Dict, List, Mapping, Tuple
 
 SHORTEST = 8  #: characters of a value; shorter ones are parts of ordinary words and numbers
-#: The names of variables whose values are secrets, by their last words. `MAX_TOKENS` counts, and is none.
-TELLING = re.compile(
-    r"(?:KEYS?|TOKEN|SECRETS?|PASSWORDS?|PASSWD|CREDENTIALS?)(?:_|[0-9]|$)", re.IGNORECASE
-)
-
-
-def telling(variables: Mapping[str, str]) -> Dict[str, str]:
-    """Those of the variables whose names say that their values are secrets."""
-    return {name: value for name, value in variables.items() if TELLING.search(name)}
 
 
 class Redactor:

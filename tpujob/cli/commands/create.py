@@ -19,7 +19,7 @@ from tpujob.domain.text import clean
 from tpujob.errors import NotFound
 
 if TYPE_CHECKING:
-    from tpujob.api import CodeGiven, EstimateView, JobsApi, JobView, PlanView
+    from tpujob.api import EstimateView, JobsApi, JobView, PlanView
     from tpujob.bundle import Bundle
 
 
@@ -118,20 +118,21 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
 
 
 def _submit(
-    api: JobsApi,
-    spec: dict[str, Any],
-    bundle: Bundle | None,
-    bucket: str,
-    key: str,
+    api: JobsApi, spec: dict[str, Any], bundle: Bundle | None, bucket: str, key: str
 ) -> JobView:
-    bundles: list[str] = []
-    code: CodeGiven | None = None
-    if bundle is not None:
-        from tpujob.cli.submit.jobfile import ship
+    from tpujob.cli.submit import jobfile
 
-        path, code = ship(api, bundle, bucket)
-        bundles.append(path)
-    return api.create(spec, bundles=bundles, code=code, idempotency_key=key)
+
+    def send() -> JobView:
+        if bundle is None:
+            return api.create(spec, idempotency_key=key)
+        path, code = jobfile.ship(api, bundle, bucket)
+        return api.create(spec, bundles=[path], code=code, idempotency_key=key)
+
+    try:
+        return send()
+    except NotFound:  # the last job with the same code was cleaned just now, and the code with it
+        return send()
 
 
 def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:

@@ -1,0 +1,69 @@
+"""The code of jobs in a bucket: objects named by their content, which several jobs may share. What no record names any
+more is removed with the last job that did.
+
+A job may be made of an object at the moment in which another one is cleaned. No clock decides: whoever makes a job
+stores the record first and touches its objects then (`hold`); whoever cleans looks at the objects first, at the records
+then, and deletes only what was not touched since. So either the cleaner sees the record, or its deletion fails, or
+`hold` finds that the object is gone, and the code is sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from tpujob.domain.model import Job, Wish
+from tpujob.errors import Conflict, NotFound
+from tpujob.ports import Blobs, Store
+
+LOOK = 15.0  #: seconds for one call to the bucket
+
+
+def shipped(job: Job) -> list[str]:
+    """Every object of its code: the bundles, and the diff beside them."""
+    bundles = [b if b.startswith("gs://") else f"{job.bucket}/{b}" for b in job.bundles]
+    diff = job.code.diff if job.code else ""
+    return [*bundles, *([diff] if diff else [])]
+
+
+class Bundles:
+    def __init__(self, store: Store, blobs: Blobs) -> None:
+        self._store, self._blobs = store, blobs
+
+    def check(self, job: Job) -> None:
+        """Raises NotFound unless everything that a new job names is there."""
+        for path in shipped(job):
+            if all(blob.path != path for blob in self._blobs.list(path, timeout=LOOK)):
+                raise _gone(path)
+
+    def hold(self, job: Job) -> None:
+        """For a job that is stored: afterwards no other job's end takes its code away. Raises NotFound when one just
+        did."""
+        for path in shipped(job):
+            try:
+                self._blobs.touch(path, timeout=LOOK)
+            except NotFound as error:
+                raise _gone(path) from error
+
+    def remove(self, job: Job) -> None:
+        """Remove what this job names and no other one that may still need it. Safe to repeat."""
+        found = [
+            blob
+            for path in shipped(job)
+            for blob in self._blobs.list(path, timeout=LOOK)
+            if blob.path == path
+        ]
+        if not found or self._store.damaged():  # a record that cannot be read may name them
+            return
+        others = (j for j in self._store.list() if j.id != job.id and j.wish is not Wish.CLEAN)
+        named = {path for other in others for path in shipped(other)}
+        for blob in found:
+            if blob.path not in named:
+                with contextlib.suppress(Conflict):  # a job has just been made of it
+                    self._blobs.delete(blob.path, unchanged=blob, timeout=LOOK)
+
+
+def _gone(path: str) -> NotFound:
+    return NotFound(
+        f"the code of the job is not in the bucket: {path}",
+        hint="It was removed with another job, or never sent: send it again.",
+    )
