@@ -38,6 +38,7 @@ MATRIX: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("whoami", "plan", "estimate", "compare", "list", "cost", "ledger"), EVERYBODY),
     **dict.fromkeys(("budgets", "get", "events", "follow"), EVERYBODY),
     **dict.fromkeys(("put_bundle", "create"), ("submitter", "submitter")),
+    **dict.fromkeys(("secrets", "set_secret", "remove_secret"), ("submitter", "submitter")),
     **dict.fromkeys(("logs", "diff"), ("viewer", "admin")),
     **dict.fromkeys(("access", "cancel", "resume", "delete", "clean"), ("submitter", "admin")),
     **dict.fromkeys(("hosts", "pin_host", "clear_host", "leaks", "sweep"), ("admin", "admin")),
@@ -57,6 +58,8 @@ CALLS: dict[str, Callable[[Any, str], Any]] = {
     "compare": lambda api, _: api.compare(SPEC, {}, {"unit": "steps", "amount": 10.0}),
     "put_bundle": lambda api, _: api.put_bundle(SHA, DATA, bucket="gs://tpujob-us-central2"),
     "create": lambda api, _: api.create(SPEC),
+    "set_secret": lambda api, _: api.set_secret("HF_TOKEN", "x"),
+    "remove_secret": lambda api, _: api.remove_secret("HF_TOKEN"),
     "diff": lambda api, job: api.diff(job, job),
     "pin_host": lambda api, _: api.pin_host("rack-1", "bad"),
     "clear_host": lambda api, _: api.clear_host("rack-1"),
@@ -288,7 +291,8 @@ class ByHeader:
 ROUTES = {
     "GET /v1/jobs": "list", "POST /v1/jobs": "create", "GET /v1/cost": "cost", "GET /v1/ledger": "ledger",
     "GET /v1/budgets": "budgets", "POST /v1/plan": "plan", "POST /v1/estimate": "estimate",
-    "POST /v1/compare": "compare", "PUT /v1/bundles/{sha256}": "put_bundle", "GET /v1/jobs/{job}": "get",
+    "GET /v1/secrets": "secrets", "PUT /v1/secrets/{name}": "set_secret",
+    "DELETE /v1/secrets/{name}": "remove_secret", "POST /v1/compare": "compare", "PUT /v1/bundles/{sha256}": "put_bundle", "GET /v1/jobs/{job}": "get",
     "GET /v1/jobs/{job}/events": "events", "GET /v1/jobs/{job}/logs": "logs", "GET /v1/diff": "diff",
     "GET /v1/jobs/{job}/access": "access", "POST /v1/jobs/{job}/cancel": "cancel",
     "POST /v1/jobs/{job}/resume": "resume", "POST /v1/jobs/{job}/delete": "delete",
@@ -302,7 +306,7 @@ FREE = {"GET /v1/version", "GET /docs", "HEAD /docs", "GET /openapi.json", "HEAD
 BODIES: dict[str, Any] = {
     "create": {"spec": SPEC}, "plan": {"spec": SPEC}, "estimate": {"spec": SPEC}, "compare": {"spec": SPEC},
     "pin_host": {"physical": "x", "verdict": "bad"}, "clear_host": {"physical": "x"},
-    "give_role": {"name": "zoe", "role": "viewer"},
+    "give_role": {"name": "zoe", "role": "viewer"}, "set_secret": {"value": "x"},
 }  # fmt: skip
 
 
@@ -331,7 +335,7 @@ def test_each_route_lets_in_whom_the_matrix_lets_in(
 ) -> None:
     method = ROUTES[route]
     verb, path = route.split(" ")
-    path = path.replace("{job}", job).replace("{sha256}", SHA)
+    path = path.replace("{job}", job).replace("{sha256}", SHA).replace("{name}", "HF_TOKEN")
     query = {
         "diff": f"?a={job}&b={job}",
         "follow": f"?job={job}&timeout=0",

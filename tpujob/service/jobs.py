@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import re
@@ -26,7 +25,6 @@ from tpujob.api import (
     SpendingView,
 )
 from tpujob.domain import access
-from tpujob.domain import secrets as names
 from tpujob.domain.access import BACKEND, Principal
 from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind
 from tpujob.domain.lifecycle import apply, event
@@ -36,8 +34,7 @@ from tpujob.domain.money import budget as money
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.domain.placement import circuits as capacity
-from tpujob.domain.spec import JobSpec
-from tpujob.domain.text import dollars, rfc3339
+from tpujob.domain.text import dollars
 from tpujob.engine import Bundles, Live, Loop
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
@@ -51,6 +48,7 @@ from tpujob.service.money import budgets
 from tpujob.service.money.comparison import Comparisons
 from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
+from tpujob.service.secrets import OwnSecrets
 from tpujob.service.submission import Offered, Submission, nobody_knows
 from tpujob.service.views import event_view, job_view
 
@@ -97,7 +95,7 @@ class Jobs:
         self._live, self._circuits = live, circuits
         self._funds, self._accounts = funds, accounts
         self._prices = site.prices
-        self._secrets, self._bundles = secrets, Bundles(store, blobs)
+        self._secrets, self._bundles = OwnSecrets(store, secrets), Bundles(store, blobs)
         self._submission = Submission(blobs, copies, clock, site, offered, funds)
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
         self._members = members
@@ -133,7 +131,7 @@ class Jobs:
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         placed = self._submission.placed(spec)
-        self._check_secrets(placed.spec)
+        self._secrets.check(self._who, placed.spec)
         found = self._submission.plan(placed)
         self._estimates.within_budget(placed)
         return found
@@ -150,7 +148,7 @@ class Jobs:
         idempotency_key: str = "",
     ) -> JobView:
         placed = self._submission.placed(spec)
-        self._check_secrets(placed.spec)
+        self._secrets.check(self._who, placed.spec)
         job, created = self._submission.first_record(placed, self._who, bundles, code)
         self._estimates.within_budget(placed)
         self._bundles.check(job)
@@ -168,33 +166,13 @@ class Jobs:
     # Secrets ---------------------------------------------------------------------------------------------------------
 
     def secrets(self) -> Sequence[SecretView]:
-        known = self._secrets.list(self._who.id)
-        return [
-            SecretView(name=s.name, set_at=rfc3339(s.set_at) if s.set_at else None) for s in known
-        ]
+        return self._secrets.list(self._who)
 
     def set_secret(self, name: str, value: str) -> None:
-        names.checked_value(names.checked_name(name), value)
-        self._secrets.put(self._who.id, name, value)
+        self._secrets.set(self._who, name, value)
 
     def remove_secret(self, name: str) -> None:
-        self._secrets.get(self._who.id, names.checked_name(name))  # raises NotFound
-        for job in self._store.list(live=True):
-            if job.owner == self._who.id and name in job.spec.run.secrets:
-                raise IllegalInState(
-                    f"job {job.id} goes on and names the secret {name}",
-                    hint=f"`tpujob secret set {name}` sets another value; `tpujob delete {job.id}` ends the job.",
-                )
-        self._secrets.remove(self._who.id, name)
-
-    def _check_secrets(self, spec: JobSpec) -> None:
-        """Raises BadSpec when the caller has not set one that the spec names, or its program could not be told it."""
-        values: dict[str, str] = {}
-        for name in spec.run.secrets:
-            with contextlib.suppress(NotFound):
-                values[name] = self._secrets.get(self._who.id, name)
-        names.check_set(spec.run.secrets, values)
-        names.check_lines(spec.env.docker or "" if spec.env else "", values)
+        self._secrets.remove(self._who, name)
 
     # Look ------------------------------------------------------------------------------------------------------------
 

@@ -315,7 +315,7 @@ def _upkeep(app: FastAPI) -> None:
         """Give somebody a role, from their next request on."""
         return JSONResponse(api.give_role(given.name, given.role))
 
-    @app.delete("/v1/members", tags=["upkeep"], response_model=schemas.Cleared)
+    @app.delete("/v1/members", tags=["upkeep"], response_model=schemas.Done)
     def remove_member(api: Caller, name: str) -> JSONResponse:
         """Refuse somebody from now on; their jobs go on."""
         api.remove_member(name)

@@ -122,7 +122,6 @@ def _submit(
 ) -> JobView:
     from tpujob.cli.submit import jobfile
 
-
     def send() -> JobView:
         if bundle is None:
             return api.create(spec, idempotency_key=key)
