@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Tpujob
-from tests.support.scripted import TOKEN, api, front, url
+from tests.support.scripted import api, front, url
 from tpujob.config import settings, stack
 
 __all__ = ["api", "front", "url"]
@@ -32,9 +32,8 @@ def _state(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """A state folder in which this process is the backend. `tpujob down` would end it: not for tests of that."""
     folder = tmp_path / "state"
     (folder / "run").mkdir(parents=True, mode=0o700)
-    ready = {"pid": os.getpid(), "url": url, "token_file": str(folder / "token")}
+    ready = {"pid": os.getpid(), "url": url}
     (folder / "run" / "backend.json").write_text(json.dumps(ready))
-    (folder / "token").write_text(TOKEN)
     environment = {
         "TPUJOB_STATE": str(folder),
         "TPUJOB_USER": "ada",

@@ -30,7 +30,7 @@ def main(ready: str, story: str, name: str, how: str) -> None:
         time.sleep(0.01)
     record = {
         "pid": os.getpid(),
-        "url": f"http://{name}",
+        "url": f"unix:/{name}",
         "parent": os.getppid(),
         "session": os.getsid(0),
         "stdin": os.readlink("/proc/self/fd/0"),

@@ -203,7 +203,7 @@ def test_a_reused_pid_is_not_taken_for_ours(rig: Rig, sleeper: subprocess.Popen[
     rig.up()
     rig.down()
     ready, noted = rig.settings.backend_ready, rig.settings.process_file("backend")
-    ready.write_text(json.dumps({"pid": sleeper.pid, "url": "http://old"}))
+    ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
     noted.write_text(json.dumps({"pid": sleeper.pid, "start": "another boot/1"}))
     assert stack.running_backend(rig.settings) is None
     assert rig.down() == []
@@ -215,7 +215,7 @@ def test_a_ready_file_older_than_its_process_is_stale(
 ) -> None:
     stack.prepare(rig.settings)
     ready = rig.settings.backend_ready
-    ready.write_text(json.dumps({"pid": sleeper.pid, "url": "http://old"}))
+    ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
     os.utime(ready, (1000, 1000))
     assert rig.pids() == [None, None, None]
     assert rig.down() == []
@@ -276,10 +276,9 @@ def test_down_without_a_stack_creates_nothing(rig: Rig) -> None:
 
 
 def test_the_backend_is_started_once_and_then_found(rig: Rig) -> None:
-    token = rig.settings.token()
     assert stack.running_backend(rig.settings) is None
     access = stack.ensure_backend(rig.settings, rig.parts)
-    assert access == ("http://backend", token)
+    assert access == ("unix:/backend", rig.pids()[2])
     assert stack.ensure_backend(rig.settings, []) == access
     assert stack.running_backend(rig.settings) == access
 
@@ -287,7 +286,6 @@ def test_the_backend_is_started_once_and_then_found(rig: Rig) -> None:
 def test_a_backend_that_was_killed_is_replaced_when_it_refuses_a_connection(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig.settings.token()
     refused = stack.ensure_backend(rig.settings, rig.parts)
     first = rig.pids()[2]
     assert first
@@ -297,8 +295,9 @@ def test_a_backend_that_was_killed_is_replaced_when_it_refuses_a_connection(
     killer = threading.Timer(0.05, os.kill, (first, signal.SIGKILL))
     killer.start()
     found = stack.backend_after(rig.settings, refused, rig.parts)
-    assert found == refused, "a stand-in has the same address"
-    assert rig.pids()[2] not in (None, first)
+    assert found
+    assert (found.url, found.pid) == (refused.url, rig.pids()[2]), "at the same address"
+    assert found.pid != first
 
 
 def test_the_real_stack_is_farm_then_emulator_then_backend(rig: Rig) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, cast
 
 import pytest
@@ -16,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.support.callers import ADA
 from tests.support.estimates import compare_view, estimate_view
+from tpujob import sockets
 from tpujob.api import (
     BrokenView,
     BudgetView,
@@ -50,9 +54,10 @@ from tpujob.api import (
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.web.api import create_app
 from tpujob.web.connections import Connections
-from tpujob.web.door import TokenDoor
+from tpujob.web.door import Door
 from tpujob.web.limits import Kind, Limits, Rate
-from tpujob.web.scheduler import Scheduler
+from tpujob.web.peer_door import PeerDoor
+from tpujob.web.serving import config_of
 
 TOKEN = "a-token-of-the-tests"
 AT = "2026-01-02T03:04:05.000Z"
@@ -541,16 +546,16 @@ class Front:
 LIMITLESS = Limits(dict.fromkeys(Kind, Rate(1e6, 10**6)), at_once=1000)
 
 
-def scripted_app(api: object, scheduler: Scheduler | None = None, **options: Any) -> FastAPI:
-    """The backend's app around it, for whoever shows `TOKEN`."""
-    door = TokenDoor(TOKEN, ADA, scheduler)
+def scripted_app(api: object, door: Door | None = None, **options: Any) -> FastAPI:
+    """The backend's app around it; this process's user is Ada, unless another door says otherwise."""
+    door = door or PeerDoor(ADA)
     options.setdefault("limits", LIMITLESS)
     return create_app(lambda _: cast(JobsApi, api), door, **options)
 
 
 @contextmanager
 def served(front: Front) -> Iterator[str]:
-    """The backend's app around it, on a free port; yields its URL."""
+    """The backend's app around it, on a unix socket; yields its URL."""
     app = scripted_app(
         front,
         watch=lambda: front.now.changes,
@@ -565,7 +570,7 @@ def served(front: Front) -> Iterator[str]:
         finally:
             front.requests -= 1
 
-    with listening(counted) as url:
+    with on_socket(counted) as url:
         try:
             yield url
         finally:
@@ -573,24 +578,36 @@ def served(front: Front) -> Iterator[str]:
 
 
 @contextmanager
+def unix_socket(mode: int = 0o700) -> Iterator[tuple[socket.socket, str]]:
+    """A listening socket in a folder of that mode, and its URL."""
+    with tempfile.TemporaryDirectory(prefix="tpujob-test-") as folder:
+        os.chmod(folder, mode)
+        path = Path(folder, "backend.sock")
+        with sockets.listen(path) as place:
+            yield place, f"unix:{path}"
+
+
+@contextmanager
+def on_socket(app: ASGIApp, connections: Connections | None = None) -> Iterator[str]:
+    """Any app served as the backend's, on a unix socket; yields its URL."""
+    with unix_socket() as (place, _), listening(app, connections, place) as url:
+        yield url
+
+
+@contextmanager
 def listening(
     app: ASGIApp, connections: Connections | None = None, place: socket.socket | None = None
 ) -> Iterator[str]:
-    """Any app on a free port; yields its URL."""
+    """Any app served as the backend's, on that socket or a free port; yields its URL."""
     place = place or socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        lifespan="off",
-        timeout_graceful_shutdown=1,
-        http=(connections or Connections(most=512)).protocol,  # type: ignore[arg-type]
-    )
+    config = config_of(app, connections or Connections(most=512))
+    config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([place],), name="served", daemon=True)
     thread.start()
     try:
         here = place.getsockname()
-        yield here if isinstance(here, str) else f"http://127.0.0.1:{here[1]}"
+        yield f"unix:{here}" if isinstance(here, str) else f"http://127.0.0.1:{here[1]}"
     finally:
         server.should_exit = True
         thread.join(10)

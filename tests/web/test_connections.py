@@ -13,10 +13,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support.callers import ADA
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
+from tpujob import sockets
 from tpujob.web import connections
 from tpujob.web.connections import Connections
+from tpujob.web.door import TokenDoor
 
 HALF = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n"
 WHOLE = HALF + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
@@ -27,7 +30,9 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 def backend(all: Connections) -> Iterator[tuple[str, Callable[[bytes], socket.socket]]]:
     """Its URL, and a function that connects and sends."""
     with ExitStack() as stack:
-        url = stack.enter_context(listening(scripted_app(ScriptedJobs()), all))
+        url = stack.enter_context(
+            listening(scripted_app(ScriptedJobs(), TokenDoor(TOKEN, ADA)), all)
+        )
         where = urlsplit(url)
 
         def connect(data: bytes) -> socket.socket:
@@ -119,17 +124,15 @@ def test_what_is_no_http_gets_one_answer() -> None:
 
 
 def test_one_user_cannot_take_all_connections_of_a_unix_socket(tmp_path: Path) -> None:
-    place = socket.socket(socket.AF_UNIX)
-    place.bind(str(tmp_path / "socket"))
-    place.listen(100)
+    place = sockets.listen(tmp_path / "socket")
     all = Connections(most=100, each=5)
     with ExitStack() as stack:
-        where = stack.enter_context(listening(scripted_app(ScriptedJobs()), all, place))
+        stack.enter_context(listening(scripted_app(ScriptedJobs()), all, place))
 
         def connect(data: bytes) -> socket.socket:
             made = stack.enter_context(socket.socket(socket.AF_UNIX))
             made.settimeout(10)
-            made.connect(where)
+            made.connect(str(tmp_path / "socket"))
             made.sendall(data)
             return made
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import http.client
 import json
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,9 +15,23 @@ from fastapi.routing import APIRoute
 
 from tests.support.callers import ADA
 from tests.support.http import ask
-from tests.support.scripted import TOKEN, ScriptedJobs, scripted_app
+from tests.support.scripted import TOKEN, Front, ScriptedJobs, listening, scripted_app
 from tpujob.web.door import TokenDoor
 from tpujob.web.guard import OPEN_PATHS, Guard
+
+
+@pytest.fixture(scope="module")
+def port(front: tuple[Front, str]) -> Iterator[str]:
+    """The URL of a port whose door asks for the token."""
+    with listening(scripted_app(front[0], TokenDoor(TOKEN, ADA))) as url:
+        yield url
+
+
+@pytest.fixture
+def url(port: str, api: ScriptedJobs) -> str:
+    del api  # what is asked at the port
+    return port
+
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import http.client
 import itertools
 import json
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import pytest
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from tests.support.http import ask
-from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
+from tests.support.http import ask, connection_to
+from tests.support.scripted import ScriptedJobs, listening, on_socket, scripted_app
 from tpujob.adapters import remote
 from tpujob.adapters.remote import RemoteJobs
 from tpujob.api import JobsApi
@@ -222,24 +220,19 @@ def test_a_bundle_is_refused_before_it_is_sent_and_small_requests_go_on() -> Non
     sha = hashlib.sha256(data).hexdigest()
     with ExitStack() as stack:
         url = stack.enter_context(
-            listening(scripted_app(ScriptedJobs(), limits=Limits(in_flight=3 << 20)))
+            on_socket(scripted_app(ScriptedJobs(), limits=Limits(in_flight=3 << 20)))
         )
-        half = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+        half = connection_to(url)
         half.putrequest("PUT", f"/v1/bundles/{sha}?bucket=gs://b")
-        for name, value in (
-            ("Authorization", f"Bearer {TOKEN}"),
-            ("Content-Length", str(len(data))),
-        ):
-            half.putheader(name, value)
+        half.putheader("Content-Length", str(len(data)))
         half.endheaders(data[:1000])
-        bearer = {"Authorization": f"Bearer {TOKEN}"}
-        while ask(url, "PUT", f"/v1/bundles/{sha}?bucket=gs://b", bearer, data)[0] == 200:
+        while ask(url, "PUT", f"/v1/bundles/{sha}?bucket=gs://b", body=data)[0] == 200:
             pass  # until the half that was sent has arrived there
-        assert ask(url, "GET", "/v1/jobs", bearer)[0] == 200
+        assert ask(url, "GET", "/v1/jobs")[0] == 200
         half.send(data[1000:])
         assert half.getresponse().status == 200
         half.close()
-        assert ask(url, "PUT", f"/v1/bundles/{sha}?bucket=gs://b", bearer, data)[0] == 200
+        assert ask(url, "PUT", f"/v1/bundles/{sha}?bucket=gs://b", body=data)[0] == 200
 
 
 def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,8 +251,8 @@ def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) 
             return super().sweep(dry_run=dry_run)
 
     monkeypatch.setattr(remote.time, "sleep", sleep)
-    with listening(scripted_app(OnceBusy())) as url:
-        client = RemoteJobs(url, TOKEN)
+    with on_socket(scripted_app(OnceBusy())) as url:
+        client = RemoteJobs(url)
         assert client.sweep()["deleted"] == []
         assert waited == [3]
         busy.set()
@@ -279,8 +272,8 @@ def test_a_deeply_nested_spec_is_a_bad_request(depth: int, pair: str) -> None:
     begin = '{"a":' if pair == "{}" else "["
     nested = begin * depth + "1" + pair[1] * depth
     body = b'{"spec": {"name": "x", "run": {"args": {"a": ' + nested.encode() + b"}}}}"
-    with listening(scripted_app(ScriptedJobs())) as url:
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    with on_socket(scripted_app(ScriptedJobs())) as url:
+        headers = {"Content-Type": "application/json"}
         for path in ("/v1/jobs", "/v1/plan", "/v1/estimate"):
             status, _, told = ask(url, "POST", path, headers, body)
             assert (status, told["error"]["type"]) == (400, "BadRequest"), json.dumps(told)[:300]

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.callers import ADA
 from tests.support.http import ACCOUNT, URL, ask, claims, token
 from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
 from tests.support.stage import Stage
 from tpujob.domain.model import State
 from tpujob.engine.loop import Loop
+from tpujob.web.door import TokenDoor
 from tpujob.web.scheduler import REMOVED, SKEW, Scheduler
 
 
@@ -39,7 +41,9 @@ def backend(passes: Passes) -> Iterator[str]:
     """Its URL here; in the cloud it is called URL."""
     scheduler = Scheduler(ACCOUNT, URL)
     hosts = [URL.removeprefix("https://")]
-    app = scripted_app(ScriptedJobs(), scheduler, hosts=hosts, make_pass=passes)
+    app = scripted_app(
+        ScriptedJobs(), TokenDoor(TOKEN, ADA, scheduler), hosts=hosts, make_pass=passes
+    )
     with listening(app) as url:
         yield url
 
@@ -99,7 +103,7 @@ def test_the_schedulers_token_opens_nothing_else(backend: str) -> None:
 
 
 def test_a_backend_with_a_loop_of_its_own_refuses_passes() -> None:
-    with listening(scripted_app(ScriptedJobs())) as url:
+    with listening(scripted_app(ScriptedJobs(), TokenDoor(TOKEN, ADA))) as url:
         assert ask(url, "POST", "/v1/tick", {"Authorization": f"Bearer {TOKEN}"})[0] == 400
         forged = {"Authorization": f"Bearer {token(claims())}"}
         assert ask(url, "POST", "/v1/tick", forged)[0] == 401, "nobody has told it of a scheduler"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
+import socket
 import threading
 import time
 import weakref
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from tpujob import __version__, errors
+from tpujob import __version__, errors, sockets
 from tpujob.domain.secrets import checked_name
 from tpujob.errors import BackendGone, BadRequest, BadSpec, NotFound, TpujobError, Transient
 
@@ -57,36 +59,42 @@ _BROKEN = (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatu
 
 
 class RemoteJobs:
-    """Implements `jobsapi.JobsApi` against a backend at `url`. Each thread has its own connection."""
+    """Implements `jobsapi.JobsApi` against a backend at `url`: `unix:PATH` on this machine, or `https://HOST`. Each
+    thread has its own connection."""
 
     def __init__(
         self,
         url: str,
-        token: str,
+        token: str = "",
         *,
+        uid: int | None = None,
         log: str = "",
         timeout: float = TIMEOUT,
-        look_again: Callable[[], tuple[str, str] | None] | None = None,
+        look_again: Callable[[], str | None] | None = None,
     ) -> None:
-        """`log`: of a backend on this machine. `look_again`: asked once when the very first connection is refused, for
-        another URL and token; None: there is no other."""
+        """`token`: for `https`. `uid`: whose process must answer at a unix socket; left out: this user's. `log`: of a
+        backend that this user can start again. `look_again`: asked once when the very first connection is refused, for
+        another URL; None: there is no other."""
         self._timeout, self._log, self._look_again = timeout, log, look_again
+        self._token, self._uid = token, os.geteuid() if uid is None else uid
         self._mine = threading.local()
         self._open: set[http.client.HTTPConnection] = set()
         weakref.finalize(self, _close_all, self._open)
-        self._aim(url, token)
+        self._aim(url)
 
-    def _aim(self, url: str, token: str) -> None:
-        parts = urlsplit(url)
-        self.url = url
-        self._host, self._port = parts.hostname or "", parts.port
-        self._secure = parts.scheme == "https"
-        if not self._secure and self._host not in ("127.0.0.1", "localhost", "::1"):
+    def _aim(self, url: str) -> None:
+        if not url.startswith(("unix:/", "https://")):
             raise BadRequest(
-                f"{url} is not safe: the token would travel unencrypted",
-                hint="a backend on another machine needs an https:// URL",
+                f"{url} is not safe: what is sent there would travel unencrypted",
+                hint="a backend has an https:// URL, or unix:/PATH on this machine",
             )
-        self._token = token
+        self.url = url
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.url.startswith("unix:"):
+            return _UnixConnection(self.url.removeprefix("unix:"), self._uid)
+        parts = urlsplit(self.url)
+        return http.client.HTTPSConnection(parts.hostname or "", parts.port)
 
     # JobsApi ---------------------------------------------------------------------------------------------------------
 
@@ -258,6 +266,8 @@ class RemoteJobs:
         connection turns out to be closed."""
         target = f"/v1{path}{_query(query or {})}"
         headers = {"Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
         if key:
             headers["Idempotency-Key"] = key
         if body is not None and not isinstance(body, bytes):
@@ -266,7 +276,6 @@ class RemoteJobs:
         waited = 0.0
         while True:
             kept = getattr(self._mine, "connection", None) is not None
-            headers["Authorization"] = f"Bearer {self._token}"
             look_again, self._look_again = self._look_again, None
             try:
                 status, answer, wait = self._exchange(method, target, body, headers, timeout)
@@ -274,9 +283,9 @@ class RemoteJobs:
                 self.close()  # an unread answer would be taken for that of the next request
                 if kept and repeat and isinstance(error, _BROKEN):
                     continue  # `kept` is False the second time
-                refused = isinstance(error, ConnectionRefusedError)
+                refused = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
                 if refused and look_again and (found := look_again()):
-                    self._aim(*found)
+                    self._aim(found)
                     continue
                 if isinstance(error, TimeoutError):
                     said = f"the backend at {self.url} did not answer in time"
@@ -311,8 +320,7 @@ class RemoteJobs:
         """The status, the body, and how many seconds to wait before the next request."""
         connection = getattr(self._mine, "connection", None)
         if connection is None:
-            kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-            connection = self._mine.connection = kind(self._host, self._port)
+            connection = self._mine.connection = self._connection()
             self._open.add(connection)
         connection.timeout = timeout or self._timeout
         if connection.sock is not None:
@@ -352,6 +360,25 @@ class RemoteJobs:
 
     def _see_log(self, hint: str) -> str:
         return f"{hint}; its log: {self._log}" if self._log else hint
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket. Nothing is said to a server that is not a process of the uid."""
+
+    def __init__(self, path: str, uid: int) -> None:
+        super().__init__("localhost")
+        self._path, self._uid = path, uid
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+        found = sockets.uid_of_peer(self.sock)
+        if found != self._uid:
+            raise BackendGone(
+                f"what answers at {self._path} belongs to the uid {found}, not to {self._uid}: nothing was sent",
+                hint="if the backend has moved to another account: tpujob use PATH",
+            )
 
 
 def _close_all(connections: set[http.client.HTTPConnection]) -> None:

@@ -29,10 +29,10 @@ LAST_LINES = 15  #: of a log, shown when its process does not come up
 
 
 class Access(NamedTuple):
-    """How a client reaches a backend."""
+    """How a client reaches the backend on this machine, and which process that is."""
 
     url: str
-    token: str
+    pid: int
 
 
 class StackProcess(NamedTuple):
@@ -94,7 +94,7 @@ def backend_after(
     settings: Settings, refused: Access, stack: Sequence[StackProcess] | None = None
 ) -> Access | None:
     """The backend on this machine after one has refused a connection; started when it is not there. None: that one runs
-    still. A process that was killed is found for a moment longer than its port answers. Raises BackendGone."""
+    still. A process that was killed is found for a moment longer than its socket answers. Raises BackendGone."""
     end = time.monotonic() + DYING
     while (found := running_backend(settings)) == refused and time.monotonic() < end:
         time.sleep(0.02)
@@ -106,9 +106,7 @@ def running_backend(settings: Settings) -> Access | None:
     ready = _ready(settings, "backend")
     if ready is None or _outdated(settings, ready):
         return None
-    with contextlib.suppress(OSError, KeyError):
-        return Access(ready["url"], settings.token_file.read_text(encoding="utf-8").strip())
-    return None
+    return Access(str(ready.get("url")), ready["pid"])
 
 
 def status(settings: Settings, stack: Sequence[StackProcess] | None = None) -> list[Status]:
@@ -226,7 +224,9 @@ def _ready(settings: Settings, name: str) -> dict[str, Any] | None:
 
 
 def _outdated(settings: Settings, ready: dict[str, Any]) -> bool:
-    """Whether a process was made of an older text of the context's file."""
+    """Whether a process was made of an older text of the context's file, or by a tpujob that listened at a port."""
+    if not str(ready.get("url", "unix:")).startswith("unix:"):
+        return True
     return ready.get("context", settings.context_stamp()) != settings.context_stamp()
 
 

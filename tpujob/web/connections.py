@@ -7,16 +7,17 @@ from __future__ import annotations
 import json
 import resource
 import socket
-import struct
 from asyncio import TimerHandle, Transport
 from collections import Counter, OrderedDict
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from tpujob import sockets
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.errors import error_body
 
+PEER = "peer"  #: in the state of a request that came by a unix socket: the uid of who sent it
 MOST = 512  #: connections at once
 EACH = (
     128  #: of one user of this machine; the peer of a TCP connection may be a proxy for everybody
@@ -91,7 +92,7 @@ class Connection(HttpToolsProtocol):
         self._all = all
         self._timer: TimerHandle | None = None
         self._count, self._bytes, self._in_headers = 0, 0, True
-        self.peer: object = None  #: the user at the other end of a Unix socket
+        self.peer: int | None = None  #: the uid at the other end of a unix socket
 
     def drop(self) -> None:
         """Close it without an answer."""
@@ -100,9 +101,15 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Transport) -> None:
         super().connection_made(transport)
-        self.peer = _user(transport.get_extra_info("socket"))
+        self._know_peer(transport.get_extra_info("socket"))
         self._wait_for_headers()
         self._all.opened(self)
+
+    def _know_peer(self, connection: socket.socket) -> None:
+        """Put the kernel's word on who is at the other end of a unix socket into the state of each request."""
+        if connection.family == socket.AF_UNIX:
+            self.peer = sockets.uid_of_peer(connection)
+            self.app_state: dict[str, Any] = {**self.app_state, PEER: self.peer}
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._headers_are_there()
@@ -174,17 +181,3 @@ class Connection(HttpToolsProtocol):
 
 class _TooLarge(Exception):
     """Seen by httptools alone."""
-
-
-def _user(connected: Any) -> object:
-    if (
-        connected is None
-        or connected.family != socket.AF_UNIX
-        or not hasattr(socket, "SO_PEERCRED")
-    ):
-        return None
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack(
-        "3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    )
-    return uid

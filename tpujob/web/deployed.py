@@ -22,7 +22,7 @@ from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.api import create_app
 from tpujob.web.door import TokenDoor
 from tpujob.web.scheduler import Scheduler
-from tpujob.web.serving import log_to_stderr, serve
+from tpujob.web.serving import Listener, log_to_stderr, serve
 from tpujob.wiring import backend
 
 #: characters of a token, at least: `openssl rand -hex 32` gives 64
@@ -73,11 +73,12 @@ def _serve(options: argparse.Namespace) -> None:
     scheduler = _scheduler(settings, options.tick_account, urls)
     parts = backend.backend(settings)
     port = settings.port if options.port is None else options.port
+    door = TokenDoor(settings.token(), LAB, scheduler)
     serve(
-        socket.create_server((options.host, port)),
-        lambda stopping: create_app(
+        [Listener(socket.create_server((options.host, port)), door)],
+        lambda door, stopping: create_app(
             parts.api.acting_for,
-            TokenDoor(settings.token(), LAB, scheduler),
+            door,
             watch=parts.changes.now,
             stopping=stopping,
             hosts=hosts,

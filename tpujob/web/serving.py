@@ -1,19 +1,41 @@
-"""How a backend process serves, wherever it runs: its log, its server, and its end."""
+"""How a backend process serves, wherever it runs: its log, its sockets with a door each, its server, and its end."""
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
+from tpujob.domain.access import Principal
 from tpujob.engine import Loop
 from tpujob.web.connections import Connections, most_connections
+from tpujob.web.door import Door
 
 #: seconds that running requests get when the process is told to end; Cloud Run kills it after ten
 LAST_ANSWERS = 5
+
+
+class Listener(NamedTuple):
+    """A listening socket, and the door that recognises whoever comes in by it."""
+
+    socket: socket.socket
+    door: Door
+
+
+class Doors:
+    """A door for each listening socket: the one that a connection came in by is asked, and no other."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._doors = {_place(each.socket.getsockname()): each.door for each in listeners}
+
+    async def principal(self, scope: Scope, headers: Headers) -> Principal:
+        return await self._doors[_place(scope["server"])].principal(scope, headers)
 
 
 def log_to_stderr() -> None:
@@ -26,29 +48,42 @@ def log_to_stderr() -> None:
 
 
 def serve(
-    place: socket.socket,
-    make_app: Callable[[Callable[[], bool]], FastAPI],
+    listeners: Sequence[Listener],
+    make_app: Callable[[Door, Callable[[], bool]], FastAPI],
     loop: Loop,
     *,
     started: Callable[[], None] = lambda: None,
     with_loop: bool = True,
 ) -> None:
-    """Serve on that socket until SIGTERM; then finish the running ticks and return. `make_app` gets a function that
-    tells whether the server is stopping; `started` is called when connections are accepted."""
-    app = make_app(lambda: server.should_exit)
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        http=Connections(most_connections()).protocol,  # type: ignore[arg-type]
-        lifespan="off",
-        timeout_graceful_shutdown=LAST_ANSWERS,
-    )
-    server = uvicorn.Server(config)
+    """Serve on those sockets until SIGTERM; then finish the running ticks and return. `make_app` gets the door and a
+    function that tells whether the server is stopping; `started` is called when connections are accepted."""
+    app = make_app(Doors(listeners), lambda: server.should_exit)
+    server = uvicorn.Server(config_of(app, Connections(most_connections())))
     if with_loop:
         loop.start()
     started()
     try:
-        server.run(sockets=[place])
+        server.run(sockets=[each.socket for each in listeners])
     finally:
         loop.stop()
+
+
+def config_of(app: object, connections: Connections) -> uvicorn.Config:
+    """How every backend speaks HTTP. No header of a proxy is believed, and there are no web sockets."""
+    return uvicorn.Config(
+        app,  # pyright: ignore[reportArgumentType]
+        http=connections.protocol,  # pyright: ignore[reportArgumentType]
+        ws="none",
+        proxy_headers=False,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=LAST_ANSWERS,
+    )
+
+
+def _place(name: Any) -> str | int:
+    """What tells the listening sockets of a process apart, from a socket's name or a scope's `server`: path or port."""
+    if isinstance(name, str):
+        return name
+    return name[0] if name[1] is None else name[1]

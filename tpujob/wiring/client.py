@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest, Unauthorized
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from tpujob.adapters.remote import RemoteJobs
     from tpujob.api import HostAccess
     from tpujob.config.stack import Access
+
+
+class Deployed(NamedTuple):
+    """How a client reaches a backend that somebody else runs."""
+
+    url: str
+    token: str
 
 
 def client(settings: Settings) -> RemoteJobs:
@@ -64,7 +71,7 @@ def deployed_at(settings: Settings) -> str:
     return found.url if found else ""
 
 
-def deployed(settings: Settings) -> Access | None:
+def deployed(settings: Settings) -> Deployed | None:
     """The backend that somebody deployed, if the context is for one. Raises NotFound for a context that is not there;
     Unauthorized without a token."""
     if settings.local:
@@ -73,7 +80,6 @@ def deployed(settings: Settings) -> Access | None:
     if path.exists() and "backend" not in path.read_text(encoding="utf-8", errors="replace"):
         return None  # seen without the parser, which takes longer than most commands
     from tpujob.config import context
-    from tpujob.config.stack import Access
 
     found = context.current(settings)
     if not found.backend:
@@ -82,7 +88,7 @@ def deployed(settings: Settings) -> Access | None:
         raise Unauthorized(
             f"there is no token for {found.backend}", hint=f"tpujob use {found.backend}"
         )
-    return Access(found.backend, settings.token_file.read_text(encoding="utf-8").strip())
+    return Deployed(found.backend, settings.token_file.read_text(encoding="utf-8").strip())
 
 
 def greet(url: str, token: str) -> None:
@@ -126,13 +132,13 @@ def _remote_here(settings: Settings, access: Access) -> RemoteJobs:
     """The backend on this machine: it has a log here, and can be started again."""
     from tpujob.adapters.remote import RemoteJobs
 
-    def look_again() -> Access | None:
+    def look_again() -> str | None:
         from tpujob.config import stack
 
-        return stack.backend_after(settings, access)
+        found = stack.backend_after(settings, access)
+        return found.url if found else None
 
-    log = str(settings.log_file("backend"))
-    return RemoteJobs(access.url, access.token, log=log, look_again=look_again)
+    return RemoteJobs(access.url, log=str(settings.log_file("backend")), look_again=look_again)
 
 
 def _check_credentials(settings: Settings) -> None:

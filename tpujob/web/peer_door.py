@@ -1,0 +1,48 @@
+"""The door of a unix socket: whoever the kernel says is at the other end, and nothing that the request says."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from tpujob.domain.access import Principal
+from tpujob.errors import Forbidden, Unauthorized
+from tpujob.web.connections import PEER
+
+#: an id and a login name become a principal; raises Forbidden for whoever is not on the list
+Recognise = Callable[[str, str], Principal]
+
+
+class PeerDoor:
+    """The user whose process this is comes in as `own`; others as `recognise` says, or not at all without it."""
+
+    def __init__(self, own: Principal, recognise: Recognise | None = None) -> None:
+        self._own, self._recognise = own, recognise
+
+    async def principal(self, scope: Scope, headers: Headers) -> Principal:
+        del headers  # nothing that a client says of itself counts
+        uid = scope.get("state", {}).get(PEER)
+        if uid is None:
+            raise Unauthorized("the kernel does not say who sent this request")
+        if uid == os.geteuid():
+            return self._own
+        if self._recognise is None:
+            raise Forbidden(
+                f"this backend works for {self._own.name} alone", hint="tpujob up starts your own"
+            )
+        # both may ask another machine: the one for the account, the other for the list
+        name = await run_in_threadpool(login_name, uid)
+        return await run_in_threadpool(self._recognise, f"uid:{uid}", name)
+
+
+def login_name(uid: int) -> str:
+    """The account's name. Raises Forbidden for a uid without an account: nobody could put it on a list."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        raise Forbidden(f"the uid {uid} has no account on this machine") from None
