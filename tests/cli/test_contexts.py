@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.callers import ADA
 from tests.support.commands import Tpujob
-from tests.support.scripted import TOKEN, ScriptedJobs
+from tests.support.scripted import TOKEN, Front, ScriptedJobs, listening, scripted_app
+from tests.support.tls import https
 from tpujob.config import context, settings
 from tpujob.emulator.storage import StorageServer
+from tpujob.web.door import TokenDoor
 
 LAB = ("init", "--project", "my-lab-1", "--zone", "us-central2-b")
 LETTER = "64 spot Cloud TPU v5e chips in zone europe-west4-b\n32 spot Cloud TPU v4 chips in zone us-central2-b"
@@ -35,6 +38,18 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
     yield server
     server.stop()
+
+
+@pytest.fixture
+def edge(
+    front: tuple[Front, str], api: ScriptedJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The URL of a deployed backend, which asks for a token."""
+    del api  # what it asks
+    app = scripted_app(front[0], TokenDoor(TOKEN, ADA))
+    with listening(app) as port, https(port, tmp_path) as (url, certificate):
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        yield url
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -166,8 +181,9 @@ def test_one_terminal_can_use_another_context(
 
 
 def test_a_deployed_backend_is_used_with_its_token(
-    tpujob: Tpujob, tpujob_state: Path, api: ScriptedJobs, url: str, monkeypatch: pytest.MonkeyPatch
+    tpujob: Tpujob, tpujob_state: Path, edge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    url = edge
     typed(monkeypatch, "wrong\n")
     tpujob("use", url, "--name", "prod", code=77)
     assert context.names(settings.load(tpujob_state)) == [], "what refused the token is not kept"
@@ -184,7 +200,7 @@ def test_a_deployed_backend_is_used_with_its_token(
     assert "it is not started here" in tpujob("up", code=2).err
     file = tpujob_state / "contexts" / "prod.yaml"
     kept = file.read_text()
-    file.write_text(kept.replace(url, "http://127.0.0.1:9"))
+    file.write_text(kept.replace(url, "https://127.0.0.1:9"))
     gone = tpujob("list", code=69).err
     assert "check the address" in gone
     assert "tpujob up" not in gone
@@ -195,7 +211,8 @@ def test_a_deployed_backend_is_used_with_its_token(
 
 def test_a_token_is_not_sent_in_the_clear(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     typed(monkeypatch, "secret\n")
-    assert "needs an https:// URL" in tpujob("use", "http://tpujob.example", code=2).err
+    for url in ("http://tpujob.example", "http://127.0.0.1:8080"):
+        assert "backend: must be an https address" in tpujob("use", url, code=65).err
 
 
 # Where a command takes effect ----------------------------------------------------------------------------------------

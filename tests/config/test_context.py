@@ -80,7 +80,8 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("grants: [{type: v4, zone: us-central2-b}]", "grants[0].chips: is missing, and required"),
         ("grants: [{chip: 8}]", "grants[0].chip: no such key; did you mean chips?"),
         ("grants: [{type: 9v}]", "grants[0].type: 9v is no generation of TPUs"),
-        ("backend: ftp://x", "backend: must be an http or https address"),
+        ("backend: ftp://x", "backend: must be an https address"),
+        ("backend: http://127.0.0.1:8087", "backend: must be an https address"),
         ("service_account: me", "service_account: must be the e-mail address of a service account"),
         ("project: my-lab-1\nproject: my-lab-2", "lab.yaml:3: project: given twice, first in line 2"),
         ("project: my-lab-1", "lab.yaml:1: needs zones, in order of preference"),
@@ -180,7 +181,7 @@ def test_a_url_becomes_a_context_named_after_its_host(tmp_path: Path) -> None:
     assert (first.name, first.backend) == ("tpujob-x7", "https://tpujob-x7.a.run.app")
     context.write(settings, first)
     assert context.for_backend(settings, first.backend) == first
-    assert context.for_backend(settings, "http://127.0.0.1:8080").name == "backend-8080"
+    assert context.for_backend(settings, "https://127.0.0.1:8080").name == "backend-8080"
     assert context.for_backend(settings, first.backend, "prod").name == "prod"
     with pytest.raises(BadRequest, match="already, for something else"):
         context.for_backend(settings, "https://tpujob-x7.other.app")

@@ -7,13 +7,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.http import ACCOUNT, URL, ask, claims, token
 from tests.support.local_stack import PATIENCE, Lab
+from tests.support.tls import https
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -88,7 +90,9 @@ def logs(lab: Lab, job_id: str) -> str:
     return lab.tpujob.run("logs", job_id, code=None)
 
 
-def test_a_deployed_backend_that_only_runs_while_it_is_called_ends_a_job(lab: Lab) -> None:
+def test_a_deployed_backend_that_only_runs_while_it_is_called_ends_a_job(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on Cloud Run with no instance kept: Cloud Scheduler calls, and nothing happens in between."""
     lab.context("cloud")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -107,10 +111,11 @@ def test_a_deployed_backend_that_only_runs_while_it_is_called_ends_a_job(lab: La
             stdout=log,
             stderr=log,
         )
+    edge = ExitStack()
     try:
         backend = f"http://127.0.0.1:{port}"
         until_it_listens(service, port, lab.folder / "deployed.log")
-        use(lab, backend)
+        use(lab, edge.enter_context(in_front_of(backend, lab, monkeypatch)))
         job_id = lab.tpujob.create("hello", "echo hello from $TPUJOB_HOST", preflight=False)
         assert lab.tpujob.job(job_id)["state"] == "queued", "nobody has called yet"
         ends = time.monotonic() + PATIENCE
@@ -122,8 +127,18 @@ def test_a_deployed_backend_that_only_runs_while_it_is_called_ends_a_job(lab: La
         assert "hello from 1" in logs(lab, job_id)
         assert lab.in_the_cloud() == []
     finally:
+        edge.close()
         service.terminate()
         service.wait(timeout=60)
+
+
+@contextmanager
+def in_front_of(backend: str, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
+    """HTTPS, as Cloud Run has it in front of a container; this process and the commands trust it."""
+    with https(backend, lab.folder) as (url, certificate):
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        lab.tpujob.env["SSL_CERT_FILE"] = str(certificate)
+        yield url
 
 
 def until_it_listens(service: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -39,7 +39,7 @@ CALLS_PER_MINUTE = 600
 
 _PROJECT = r"([a-z][-a-z0-9.]{0,60}:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 _BUCKET = r"gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]"
-_URL = r"https?://[A-Za-z0-9.\-\[\]:]+(/[-A-Za-z0-9._~/]*)?"
+_URL = r"https://[A-Za-z0-9.\-\[\]:]+(/[-A-Za-z0-9._~/]*)?"
 _ACCOUNT = r"[-a-z0-9.]+@[-a-z0-9.]+"
 _RESOURCE = r"[-a-z0-9_.:/]{1,256}"
 _LABEL = r"[a-z0-9_-]{0,63}"
@@ -95,7 +95,7 @@ class Context(kinds.Part):
         str, _matching(CONTEXT_NAME.pattern, "1 to 40 of a-z, 0-9 and -, beginning with a letter")
     ]
     #: the URL of a deployed backend; empty: this machine runs the backend, which asks Google Cloud
-    backend: Annotated[str, _given(kinds.matching(_URL, "an http or https address"))] = ""
+    backend: Annotated[str, _given(kinds.matching(_URL, "an https address"))] = ""
     project: Annotated[
         str, _given(kinds.matching(_PROJECT, "a project's id, such as my-lab-4711"))
     ] = ""

@@ -1,0 +1,96 @@
+"""HTTPS in front of a server of the tests, as Cloud Run has it in front of a backend."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import ipaddress
+import ssl
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+@contextlib.contextmanager
+def https(url: str, folder: Path) -> Generator[tuple[str, Path]]:
+    """The URL of an edge that passes every connection on to the server at `url`, and a file for `SSL_CERT_FILE`, by
+    which clients trust it."""
+    certificate, key = _certificate(folder)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    port = urlsplit(url).port
+    ready, end = threading.Event(), threading.Event()
+    bound: list[int] = []
+
+    async def serve() -> None:
+        async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
+            finally:
+                for each in (writer, inner_writer):
+                    each.transport.abort()
+
+        edge = await asyncio.start_server(passed_on, "127.0.0.1", 0, ssl=context)
+        bound.append(edge.sockets[0].getsockname()[1])
+        ready.set()
+        while not end.is_set():
+            await asyncio.sleep(0.05)
+        edge.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(10), "the edge does not listen"
+    try:
+        yield f"https://127.0.0.1:{bound[0]}", certificate
+    finally:
+        end.set()
+        thread.join(10)
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await source.read(65536):
+            sink.write(data)
+            await sink.drain()
+    with contextlib.suppress(OSError):
+        sink.close()
+
+
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    """Of an authority of its own, for 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    certificate, secret = folder / "edge.pem", folder / "edge.key"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    secret.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return certificate, secret
