@@ -10,9 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.callers import ADA
 from tests.support.commands import Tpujob
-from tests.support.scripted import api, front, url
+from tests.support.scripted import (
+    TOKEN,
+    Front,
+    ScriptedJobs,
+    api,
+    front,
+    listening,
+    scripted_app,
+    url,
+)
+from tests.support.tls import https
 from tpujob.config import settings, stack
+from tpujob.web.door import TokenDoor
 
 __all__ = ["api", "front", "url"]
 
@@ -57,6 +69,18 @@ def _no_real_stack(folder: Path) -> None:
             ready.unlink()  # or this process would be ended
     started = stack.down(settings.load(folder))
     assert not started, "the test started a real stack"
+
+
+@pytest.fixture
+def edge(
+    front: tuple[Front, str], api: ScriptedJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The URL of a deployed backend, which asks for a token."""
+    del api  # what it asks
+    app = scripted_app(front[0], TokenDoor(TOKEN, ADA))
+    with listening(app) as port, https(port, tmp_path) as (url, certificate):
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        yield url
 
 
 @pytest.fixture

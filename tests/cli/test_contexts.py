@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.callers import ADA
 from tests.support.commands import Tpujob
-from tests.support.scripted import TOKEN, Front, ScriptedJobs, listening, scripted_app
-from tests.support.tls import https
+from tests.support.scripted import TOKEN, ScriptedJobs
 from tpujob.config import context, settings
 from tpujob.emulator.storage import StorageServer
-from tpujob.web.door import TokenDoor
 
 LAB = ("init", "--project", "my-lab-1", "--zone", "us-central2-b")
 LETTER = "64 spot Cloud TPU v5e chips in zone europe-west4-b\n32 spot Cloud TPU v4 chips in zone us-central2-b"
@@ -38,18 +35,6 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
     yield server
     server.stop()
-
-
-@pytest.fixture
-def edge(
-    front: tuple[Front, str], api: ScriptedJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """The URL of a deployed backend, which asks for a token."""
-    del api  # what it asks
-    app = scripted_app(front[0], TokenDoor(TOKEN, ADA))
-    with listening(app) as port, https(port, tmp_path) as (url, certificate):
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        yield url
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import google_server as g
-from tests.support.commands import Tpujob, same
+from tests.support.commands import Tpujob
 from tests.support.google_server import GoogleServer
+from tests.support.scripted import TOKEN, same
 from tests.support.tpu_rig import Cloud, node
 from tpujob.adapters import this_machine
 from tpujob.cli.render.doctor import doctor_page, quota_page
@@ -210,25 +211,25 @@ def test_without_credentials(
     assert google.asked == []
 
 
-def test_a_deployed_backend(tpujob: Tpujob, google: GoogleServer, url: str) -> None:
+def test_a_deployed_backend(tpujob: Tpujob, google: GoogleServer, edge: str) -> None:
     """Of one that says no project, that it answers is all that can be seen from here."""
     state = tpujob.state / "contexts"
-    (state / "lab.yaml").write_text(f"name: lab\nbackend: {url}\n")
+    (state / "lab.yaml").write_text(f"name: lab\nbackend: {edge}\n")
     said = tpujob("doctor", code=6).out
     assert "FAIL backend   there is no token for" in said
     (state / "lab").mkdir(mode=0o700, exist_ok=True)
-    shutil.copy(tpujob.state / "token", state / "lab" / "token")
-    assert f"{url} answers, and takes the" in tpujob("doctor").out
+    (state / "lab" / "token").write_text(TOKEN)
+    assert f"{edge} answers, and takes the" in tpujob("doctor").out
     assert "does not say which project" in tpujob("quota", code=2).err
 
 
 def test_a_deployed_backend_has_rights_of_its_own(
-    tpujob: Tpujob, google: GoogleServer, url: str, monkeypatch: pytest.MonkeyPatch
+    tpujob: Tpujob, google: GoogleServer, edge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = tpujob.state / "contexts" / "lab"
     lab.mkdir(mode=0o700, exist_ok=True)
-    shutil.copy(tpujob.state / "token", lab / "token")
-    lab.with_suffix(".yaml").write_text(f"{LAB}\nbackend: {url}\n")
+    (lab / "token").write_text(TOKEN)
+    lab.with_suffix(".yaml").write_text(f"{LAB}\nbackend: {edge}\n")
     named = {one["name"]: one for one in tpujob("doctor", "--json").json}
     assert {"backend", "project", "SSH"} <= named.keys()
     assert not {"permissions", "objects", "hosts' account"} & named.keys()
