@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import google_server as g
-from tests.support.commands import Tpujob
+from tests.support.commands import Tpujob, same
 from tests.support.google_server import GoogleServer
-from tests.support.scripted import TOKEN, same
+from tests.support.scripted import TOKEN
 from tests.support.tpu_rig import Cloud, node
 from tpujob.adapters import this_machine
 from tpujob.cli.render.doctor import doctor_page, quota_page
