@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from workloads.frame.checkpoints import Checkpoints
-from workloads.frame.checksums import Checksums
+from workloads.checkpoints.checksums import Checksums
+from workloads.checkpoints.saving import Checkpoints
 from workloads.frame.mesh import AXES
 
 _ARRAYS, _WIDTH = 8, 4096

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from workloads.checkpoints.saving import Checkpoints
 from workloads.contract import Reporter
 from workloads.data.rows import Dataset, Feed, InMemory
-from workloads.frame.checkpoints import Checkpoints
 from workloads.frame.config import TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.mesh import mesh_of

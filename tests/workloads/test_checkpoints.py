@@ -35,10 +35,11 @@ from tests.support.checkpoint_rig import (
 )
 from tests.support.warm import Warm
 from tests.support.workload_rig import Job
+from workloads.checkpoints import stored
+from workloads.checkpoints.checksums import Checksums
+from workloads.checkpoints.saving import Checkpoints
+from workloads.checkpoints.stored import Damaged, StoredCheckpoints
 from workloads.contract import Exit
-from workloads.frame import checkpoints
-from workloads.frame.checkpoints import Checkpoints, Damaged, StoredCheckpoints
-from workloads.frame.checksums import Checksums
 from workloads.frame.config import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -121,7 +122,7 @@ def test_the_model_is_read_without_the_optimizer_from_a_folder_that_stays_as_it_
 
 def test_every_bit_of_the_notes_is_checked(bench: Bench, tmp_path: Path) -> None:
     """Feed position, settings and checksums: any flip is refused, or changes nothing but how the JSON looks."""
-    read = checkpoints._read_notes  # pyright: ignore[reportPrivateUsage]
+    read = stored._read_notes  # pyright: ignore[reportPrivateUsage]
     good = bench.copy() / "checkpoints" / str(NEWER) / "data" / "metadata"
     content, expected = good.read_bytes(), read(epath.Path(good))
     flipped = epath.Path(tmp_path / "notes")
@@ -191,7 +192,7 @@ def test_a_storage_that_cannot_be_reached_is_no_damage(error: Exception) -> None
         except Exception as cause:
             raise ValueError("Encountered error while reading array") from cause
 
-    agreed = checkpoints._agreed  # pyright: ignore[reportPrivateUsage]
+    agreed = stored._agreed  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(ValueError, match="while reading"):
         agreed(read)
     with pytest.raises(Damaged):

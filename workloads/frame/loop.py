@@ -23,10 +23,10 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from workloads.checkpoints.saving import Checkpoints
 from workloads.contract import Exit, ProgramContext, Reporter, faults
 from workloads.data.rows import Feed, RowSource
 from workloads.frame import cache_stats
-from workloads.frame.checkpoints import Checkpoints
 from workloads.frame.config import TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.mesh import mesh_of

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from workloads.checkpoints.saving import Checkpoints
+from workloads.checkpoints.stored import Damaged
 from workloads.data.rows import Feed
-from workloads.frame.checkpoints import Checkpoints, Damaged
 from workloads.frame.config import ConfigError, TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.program import Program

@@ -19,10 +19,11 @@ import numpy as np
 from flax import nnx
 from pydantic import Field
 
+from workloads.checkpoints.saving import Checkpoints
+from workloads.checkpoints.stored import Damaged, StoredCheckpoints
 from workloads.contract import Exit, ProgramContext
 from workloads.data.rows import Feed
 from workloads.data.tokens import open_text
-from workloads.frame.checkpoints import Checkpoints, Damaged, StoredCheckpoints
 from workloads.frame.config import ConfigError, parse
 from workloads.frame.mesh import mesh_of
 from workloads.frame.program import Program

@@ -22,7 +22,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
-from workloads.frame.checksums import Checksums
+from workloads.checkpoints.checksums import Checksums
 from workloads.frame.mesh import AXES, row_parts
 from workloads.frame.program import MODEL, Program, StepOutcome
 from workloads.frame.workload import Batch
@@ -48,9 +48,8 @@ class Replay:
     step: Callable[..., Any]  #: the compiled one
     state: Any
     batch: Batch
-    spoil: Callable[
-        [Batch], Batch
-    ]  #: what an injected fault does to a batch each time it is computed
+    #: What an injected fault does to a batch each time it is computed.
+    spoil: Callable[[Batch], Batch]
 
     def run(self, *, moved: bool = False) -> Evidence | None:
         """Compute the step once more, on request with the rows of each unit on the next unit. None: it was finite,
