@@ -88,6 +88,7 @@ bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firesto
 	@$(BIN)/python -m tests.bench.bench_mlp
 	@$(BIN)/python -m tests.bench.bench_rows
 	@$(BIN)/python -m tests.bench.bench_checkpoint
+	@$(BIN)/python -m tests.bench.bench_step
 
 speed: $(READY)  ## figures of training on one GPU, beside PyTorch where it is installed; nine minutes at most
 	@$(BIN)/python -m tests.bench.speed
