@@ -139,7 +139,7 @@ def test_rows_of_different_weight_are_refused_as_their_gradients_would_be_wrong(
 def test_no_gradient_goes_between_devices_within_the_loop_over_chunks() -> None:
     """All-reducing the gradient of a large embedding in each chunk took most of the exchange."""
     program = Program(Bytes(config(loss_chunk=16)), mesh(1, 1, 4, 1))
-    text = program.compile(batch_of(program), in_haste=True).as_text() or ""
+    text = program.compile(batch_of(program), program.in_haste).as_text() or ""
     sums = [line for line in text.splitlines() if re.search(r" (all-reduce|reduce-scatter)", line)]
     of_table = [line for line in sums if re.search(r"\[64,(32|8)\]", line)]
     assert of_table, "the gradient of the embedding is nowhere added up"
@@ -230,7 +230,7 @@ def test_a_step_is_the_same_however_it_is_split_over_devices() -> None:
     def losses(shape: tuple[int, ...]) -> list[float]:
         program = Program(Bytes(config(stacked=shape != ONE, loss_chunk=8)), mesh(*shape))
         batch = batch_of(program)
-        step = program.compile(batch, in_haste=True)
+        step = program.compile(batch, program.in_haste)
         state, good = program.first_state(), program.all_good()
         found: list[float] = []
         for _ in range(3):
@@ -246,7 +246,7 @@ def test_it_learns_and_tells_its_perplexity() -> None:
     workload = Bytes(settings)
     program = Program(workload, mesh_of(settings, jax.devices()[:1]))
     train = workload.dataset().train
-    step = program.compile(batch_of(program), in_haste=True)
+    step = program.compile(batch_of(program), program.in_haste)
     state, good, first = program.first_state(), program.all_good(), 0.0
     for number in range(settings.steps):
         rows = train.take(np.arange(ROWS) + number * ROWS % 60)

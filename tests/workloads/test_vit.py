@@ -68,7 +68,7 @@ def first_losses(*flags: str) -> list[float]:
         assert dataset.augmented
         made = [dataset.augmented(row, random) for row, random in enumerate(draws)]
         rows.append({name: np.stack([one[name] for one in made]) for name in made[0]})
-    step = program.compile(program.batch(rows[0]), in_haste=True)
+    step = program.compile(program.batch(rows[0]), program.in_haste)
     state, good = program.first_state(), program.all_good()
     losses = []
     for each in rows:
