@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workloads.check.advice import changes, flags, larger
-from workloads.check.finding import Exchange, Finding, Program
+from workloads.check.finding import Exchange, Finding, Program, memory
 from workloads.check.report import Work, as_json, pace, page
 from workloads.check.roofline import PUBLISHED, likely, step, wire_seconds
 from workloads.check.topologies import CHIPS, target
@@ -106,9 +106,9 @@ def test_hours_are_those_of_the_tokens() -> None:
 
 
 def test_one_target_is_told_in_full() -> None:
-    text = page("lm", [finding()], Work(1e9, "tokens"))
+    text = " ".join(page("lm", [finding()], Work(1e9, "tokens")).split())
     parts = [
-        "yes: 4.80 of the 15.75 GiB",
+        "yes: 4.80 GiB of the 15.75 GiB",
         "16 rows of 4,096 tokens a step; 1.24 G parameters",
         "by HBM: MXU 239 ms",
         "23.7 GB a chip by 289 all-gather along fsdp",
@@ -120,21 +120,48 @@ def test_one_target_is_told_in_full() -> None:
     assert [part for part in parts if part not in text] == [], text
 
 
-def test_several_targets_are_a_table_with_the_reasons_below() -> None:
+def test_several_targets_are_tables_with_the_reasons_below() -> None:
     other = Finding(target="v5e-4", fit="no", reason="it takes 26.09 GiB", needed_bytes=28_014_000_000,
                     limit_bytes=int(15.75 * 2**30))  # fmt: skip
     text = page("lm", [finding(), other], Work(1e9, "tokens"))
     rows = text.splitlines()
     assert rows[2].startswith("Target")
     assert "v5e-16" in rows[3]
-    assert rows[4].split() == ["v5e-4", "4", "no", "26.09", "15.75"]
+    assert rows[4].split() == ["v5e-4", "4", "no", "26.09", "GiB", "15.75", "GiB"]
+    assert [row.split()[0] for row in rows[6:8]] == ["Target", "v5e-16"], "how long it takes"
     assert "v5e-4: it takes 26.09 GiB" in text
+
+
+def test_no_line_of_a_page_is_wider_than_a_terminal() -> None:
+    names = ["v4-128", "v5e-16", "2xv5e-256"]
+    exchanges = program().exchanges
+    between = exchanges[0].model_copy(update={"axes": ("dcn", "data"), "wire_bytes": 4.876e9})
+    sent = program(exchanges=(*exchanges, between), asked_flops=1.0)
+    findings = [finding(name, program=sent, warnings=("word " * 30,)) for name in names]
+    title = "lm " + " ".join(f"--flag-{number}=value" for number in range(12))
+    for shown in (findings, findings[:1], findings[2:]):
+        lines = page(title, shown, Work(1e10, "tokens")).splitlines()
+        assert max(map(len, lines)) <= 80, max(lines, key=len)
+        assert lines == [line.rstrip() for line in lines]
+
+
+def test_what_takes_little_memory_is_told_in_mib() -> None:
+    assert [memory(size) for size in (2**30, 0.1 * 2**30, 2**26, 30_000)] == [
+        "1.00 GiB", "0.10 GiB", "64 MiB", "0.0286 MiB"
+    ]  # fmt: skip
+    small = finding(program=program(peak_bytes=45_000_000, argument_bytes=300_000))
+    alone = page("mlp", [small], Work(100, "steps"))
+    assert "yes: 42.9 MiB of the 15.75 GiB" in alone
+    for text in (alone, page("mlp", [small, small], Work(100, "steps"))):
+        assert "0.0 GiB" not in text
+        assert "0.00 GiB" not in text
 
 
 def test_what_is_known_of_memory_alone_has_no_pace() -> None:
     only_memory = finding(program=program(analysed=False))
     assert pace(only_memory, Work(1, "steps")) is None
     assert "yes: 4.80" in page("lm", [only_memory], Work(1, "steps"))
+    assert "Chip-hours" not in page("lm", [only_memory, only_memory], Work(1, "steps"))
 
 
 def test_json_has_the_figures_as_numbers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from workloads.check.finding import GIB
+from workloads.check.finding import GIB, memory
 
 
 class OutOfMemory(NamedTuple):
@@ -28,7 +28,7 @@ def out_of_memory(text: str) -> OutOfMemory | None:
     match = _EARLY.search(text) or _LATE.search(text)
     if match is not None:
         needed = int(float(match[1]) * _UNITS[match[2]])
-        return OutOfMemory(needed, f"it takes {needed / GIB:.2f} GiB")
+        return OutOfMemory(needed, f"it takes {memory(needed)}")
     if "RESOURCE_EXHAUSTED" in text and re.search(r"\bhbm\b", text, re.IGNORECASE):
         return OutOfMemory(0, first_line(text))
     return None

@@ -74,3 +74,8 @@ class Order(_Record):
     record: str  #: the same of its settings
     config: dict[str, object]
     target: str
+
+
+def memory(size: float) -> str:
+    """Bytes as `2.73 GiB`, or `43.1 MiB`."""
+    return f"{size / GIB:.2f} GiB" if size >= 0.1 * GIB else f"{size / 2**20:.3g} MiB"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
-from workloads.check.finding import GIB, Finding, Program
+from workloads.check.finding import Finding, Program, memory
 from workloads.check.roofline import PUBLISHED, Step, likely, step
 from workloads.check.topologies import Target, target
+
+#: No line is longer, unless there is nowhere to break it.
+_COLUMNS = 80
 
 _MEANING = (
     "Nothing was run: memory is the compiler's own figure, bounds are the peaks of the chip, and the step is what is "
@@ -62,7 +66,8 @@ def page(title: str, findings: Sequence[Finding], work: Work) -> str:
         for text in found.warnings:
             warned.setdefault(text, []).append(found.target)
     notes += [f"{', '.join(those)}: warning: {text}" for text, those in warned.items()]
-    return "\n".join([title, "", *body, "", *notes, _MEANING])
+    below = [line for text in (*notes, _MEANING) for line in _lines(text)]
+    return "\n".join([*_lines(title), "", *body, "", *below])
 
 
 def as_json(findings: Iterable[Finding], work: Work) -> list[dict[str, object]]:
@@ -98,8 +103,8 @@ def _single(of: Finding, work: Work) -> list[str]:
             rows += _exchanges(of.program, each)
             rows += _times(spent, going, on, of, work)
         rows.append(("compiled", _compiled(of, of.program)))
-    width = max(len(name) for name, _ in rows)
-    return [f"{name:<{width}}  {text}".rstrip() for name, text in rows]
+    width = max(len(name) for name, _ in rows) + 2
+    return [line for name, text in rows for line in _lines(text, f"{name:<{width}}")]
 
 
 def _slices(on: Target) -> str:
@@ -108,12 +113,12 @@ def _slices(on: Target) -> str:
 
 
 def _fits(of: Finding, each: str) -> str:
-    limit = f"{of.limit_bytes / GIB:.2f} GiB that the compiler allows a {each}"
+    limit = f"{memory(of.limit_bytes)} that the compiler allows a {each}"
     if of.program is None:
         word = {"no": "NO", "refused": "REFUSED"}.get(of.fit, f"unknown ({of.fit})")
         return f"{word}: {of.reason}" + (f" of the {limit}" if of.needed_bytes else "")
-    peak, held = of.program.peak_bytes / GIB, of.program.argument_bytes / GIB
-    return f"yes: {peak:.2f} of the {limit}, {held:.2f} GiB of it state and batch"
+    peak, held = memory(of.program.peak_bytes), memory(of.program.argument_bytes)
+    return f"yes: {peak} of the {limit}, {held} of it state and batch"
 
 
 def _batch(of: Finding) -> str:
@@ -167,53 +172,54 @@ def _compiled(of: Finding, program: Program) -> str:
 
 # Several targets -----------------------------------------------------------------------------------------------------
 
-_HEAD = (
-    *("Target", "Chips", "Fits", "GiB", "of", "FLOP", "HBM", "ICI", "DCN"),
-    *("Bound", "by", "Step", "Per s", "Hours", "Chip-hours"),
-)
+_NEEDS = ("Target", "Chips", "Fits", "Memory", "of", "FLOP", "HBM", "ICI", "DCN")
+_TAKES = ("Target", "Bound", "by", "Step", "Per s", "Hours", "Chip-hours")
+_LEFT = {"Target", "Fits", "by"}
 
 
 def _table(findings: Sequence[Finding], work: Work) -> list[str]:
-    rows = [_HEAD, *(_row(one, work) for one in findings)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-    left = {0, 2, 10}
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    """Two, as one would be too wide: what a step needs, and how long it takes."""
     units = {"tokens" if one.tokens_per_row else "rows" for one in findings if one.batch}
     said = (
-        f"GiB, FLOP and bytes are those of one device in one step; {' or '.join(sorted(units)) or 'rows'} per second; "
-        f"hours for {_work(work)}."
+        f"Memory, FLOP and bytes are those of one device in one step; {' or '.join(sorted(units)) or 'rows'} per "
+        f"second; hours for {_work(work)}."
     )
-    return [*lines, "", said]
+    times = [row for one in findings if (row := _takes(one, work))]
+    timed = [*_aligned([_TAKES, *times]), ""] if times else []
+    return [*_aligned([_NEEDS, *map(_needs, findings)]), "", *timed, *_lines(said)]
 
 
-def _row(of: Finding, work: Work) -> tuple[str, ...]:
-    on = target(of.target)
-    limit = f"{of.limit_bytes / GIB:.2f}"
-    start = (of.target, str(on.chips), of.fit)
-    if of.program is None:
-        needed = f"{of.needed_bytes / GIB:.2f}" if of.needed_bytes else ""
-        return (*start, needed, limit, *("",) * 10)
-    peak = f"{of.program.peak_bytes / GIB:.2f}"
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<" if name in _LEFT else ">" for name in rows[0]]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
+        for row in rows
+    ]  # fmt: skip
+
+
+def _needs(of: Finding) -> tuple[str, ...]:
+    chips, limit, program = str(target(of.target).chips), memory(of.limit_bytes), of.program
+    if program is None:
+        needed = memory(of.needed_bytes) if of.needed_bytes else ""
+        return (of.target, chips, of.fit, needed, limit, "", "", "", "")
+    start = (of.target, chips, of.fit, memory(program.peak_bytes), limit)
+    if not program.analysed:
+        return (*start, "", "", "", "")
+    between = sum(e.wire_bytes for e in program.exchanges if "dcn" in e.axes)
+    within = sum(e.wire_bytes for e in program.exchanges) - between
+    moved = [f"{_si(size)}B" if size else "" for size in (program.hbm_bytes, within, between)]
+    return (*start, _si(program.flops).strip(), *moved)
+
+
+def _takes(of: Finding, work: Work) -> tuple[str, ...] | None:
+    """None: nothing is known but the memory."""
     going = pace(of, work)
-    if going is None:
-        return (*start, peak, limit, *("",) * 10)
-    spent = step(of.program, on)
-    between = sum(e.wire_bytes for e in of.program.exchanges if "dcn" in e.axes)
-    within = sum(e.wire_bytes for e in of.program.exchanges) - between
+    if going is None or of.program is None:
+        return None
+    spent = step(of.program, target(of.target))
     return (
-        *start,
-        peak,
-        limit,
-        _si(of.program.flops).strip(),
-        f"{_si(of.program.hbm_bytes)}B",
-        f"{_si(within)}B",
-        f"{_si(between)}B" if between else "",
+        of.target,
         _ms(spent.bound),
         spent.limited_by,
         _span(going.step, _ms),
@@ -221,6 +227,14 @@ def _row(of: Finding, work: Work) -> tuple[str, ...]:
         _span(going.hours, _count),
         _span(going.chip_hours, _count),
     )
+
+
+def _lines(text: str, start: str = "") -> list[str]:
+    """The text behind `start`, below which its further lines begin."""
+    broken = wrap(text, _COLUMNS - len(start), break_long_words=False, break_on_hyphens=False)
+    return [
+        f"{start if not i else ' ' * len(start)}{line}" for i, line in enumerate(broken or [""])
+    ]
 
 
 # Numbers -------------------------------------------------------------------------------------------------------------
@@ -255,6 +269,8 @@ def _work(work: Work) -> str:
 
 
 def _count(value: float) -> str:
+    if value >= 1e4:
+        return _si(value)
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 

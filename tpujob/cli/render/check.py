@@ -22,7 +22,7 @@ _COLUMNS = (
     Column("Slices"),
     Column("Zone", floors=(14, 0), cut=clip_middle),
     Column("Fits", style=lambda cell: "green" if cell == "yes" else "red"),
-    Column("GiB", right=True),
+    Column("Memory", right=True),
     Column("of", right=True),
     Column("At least", right=True),
     Column("Step", right=True),
@@ -60,8 +60,8 @@ def _cells(one: Checked) -> tuple[str, ...]:
         found["target"],
         one.zone,
         found["fit"],
-        f"{takes / GIB:.2f}" if takes else "",
-        f"{found['limit_bytes'] / GIB:.2f}",
+        _memory(takes) if takes else "",
+        _memory(found["limit_bytes"]),
     )
     if "pace" not in found or "step_seconds" not in found:
         return (*start, "", "", "", "", "")
@@ -80,6 +80,10 @@ def _cells(one: Checked) -> tuple[str, ...]:
 def _span(pair: Sequence[str]) -> str:
     low, high = pair
     return low if low == high else f"{low} to {high}"
+
+
+def _memory(size: float) -> str:
+    return f"{size / GIB:.2f} GiB" if size >= 0.1 * GIB else f"{size / 2**20:.3g} MiB"
 
 
 def _time(seconds: float) -> str:
