@@ -117,7 +117,7 @@ class GoogleCloud:
         lines = output.text.strip().splitlines() or [""]
         try:
             return json.loads(lines[-1])
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Transient(
                 f"{part} printed {lines[-1][:200]!r} (exit code {output.code})"
             ) from None

@@ -343,7 +343,7 @@ class RemoteJobs:
             if status < 400:
                 return document
             raise _error(document["error"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             if status == 413:  # from a proxy in front of the backend
                 raise BadRequest(
                     f"the proxy in front of the backend at {self.url} accepts no request of that size",

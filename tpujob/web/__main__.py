@@ -17,8 +17,9 @@ from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import TpujobError
 from tpujob.web.api import create_app
+from tpujob.web.log import log_to_stderr
 from tpujob.web.peer_door import PeerDoor
-from tpujob.web.serving import Listener, log_to_stderr, serve
+from tpujob.web.serving import Listener, serve
 from tpujob.wiring import backend
 
 
@@ -31,8 +32,8 @@ def main() -> None:
     parser.add_argument("--state", type=Path, required=True, help="the state folder")
     parser.add_argument("--context", default="", help="where jobs run; left out: the current one")
     options = parser.parse_args()
-    log_to_stderr()
     settings = settings_module.load(options.state, context=options.context)
+    log_to_stderr(settings.log_file("backend"))
     try:
         _serve(settings, options.ready)
     except TpujobError as error:  # the command that started this process shows it

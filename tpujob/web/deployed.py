@@ -21,8 +21,9 @@ from tpujob.domain.access import Principal, Role
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.api import create_app
 from tpujob.web.door import TokenDoor
+from tpujob.web.log import log_to_stderr
 from tpujob.web.scheduler import Scheduler
-from tpujob.web.serving import Listener, log_to_stderr, serve
+from tpujob.web.serving import Listener, serve
 from tpujob.wiring import backend
 
 #: characters of a token, at least: `openssl rand -hex 32` gives 64

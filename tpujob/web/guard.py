@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tpujob.errors import BadRequest, Forbidden, TpujobError, Unauthorized
 from tpujob.web.door import Door
 from tpujob.web.errors import error_body
+from tpujob.web.log import of
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,8 @@ class Guard:
                 who = await self._door.principal(scope, headers)
             except (Unauthorized, Forbidden) as error:
                 said = ascii(f"{scope['method']} {path}"[:200])
-                log.warning("%s: %s: %s", exchange.id, said, error.message)
+                told = ascii(error.message[:200])
+                log.warning("%s: %s: %s", exchange.id, said, told, extra=of(_address(scope)))
                 await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
                 return
             scope["state"] = {**scope.get("state", {}), "principal": who}
@@ -87,7 +89,9 @@ class _Exchange:
             await app(scope, self.receive, self.send)
         except Exception:
             if not self._too_large:
-                log.exception("%s: %s %s failed", self.id, scope["method"], self._path)
+                log.exception(
+                    "%s: %s failed", self.id, ascii(f"{scope['method']} {self._path}"[:200])
+                )
                 if self._started:
                     raise
                 await self.refuse(_lost(self.id))
@@ -171,6 +175,10 @@ def _lost(request_id: str) -> TpujobError:
 def body_limit(method: str, path: str) -> int:
     """How many bytes the body of such a request may have."""
     return BUNDLE_LIMIT if method == "PUT" and path.startswith("/v1/bundles/") else JSON_LIMIT
+
+
+def _address(scope: Scope) -> str:
+    return (scope.get("client") or ("",))[0]
 
 
 def _host(headers: Headers) -> str:

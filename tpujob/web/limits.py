@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tpujob.errors import BadRequest, Busy
 from tpujob.web.errors import reply
 from tpujob.web.guard import BUNDLE_LIMIT, DOCS_PATHS, body_limit
+from tpujob.web.rates import Buckets, Rate
 
 
 class Kind(Enum):
@@ -27,12 +28,6 @@ class Kind(Enum):
     UPLOAD = "upload"
     STREAM = "stream"  #: a long poll
     DOCS = "docs"
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    per_second: float
-    burst: int  #: at once, after a pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +61,6 @@ def kind_of(method: str, path: str) -> Kind:
     if method in ("GET", "HEAD"):
         return Kind.READ
     return Kind.UPLOAD if body_limit(method, path) == BUNDLE_LIMIT else Kind.WRITE
-
-
-class Buckets:
-    """How often each of many keys may do something: `burst` times, and then as often as `per_second` gives tokens back.
-    Those that are full, or beyond `most` and longest unused, are forgotten."""
-
-    def __init__(self, rate: Rate, most: int = 10_000) -> None:
-        self._rate, self._most = rate, most
-        self._left: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # tokens, and when
-
-    def wait(self, key: Hashable, now: float) -> float:
-        """Takes a token and returns 0, or takes none and returns the seconds until there is one."""
-        tokens, at = self._left.pop(key, (float(self._rate.burst), now))
-        tokens = min(tokens + (now - at) * self._rate.per_second, self._rate.burst)
-        missing = 1 - tokens
-        self._left[key] = (tokens - 1 if missing <= 0 else tokens, now)
-        if len(self._left) > self._most:
-            self._left.popitem(last=False)
-        return max(missing, 0.0) / self._rate.per_second
 
 
 def caller_of(scope: Scope) -> Hashable:

@@ -1,8 +1,7 @@
-"""How a backend process serves, wherever it runs: its log, its sockets with a door each, its server, and its end."""
+"""How a backend process serves, wherever it runs: its sockets with a door each, its server, and its end."""
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -36,15 +35,6 @@ class Doors:
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
         return await self._doors[_place(scope["server"])].principal(scope, headers)
-
-
-def log_to_stderr() -> None:
-    """Log to standard error, without the lines that libraries write about every call."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    for noisy in ("paramiko", "google", "uvicorn.access", "urllib3"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 def serve(

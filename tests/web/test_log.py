@@ -1,0 +1,113 @@
+"""The backend's log: no line of it is written by somebody else, and it does not fill a disk."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.http import ask
+from tests.support.scripted import ScriptedJobs
+from tpujob.web import log
+from tpujob.web.log import OneLine, Strangers
+
+
+def record(
+    message: str, *words: object, name: str = "tpujob.web", **more: object
+) -> logging.LogRecord:
+    made = logging.LogRecord(name, logging.WARNING, "", 0, message, words, None)
+    vars(made).update(more)
+    return made
+
+
+@given(st.text(max_size=200))
+def test_no_text_from_outside_begins_a_line(text: str) -> None:
+    try:
+        raise ValueError(text)
+    except ValueError:
+        failed = record("said %s", text, exc_info=sys.exc_info())
+    lines = OneLine(log.FORMAT).format(failed).splitlines()
+    assert lines[0].split(" ", 2)[2].startswith("WARNING tpujob.web: said")
+    assert all(line.startswith("    | ") for line in lines[1:])
+    assert all(line.isprintable() or not line.isascii() for line in lines)
+
+
+def test_a_long_message_is_cut() -> None:
+    assert len(OneLine("%(message)s").format(record("%s", "a" * 100_000))) == log.LONGEST
+
+
+def test_lines_about_strangers_are_few_and_their_number_is_told() -> None:
+    now = 0.0
+    strangers = Strangers(clock=lambda: now)
+    written = [
+        strangers.filter(record("%s: no token", n, **log.of("10.0.0.1"))) for n in range(1000)
+    ]
+    assert sum(written) == log.STRANGERS.burst
+    another = record("%s: no token", 1, **log.of("10.0.0.2"))
+    assert strangers.filter(another)
+    assert another.getMessage() == "1: no token (and 980 more like it)"
+    assert all(strangers.filter(record("job %s: running", n)) for n in range(1000)), (
+        "the backend's own"
+    )
+    now = 5.0
+    assert strangers.filter(record("%s: no token", 1, **log.of("10.0.0.1"))), (
+        "a token is there again"
+    )
+    assert (
+        sum(strangers.filter(record("Invalid request", name="uvicorn.error")) for _ in range(99))
+        < 30
+    )
+
+
+def test_a_refused_request_is_told_in_quotes(
+    api: ScriptedJobs, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    forged = "/v1/jobs%0A2026-01-01%20INFO%20root:%20the%20admin%20came%20in"
+    assert ask(url, "GET", forged + "x" * 1000)[0] == 401
+    (line,) = [r.getMessage() for r in caplog.records if "the admin came in" in r.getMessage()]
+    assert "\n" not in line
+    assert "'GET /v1/jobs\\n2026" in line
+    assert len(line) < 500
+
+
+CHATTY = """
+import logging, os, pathlib, sys
+from tpujob.web import log
+log.LARGEST = 20_000
+log.log_to_stderr(pathlib.Path(sys.argv[1]))
+for n in range(1000):
+    logging.getLogger("tpujob").info("line %d %s", n, "x" * 90)
+os.write(2, b"not through logging\\n")
+print("nor this", flush=True)
+"""
+
+
+def test_a_large_log_is_begun_anew_and_one_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "backend.log"
+    with file.open("ab") as out:
+        subprocess.run([sys.executable, "-c", CHATTY, file], stdout=out, stderr=out, check=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["backend.log", "backend.log.1"]
+    old, new = file.with_suffix(".log.1").read_text(), file.read_text()
+    assert max(len(old), len(new)) < 21_000
+    numbers = [
+        int(line.split("line ")[1].split()[0])
+        for line in (old + new).splitlines()
+        if "line " in line
+    ]
+    assert numbers == [*range(numbers[0], 1000)], "no line is lost between the two"
+    assert "not through logging\nnor this\n" in new
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_is_not_where_standard_error_leads_is_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "backend.log"
+    other.write_text("of another process")
+    with (tmp_path / "err").open("ab") as err:
+        subprocess.run([sys.executable, "-c", CHATTY, other], stdout=err, stderr=err, check=True)
+    assert other.read_text() == "of another process"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["backend.log", "err"]
