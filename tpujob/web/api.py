@@ -13,7 +13,7 @@ from functools import cache
 from typing import IO, Annotated, Any, cast
 
 from fastapi import Depends, FastAPI, Header, Query, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 
 from tpujob import __version__
@@ -43,7 +43,7 @@ from tpujob.api import (
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.errors import BadRequest
-from tpujob.web import errors, schemas
+from tpujob.web import docs, errors, schemas
 from tpujob.web.door import Door
 from tpujob.web.guard import Guard
 from tpujob.web.limits import Limiter, Limits
@@ -97,7 +97,7 @@ def _app(version: str) -> FastAPI:
         version=version,
         description="Training jobs on Cloud TPUs, kept alive until they are done.",
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
+        docs_url=None,  # its page would load scripts from another server
         responses={"default": {"model": schemas.ErrorReply, "description": "An error"}},
     )
 
@@ -127,7 +127,13 @@ def _itself(app: FastAPI, version: str) -> None:
         """Whether the backend answers; to anybody. Cloud Run keeps `/healthz` for itself."""
         return JSONResponse({"ok": True})
 
-    _ = (get_version, whoami, health)
+    @app.get("/docs", include_in_schema=False)
+    def describe() -> HTMLResponse:
+        """Every route and every shape, as a page."""
+        policy = {"content-security-policy": docs.POLICY}
+        return HTMLResponse(docs.page(app.openapi()), headers=policy)
+
+    _ = (get_version, whoami, health, describe)
 
 
 async def _caller(request: Request) -> JobsApi:

@@ -124,10 +124,7 @@ class _Exchange:
         headers["x-frame-options"] = "DENY"
         headers["referrer-policy"] = "no-referrer"
         headers["x-request-id"] = self.id
-        if self._path not in DOCS_PATHS:
-            headers.setdefault(
-                "content-security-policy", "default-src 'none'; frame-ancestors 'none'"
-            )
+        headers.setdefault("content-security-policy", "default-src 'none'; frame-ancestors 'none'")
 
     async def refuse_size(self) -> None:
         limit = f"{self._limit >> 20} MiB"
