@@ -55,9 +55,8 @@ from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.web.api import create_app
 from tpujob.web.connections import Connections
 from tpujob.web.door import Door
-from tpujob.web.limits import Kind, Limits
+from tpujob.web.limits import Kind, Limits, Rate
 from tpujob.web.peer_door import PeerDoor
-from tpujob.web.rates import Rate
 from tpujob.web.serving import config_of
 
 TOKEN = "a-token-of-the-tests"

@@ -24,8 +24,7 @@ from tpujob.domain.access import Principal, Role
 from tpujob.errors import Busy
 from tpujob.web.api import create_app
 from tpujob.web.door import bearer
-from tpujob.web.limits import Kind, Limiter, Limits, kind_of
-from tpujob.web.rates import Buckets, Rate
+from tpujob.web.limits import Buckets, Kind, Limiter, Limits, Rate, kind_of
 
 # Rates ---------------------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.http import ask
-from tests.support.scripted import ScriptedJobs
+from tests.support.scripted import ScriptedJobs, listening, scripted_app
+from tests.support.world import ADA
 from tpujob.web import log
+from tpujob.web.door import TokenDoor
 from tpujob.web.log import OneLine, Strangers
 
 
@@ -64,11 +66,10 @@ def test_lines_about_strangers_are_few_and_their_number_is_told() -> None:
     )
 
 
-def test_a_refused_request_is_told_in_quotes(
-    api: ScriptedJobs, url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_request_is_told_in_quotes(caplog: pytest.LogCaptureFixture) -> None:
     forged = "/v1/jobs%0A2026-01-01%20INFO%20root:%20the%20admin%20came%20in"
-    assert ask(url, "GET", forged + "x" * 1000)[0] == 401
+    with listening(scripted_app(ScriptedJobs(), TokenDoor("a token", ADA))) as url:
+        assert ask(url, "GET", forged + "x" * 1000)[0] == 401
     (line,) = [r.getMessage() for r in caplog.records if "the admin came in" in r.getMessage()]
     assert "\n" not in line
     assert "'GET /v1/jobs\\n2026" in line

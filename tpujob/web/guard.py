@@ -18,15 +18,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tpujob.errors import BadRequest, Forbidden, TpujobError, Unauthorized
 from tpujob.web.door import Door
 from tpujob.web.errors import error_body
+from tpujob.web.limits import body_limit
 from tpujob.web.log import of
 
 log = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/health", "/healthz"})  #: the only ones that answer anybody
-DOCS_PATHS = frozenset({"/docs", "/openapi.json"})
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-JSON_LIMIT = 1 << 20
-BUNDLE_LIMIT = 100 << 20
 #: how much of a refused body is still read, and for how many seconds: a client that is still sending would otherwise
 #: see a closed connection instead of the reason
 DRAIN_LIMIT = 8 << 20
@@ -167,11 +165,6 @@ def _lost(request_id: str) -> TpujobError:
         f"the backend failed at this request ({request_id})",
         hint="its log says more under that number",
     )
-
-
-def body_limit(method: str, path: str) -> int:
-    """How many bytes the body of such a request may have."""
-    return BUNDLE_LIMIT if method == "PUT" and path.startswith("/v1/bundles/") else JSON_LIMIT
 
 
 def _address(scope: Scope) -> str:

@@ -1,6 +1,6 @@
 """How much one caller may take of the backend, and all of them together: requests in a second and at once, bytes that
 are being received, time to send a body, long polls. One ASGI layer inside the guard; connections and the sizes of
-headers are in `connections.py`, sizes of bodies in `guard.py`.
+headers are in `connections.py`; the guard counts the bytes of a body.
 
 A caller is the principal of the request; where there is none, the address that it comes from.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,8 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tpujob.errors import BadRequest, Busy
 from tpujob.web.errors import reply
-from tpujob.web.guard import BUNDLE_LIMIT, DOCS_PATHS, body_limit
-from tpujob.web.rates import Buckets, Rate
+
+DOCS_PATHS = frozenset({"/docs", "/openapi.json"})
+JSON_LIMIT = 1 << 20  #: bytes of a body
+BUNDLE_LIMIT = 100 << 20
 
 
 class Kind(Enum):
@@ -28,6 +30,12 @@ class Kind(Enum):
     UPLOAD = "upload"
     STREAM = "stream"  #: a long poll
     DOCS = "docs"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    per_second: float
+    burst: int  #: at once, after a pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,11 @@ class Limits:
     upload_s: float = 600.0  #: and for a bundle's
 
 
+def body_limit(method: str, path: str) -> int:
+    """How many bytes the body of such a request may have."""
+    return BUNDLE_LIMIT if method == "PUT" and path.startswith("/v1/bundles/") else JSON_LIMIT
+
+
 def kind_of(method: str, path: str) -> Kind:
     if path in DOCS_PATHS:
         return Kind.DOCS
@@ -61,6 +74,25 @@ def kind_of(method: str, path: str) -> Kind:
     if method in ("GET", "HEAD"):
         return Kind.READ
     return Kind.UPLOAD if body_limit(method, path) == BUNDLE_LIMIT else Kind.WRITE
+
+
+class Buckets:
+    """How often each of many keys may do something: `burst` times, and then as often as `per_second` gives tokens back.
+    Those that are full, or beyond `most` and longest unused, are forgotten."""
+
+    def __init__(self, rate: Rate, most: int = 10_000) -> None:
+        self._rate, self._most = rate, most
+        self._left: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # tokens, and when
+
+    def wait(self, key: Hashable, now: float) -> float:
+        """Takes a token and returns 0, or takes none and returns the seconds until there is one."""
+        tokens, at = self._left.pop(key, (float(self._rate.burst), now))
+        tokens = min(tokens + (now - at) * self._rate.per_second, self._rate.burst)
+        missing = 1 - tokens
+        self._left[key] = (tokens - 1 if missing <= 0 else tokens, now)
+        if len(self._left) > self._most:
+            self._left.popitem(last=False)
+        return max(missing, 0.0) / self._rate.per_second
 
 
 def caller_of(scope: Scope) -> Hashable:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tpujob.domain.text import clean
-from tpujob.web.rates import Buckets, Rate
+from tpujob.web.limits import Buckets, Rate
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LONGEST = 2000  #: characters of a line
