@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.config.settings import Settings, load, no_color, prepare
+from tpujob.config.settings import Settings, for_processes, load, no_color, prepare
 from tpujob.errors import BadRequest, StoreError
 
 
@@ -191,6 +191,12 @@ def test_the_token_is_made_once_and_is_the_owners_alone(tmp_path: Path) -> None:
     assert len(tokens.pop()) >= 40
     assert stat.S_IMODE(settings.token_file.stat().st_mode) == 0o600
     assert [path.name for path in settings.state.iterdir() if path.is_file()] == ["token"]
+
+
+def test_processes_of_the_stack_do_not_get_the_secrets_of_the_shell_that_starts_them() -> None:
+    kept = {"PATH": "/bin", "TPUJOB_KEYS": "files", "GOOGLE_APPLICATION_CREDENTIALS": "/adc.json"}
+    shell = kept | {"HF_TOKEN": "x", "WANDB_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    assert for_processes(shell) == kept
 
 
 def test_jobs_are_kept_in_a_file_unless_firestore_is_asked_for(tmp_path: Path) -> None:

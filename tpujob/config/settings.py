@@ -19,6 +19,9 @@ from typing import Any
 from tpujob.config.files import drawn, private_folder, put
 from tpujob.errors import BadRequest
 
+#: beginnings of names of variables that a backend needs, whatever they hold
+_OF_THE_CLOUD = ("TPUJOB_", "GOOGLE_", "CLOUDSDK_")
+
 LOCAL = "local"  #: the context of the stack on this machine
 #: of a context; it is also part of a path, so nothing else gets there
 CONTEXT_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -188,6 +191,15 @@ def no_color(env: Mapping[str, str] | None = None) -> bool:
 def variable(name: str, env: Mapping[str, str] | None = None) -> str:
     """A variable that a user names; empty: there is none."""
     return (os.environ if env is None else env).get(name, "")
+
+
+def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What a process of the stack starts with: this environment without the secrets in it, which are for commands.
+    Those that lead tpujob and Google's own clients to the cloud stay."""
+    from tpujob.protocol.telling import telling
+
+    env = os.environ if env is None else env
+    return {k: v for k, v in env.items() if k.startswith(_OF_THE_CLOUD) or not telling({k: v})}
 
 
 def prepare(settings: Settings) -> None:

@@ -1,0 +1,131 @@
+"""`tpujob secret`: where a value may come from, and that no command shows one."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import Tpujob
+from tests.support.scripted import ScriptedJobs
+from tpujob.api import JobView
+from tpujob.errors import NotFound
+
+CANARY = "canary-4711-value"
+
+
+def given(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def test_a_value_comes_from_standard_input(
+    tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for data, kept in (
+        (CANARY.encode(), CANARY),
+        (f"{CANARY}\r\n".encode(), CANARY),
+        (b"two\nlines\n\n", "two\nlines\n"),
+    ):
+        given(monkeypatch, data)
+        said = tpujob("secret", "set", "WANDB_API_KEY")
+        assert api.kept == {"WANDB_API_KEY": kept}
+        assert said.out == (
+            "WANDB_API_KEY is set. A job gets it with `run: {secrets: [WANDB_API_KEY]}`.\n"
+        )
+        assert "canary" not in said.err
+
+
+def test_a_value_comes_from_the_environment_if_told_so(
+    tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, b"not this")
+    assert "no variable HF_TOKEN" in tpujob("secret", "set", "HF_TOKEN", "--from-env", code=2).err
+    monkeypatch.setenv("HF_TOKEN", CANARY)
+    tpujob("secret", "set", "HF_TOKEN", "--from-env")
+    assert api.kept == {"HF_TOKEN": CANARY}
+
+
+def test_a_person_is_asked_and_what_is_typed_is_not_shown(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    ours, theirs = pty.openpty()
+    process = tpujob.popen("secret", "set", "HF_TOKEN", stdin=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while b"HF_TOKEN: " not in shown:
+        shown += os.read(ours, 1000)
+    os.write(ours, CANARY.encode() + b"\n")
+    assert process.wait(60) == 0
+    while True:
+        try:
+            shown += os.read(ours, 1000)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+    assert api.kept == {"HF_TOKEN": CANARY}
+    assert CANARY.encode() not in shown
+    assert process.stdout is not None
+    assert CANARY not in process.stdout.read()
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "says"),
+    [
+        (("set", "A", CANARY), b"", "unexpected extra argument"),
+        (("set", "a-b"), CANARY.encode(), "'a-b' cannot be the name of a secret"),
+        (("set", "A"), b"\n", "no value is given for the secret A"),
+        (("set", "A"), b"\xff" + CANARY.encode(), "the value of A is no text"),
+        (("set", "A"), CANARY.encode() * 5000, "the value of A has more than 64 KiB"),
+        (("remove", "../x"), b"", "cannot be the name of a secret"),
+    ],
+)
+def test_what_cannot_be_set_is_refused(
+    tpujob: Tpujob,
+    api: ScriptedJobs,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    data: bytes,
+    says: str,
+) -> None:
+    given(monkeypatch, data)
+    said = tpujob("secret", *words, code=2)
+    assert says in said.err
+    assert data == b"" or "canary" not in said.err
+    assert api.kept == {}
+
+
+def test_secrets_are_listed_by_name_and_removed(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    assert tpujob("secret", "list").out.startswith("No secret is set: `tpujob secret set NAME`")
+    api.kept.update(WANDB_API_KEY=CANARY, HF_TOKEN=CANARY)
+    listed = tpujob("secret", "list").out.splitlines()
+    assert [line.split()[0] for line in listed] == ["Name", "HF_TOKEN", "WANDB_API_KEY"]
+    names = [one["name"] for one in tpujob("secret", "list", "--json").json]
+    assert names == ["HF_TOKEN", "WANDB_API_KEY"]
+    assert tpujob("secret", "remove", "HF_TOKEN").out == "HF_TOKEN is removed.\n"
+    assert "no secret HF_TOKEN is set" in tpujob("secret", "remove", "HF_TOKEN", code=3).err
+    assert set(api.kept) == {"WANDB_API_KEY"}
+
+
+def test_code_that_vanished_meanwhile_is_sent_again(
+    tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    create, tried = api.create, list[dict[str, Any]]()
+
+    def vanish(*args: Any, **more: Any) -> JobView:
+        tried.append(more)
+        if len(tried) == 1:
+            raise NotFound("the code of the job is not in the bucket")
+        return create(*args, **more)
+
+    monkeypatch.setattr(api, "create", vanish)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    file = tmp_path / "with_code.yaml"
+    file.write_text("name: x\ntpu: {type: v4-16}\nrun: {command: 'true'}\ncode: code\n")
+    tpujob("create", str(file))
+    assert len(api.named("put_bundle")) == 2
+    assert tried[0] == tried[1], "with the same key, so that one job is made"
