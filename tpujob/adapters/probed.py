@@ -101,10 +101,11 @@ class GoogleCloud:
 
     def meet(self, slice: Slice, *, timeout: float) -> Contact:
         self.hosts.run(slice, "true", timeout=timeout)
-        known = {key for _, key in self.hosts.pinned(slice).items()}
+        known = list(self.hosts.pinned(slice).values())
         published = {key for one in self._guests(slice, timeout) for key in one}
-        kind = next((kind for kind, _ in known), "")
-        return Contact(published=bool(known) and known <= published, key_type=kind)
+        kind = next((key.type for key in known), "")
+        told = bool(known) and all((key.type, key.key) in published for key in known)
+        return Contact(published=told, key_type=kind)
 
     def _guests(self, slice: Slice, timeout: float) -> Sequence[frozenset[tuple[str, str]]]:
         found = self.slices.guest_attributes.look(slice, timeout)

@@ -20,7 +20,7 @@ from tests.contracts.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, slice_at, until
 from tpujob.adapters.ssh import FileKeys, SshHosts
 from tpujob.adapters.ssh.agent_calls import plan_name
-from tpujob.adapters.ssh.keys import host_label
+from tpujob.adapters.ssh.keys import HostKey, host_label
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
@@ -246,7 +246,7 @@ def test_a_changed_host_key_stops_everything_before_a_byte_is_sent(tmp_path: Pat
         hosts.public_key(slice)
         other = hosts.public_key(slice_at("tj-000009-2")).split()[1]
         label = host_label("127.0.0.1", server.port)
-        FileKeys(tmp_path).pin(slice.name, {label: ("ssh-ed25519", other)})
+        FileKeys(tmp_path).pin(slice.name, {label: HostKey("ssh-ed25519", other)})
         for call in (
             lambda: hosts.start(slice, [_plan(0)], timeout=20),
             lambda: hosts.stop(slice, grace=1, timeout=20),

@@ -115,7 +115,8 @@ def test_what_hosts_publish_is_known_before_the_first_contact(world: World):
     hosts.start(slice, _plans(slice), timeout=60)
     pinned = FileKeys(world.keys).pinned(slice.name)
     shown = [pinned[f"[{e.address}]:{world.farm.ssh_port}"] for e in slice.endpoints]
-    assert [frozenset({key}) for key in shown] == [guest.host_keys for guest in guests]
+    assert [frozenset({key[:2]}) for key in shown] == [guest.host_keys for guest in guests]
+    assert hosts.trust(slice) == "published"
     hosts.stop(slice, grace=1, timeout=60)
 
 
@@ -141,8 +142,33 @@ def test_hosts_that_publish_nothing_are_pinned_at_the_first_contact(world: World
     slice = world.slice(enable_guest_attributes="FALSE")
     assert world.slices.guest_attributes.look(slice, 20) == (Guest(), Guest())
     hosts = world.hosts()
+    assert hosts.trust(slice) == "", "nothing is pinned yet"
     assert hosts.alive(slice, timeout=30) == {0, 1}
     assert len(FileKeys(world.keys).pinned(slice.name)) == 2
+    assert hosts.trust(slice) == "first-contact"
+
+
+def test_if_one_host_has_published_its_key_all_must(world: World):
+    slice = world.slice()
+
+    def half(*_: object) -> tuple[Guest, ...]:
+        return (world.slices.guest_attributes.look(slice, 20)[0], Guest())
+
+    young = world.hosts(guests=half, now=lambda: NOW + LOGIN_PATIENCE - 1)
+    with pytest.raises(Transient, match=r"host 1 .*not published, and other hosts .* have"):
+        young.start(slice, _plans(slice), timeout=60)
+    first, second = (f"[{e.address}]:{world.farm.ssh_port}" for e in slice.endpoints)
+    pinned = FileKeys(world.keys).pinned(slice.name)
+    assert pinned[first].published
+    assert second not in pinned, "a first contact was believed"
+    late = world.hosts(guests=half, now=lambda: NOW + LOGIN_PATIENCE + 1)
+    with pytest.raises(Refused, match=r"host 1 .*after the slice was ready, and others") as caught:
+        late.start(slice, _plans(slice), timeout=60)
+    assert caught.value.cause == "BAD_HOST", "another slice may do better"
+    complete = world.hosts()
+    complete.start(slice, _plans(slice), timeout=60)
+    assert complete.trust(slice) == "published"
+    complete.stop(slice, grace=1, timeout=60)
 
 
 def test_without_permission_to_read_published_keys_the_first_contact_counts(world: World):

@@ -15,12 +15,12 @@ import pytest
 
 from tests.contracts.hosts.secret_manager import Refusal, SecretServer
 from tpujob.adapters.ssh import FileKeys, KeyStore, SecretKeys
-from tpujob.adapters.ssh.keys import public_line
+from tpujob.adapters.ssh.keys import HostKey, public_line
 from tpujob.adapters.ssh.secret_manager import LIFETIME
 from tpujob.errors import HostKeyChanged, Refused, Transient
 
 SLICE, OTHER = "tj-000007-1", "tj-000007-2"
-A, B = ("ssh-ed25519", "AAAA"), ("ssh-ed25519", "BBBB")
+A, B = HostKey("ssh-ed25519", "AAAA"), HostKey("ssh-ed25519", "BBBB", published=True)
 
 #: another process's way into the same store
 Open = Callable[[], KeyStore]
@@ -123,9 +123,9 @@ def test_files_are_for_their_owner_only(tmp_path: Path):
 
 def test_a_pin_truncated_by_a_full_disk_does_not_count(tmp_path: Path):
     code = (
-        "import pathlib, resource, signal, sys; from tpujob.adapters.ssh.keys import FileKeys\n"
+        "import pathlib, resource, signal, sys; from tpujob.adapters.ssh.keys import FileKeys, HostKey\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (37, 37))\n"
-        "key = ('ssh-ed25519', 'AAAA')\n"
+        "key = HostKey('ssh-ed25519', 'AAAA')\n"
         f"FileKeys(pathlib.Path(sys.argv[1])).pin({SLICE!r}, {{'h1': key, 'h2': key}})\n"
     )
     said = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, check=False)
@@ -209,7 +209,10 @@ def test_two_first_contacts_that_meet_two_servers_are_noticed(
 
 def test_256_hosts_are_pinned_with_one_write(server: SecretServer, secret_keys: Opened):
     store = secret_keys()
-    keys = {f"10.0.{i // 250}.{i % 250}": ("ssh-ed25519", os.urandom(34).hex()) for i in range(256)}
+    keys = {
+        f"10.0.{i // 250}.{i % 250}": HostKey("ssh-ed25519", os.urandom(34).hex())
+        for i in range(256)
+    }
     store.pin(SLICE, keys)
     assert secret_keys().pinned(SLICE) == keys
     assert len([line for line in server.asked if "addVersion" in line]) == 1

@@ -1,4 +1,5 @@
-"""Which host key is trusted: the pinned one, else one that the cloud publishes, else the first one seen."""
+"""Which host key is trusted: the pinned one, else one that the cloud publishes, else, where no host of the slice has
+published any, the first one seen."""
 
 from __future__ import annotations
 
@@ -6,8 +7,12 @@ import threading
 from collections.abc import Sequence
 
 from tpujob.adapters.ssh.keys import HostKey, Pins, changed
-from tpujob.errors import HostKeyChanged, TpujobError
+from tpujob.errors import HostKeyChanged, TpujobError, Transient
 from tpujob.ports import Guest
+
+
+class Unpublished(Transient):
+    """The host has not published the key that it shows, and others of its slice have published theirs."""
 
 
 class HostKeys:
@@ -19,27 +24,28 @@ class HostKeys:
     def __init__(
         self, pinned: Pins, guests: Sequence[Guest] = (), *, hosts: int, trust_new: bool = True
     ) -> None:
-        """`hosts`: how many the slice has. When all of them have published keys, no other key is trusted. `trust_new`:
-        a first contact may pin a key that was not published."""
+        """`hosts`: how many the slice has. If any of them has published a key, all must: no other key is trusted.
+        `trust_new`: a first contact may pin a key where none was published."""
         self._pinned = dict(pinned)
         self._published = {key for guest in guests for key in guest.host_keys}
-        speaking = sum(bool(guest.host_keys) for guest in guests)
-        self._trust_new = trust_new and speaking < hosts
+        self._silent = hosts - sum(bool(guest.host_keys) for guest in guests)
+        self._trust_new = trust_new and not self._published
         self._met: dict[str, HostKey] = {}
         self._lock = threading.Lock()
 
-    def check(self, label: str, key: HostKey) -> None:
-        """Return if this key is trusted. Raises HostKeyChanged, or TpujobError when a pinned key is required and there
-        is none."""
+    def check(self, label: str, key: tuple[str, str]) -> None:
+        """Return if this key is trusted. Raises HostKeyChanged; Unpublished while it may still be published;
+        TpujobError when a pinned key is required and there is none."""
         with self._lock:
             known = self._pinned.get(label)
-            if known == key:
-                return
-            if known is not None:
+            if known is not None and not known.is_of(key):
                 raise changed(label)
-            if key not in self._published and not self._trust_new:
+            if known is not None:
+                return
+            published = key in self._published
+            if not published and not self._trust_new:
                 raise self._unknown(label)
-            self._pinned[label] = self._met[label] = key
+            self._pinned[label] = self._met[label] = HostKey(*key, published)
 
     def take_met(self) -> dict[str, HostKey]:
         """The keys trusted for the first time since the last call, to be pinned."""
@@ -52,6 +58,11 @@ class HostKeys:
             return TpujobError(
                 f"no host key is pinned for {label}",
                 hint="The backend pins it when it first reaches the host; `tpujob show JOB` says how far it is.",
+            )
+        if self._silent > 0:
+            return Unpublished(
+                f"{label} shows a host key that it has not published, and other hosts of its slice have published "
+                "theirs; nothing was sent to it"
             )
         return HostKeyChanged(
             f"{label} shows a host key that no host of its slice has published; nothing was sent to it",

@@ -13,8 +13,15 @@ from typing import Any
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.agent_calls import AgentCalls
 from tpujob.adapters.ssh.connection import Connection, Login, NoLogin, Output
-from tpujob.adapters.ssh.host_keys import HostKeys
-from tpujob.adapters.ssh.keys import FileKeys, KeyStore, host_label, public_line, write_pins
+from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
+from tpujob.adapters.ssh.keys import (
+    FileKeys,
+    HostKey,
+    KeyStore,
+    host_label,
+    public_line,
+    write_pins,
+)
 from tpujob.adapters.ssh.pool import Bounds, Outcomes, Pool, SliceSession
 from tpujob.adapters.ssh.transport import MAX_TUNNELS, Reach, Tunnel, address
 from tpujob.api import HostAccess
@@ -24,7 +31,7 @@ from tpujob.domain.text import duration
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Guest
 
-LOGIN_PATIENCE = 300.0  #: seconds of a slice in which its hosts may not know the key yet
+LOGIN_PATIENCE = 300.0  #: seconds of a slice in which its hosts may lack our key, or may not have published theirs
 GUESTS_TIMEOUT = 15.0
 
 
@@ -114,9 +121,20 @@ class SshHosts:
         assert isinstance(answer, Output)
         return answer
 
-    def pinned(self, slice: Slice) -> Mapping[str, tuple[str, str]]:
-        """The host keys that were met, by address: type, and key in base64."""
+    def pinned(self, slice: Slice) -> Mapping[str, HostKey]:
+        """The host keys that were met, by address."""
         return self._keys.pinned(slice.name)
+
+    def trust(self, slice: Slice) -> str:
+        """Why the slice's host keys are trusted: `published` by its hosts through the cloud, or some were the ones seen
+        at the `first-contact`; empty: none is pinned yet, or nobody knows."""
+        try:
+            pins = self._keys.pinned(slice.name).values()
+        except TpujobError:
+            return ""
+        if not pins:
+            return ""
+        return "published" if all(pin.published for pin in pins) else "first-contact"
 
     def forget(self, slice: Slice) -> None:
         self._keys.forget(slice.name)
@@ -178,7 +196,7 @@ class SshHosts:
         logins = {host: self._login(slice, host, guests, key) for host in hosts}
         host_keys = HostKeys(pinned, guests, hosts=len(slice.endpoints))
 
-        def pin(met: Mapping[str, tuple[str, str]]) -> None:
+        def pin(met: Mapping[str, HostKey]) -> None:
             if met:
                 self._keys.pin(name, met)
 
@@ -204,15 +222,19 @@ class SshHosts:
         return Login(where, self._port, self._user, key, tunnel)
 
     def _judged(self, slice: Slice, outcomes: Outcomes[None], deadline: Deadline) -> Outcomes[None]:
-        """While a slice is young, a refused key may be accepted later: the guest agent creates the user after boot.
-        After that it is Refused, with the reason that the cloud knows."""
+        """While a slice is young, a refused key may be accepted later, and a host key published: the guest agent
+        creates the user, and publishes, after boot. After that it is Refused, with the reason that the cloud knows."""
         shut = [host for host, outcome in outcomes.items() if isinstance(outcome, NoLogin)]
+        silent = [host for host, outcome in outcomes.items() if isinstance(outcome, Unpublished)]
         age = self._now() - slice.ready_at if slice.ready_at is not None else 0.0
-        if not shut or age < LOGIN_PATIENCE:
+        if not (shut or silent) or age < LOGIN_PATIENCE:
             return outcomes
-        seconds = deadline.left(GUESTS_TIMEOUT)
-        why = self._obstacle(slice, seconds) if self._obstacle is not None else ""
-        return {**outcomes, **dict.fromkeys(shut, _shut_out(self._user, age, why))}
+        judged = {**outcomes, **dict.fromkeys(silent, _silent(age))}
+        if shut:
+            seconds = deadline.left(GUESTS_TIMEOUT)
+            why = self._obstacle(slice, seconds) if self._obstacle is not None else ""
+            judged |= dict.fromkeys(shut, _shut_out(self._user, age, why))
+        return judged
 
 
 def _shut_out(user: str, age: float, why: str) -> Refused:
@@ -225,6 +247,14 @@ def _shut_out(user: str, age: float, why: str) -> Refused:
         "whether the policy constraint compute.requireOsLogin is enforced: it makes hosts ignore keys in metadata."
     )
     return Refused(said, cause=Cause.BAD_HOST, hint=hint)
+
+
+def _silent(age: float) -> Refused:
+    return Refused(
+        f"the host has not published its host key, {duration(age)} after the slice was ready, and others have",
+        cause=Cause.BAD_HOST,
+        hint="Its guest agent should have done it, or somebody else answers at its address; another slice is tried.",
+    )
 
 
 def _endpoint(slice: Slice, host: int) -> Endpoint:

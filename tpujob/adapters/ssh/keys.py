@@ -1,7 +1,7 @@
 """The key pair and the pinned host keys of each slice: the interface of a key store, and the store in files.
 
-A host key is trusted at the first contact within one slice, compared from then on and never replaced. The store in
-Google Secret Manager is in `secret_manager.py`.
+A host key is pinned at the first contact within one slice, compared from then on and never replaced; which key may be
+pinned is in `host_keys.py`. The store in Google Secret Manager is in `secret_manager.py`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,29 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tpujob.errors import HostKeyChanged
 
 _NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")
+#: the comment of a pin that the cloud has confirmed
+_PUBLISHED = "published"
 
-#: the type of a host key, such as `ssh-ed25519`, and the key in base64
-HostKey = tuple[str, str]
+
+class HostKey(NamedTuple):
+    """A host key, and why it is trusted."""
+
+    type: str  #: such as `ssh-ed25519`
+    key: str  #: in base64
+    published: bool = (
+        False  #: the host has published it through the cloud; False: it was the first one seen
+    )
+
+    def is_of(self, other: tuple[object, ...]) -> bool:
+        """Whether both are one key, whatever they are trusted for."""
+        return self[:2] == other[:2]
+
+
 #: host keys by the host's label in a known_hosts file
 Pins = Mapping[str, HostKey]
 
@@ -160,7 +175,7 @@ def host_label(address: str, port: int) -> str:
 def unpinned(pinned: Pins, keys: Pins) -> dict[str, HostKey]:
     """The keys that are not pinned yet. Raises HostKeyChanged for one that differs from its pin."""
     for label, key in keys.items():
-        if pinned.get(label, key) != key:
+        if not pinned.get(label, key).is_of(key):
             raise changed(label)
     return {label: key for label, key in keys.items() if label not in pinned}
 
@@ -176,7 +191,7 @@ def changed(label: str) -> HostKeyChanged:
 def read_pins(text: str) -> dict[str, HostKey]:
     """The pins in a known_hosts file as we write it; other lines are ignored."""
     fields = (line.split() for line in text.splitlines())
-    return {f[0]: (f[1], f[2]) for f in fields if len(f) == 3}
+    return {f[0]: HostKey(f[1], f[2], f[3:] == [_PUBLISHED]) for f in fields if 3 <= len(f) <= 4}
 
 
 def _whole_lines(text: str) -> str:
@@ -185,7 +200,11 @@ def _whole_lines(text: str) -> str:
 
 
 def write_pins(pins: Pins) -> str:
-    return "".join(f"{label} {kind} {key}\n" for label, (kind, key) in pins.items())
+    lines = (
+        f"{label} {pin.type} {pin.key}{f' {_PUBLISHED}' if pin.published else ''}\n"
+        for label, pin in pins.items()
+    )
+    return "".join(lines)
 
 
 def checked_name(slice: str) -> str:
