@@ -345,14 +345,13 @@ def test_a_held_job_says_what_it_costs_and_how_to_go_on(tpujob: Tpujob, api: Scr
 
 def test_ssh_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJobs) -> None:
     assert "no host" in tpujob("ssh", "42", code=4).err
-    nowhere = str(tpujob.state / "nowhere")
     api.host_access = HostAccess(
         host=1,
         address="127.0.0.1",
         port=1,
         user="u",
-        key_file=nowhere,
-        key_secret="",
+        certificate="",
+        expires_at="",
         host_keys=[],
         instance="",
         zone="",
@@ -360,7 +359,11 @@ def test_ssh_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJob
     )
     said = tpujob("ssh", "42", "--host", "1", "--", "ls", "-la", code=1)
     assert "no host key is pinned" in said.err
-    assert api.named("access")[-1] == {"job": "42", "host": 1}
+    asked = api.named("access")
+    assert (asked[-1]["job"], asked[-1]["host"]) == ("42", 1)
+    keys = {one["key"] for one in asked}
+    assert len(keys) == 2, "two sessions had one key"
+    assert all(key.startswith("ssh-ed25519 ") for key in keys)
 
 
 # About tpujob --------------------------------------------------------------------------------------------------------

@@ -166,5 +166,5 @@ class Backend:
             self.loop.hasten(job_id, self.clock.now() + within)
 
 
-def _no_access(slice: object, host: int) -> HostAccess:
+def _no_access(slice: object, host: int, key: str, holder: str) -> HostAccess:
     raise AssertionError("not reached over SSH here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import signal
 import subprocess
@@ -50,6 +51,7 @@ class FarmProcess:
         self.ssh_port = self.ready["ssh_port"]
         # the adapter's own keys, so that what is made here can be used through it
         self._keys = FileKeys(folder / "rig-keys")
+        self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(self._keys.private_key("rig")))
         self.public_key = public_line(self._keys.private_key("rig"))
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
@@ -85,13 +87,12 @@ class FarmProcess:
     def ssh(self, address: str, user: str = "tpujob") -> Iterator[paramiko.SSHClient]:
         client = paramiko.SSHClient()
         client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
-        key = self._keys.key_file("rig")
         try:
             client.connect(
                 address,
                 self.ssh_port,
                 user,
-                key_filename=key,
+                pkey=self._key,
                 allow_agent=False,
                 look_for_keys=False,
                 timeout=10,

@@ -426,8 +426,8 @@ class ScriptedJobs:
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
         return self._steer("clean", job, "clean", checkpoints=checkpoints)
 
-    def access(self, job: str, *, host: int = 0) -> HostAccess:
-        self._call("access", job=job, host=host)
+    def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
+        self._call("access", job=job, host=host, key=key)
         self._find(job)
         if self.host_access is None:
             raise IllegalInState(f"job {job} has no host that can be reached")

@@ -385,15 +385,17 @@ def service(
 ) -> Jobs:
     """The way in to a backend over this world. `store`: another one than its own, such as one that is not watched."""
 
-    def access(slice: Slice, host: int) -> HostAccess:
-        """Where it is; there is no key, as nothing here is reached over SSH."""
+    def access(slice: Slice, host: int, key: str, holder: str) -> HostAccess:
+        """Where it is; there is no certificate, as nothing here is reached over SSH."""
+        assert key
+        assert holder
         return HostAccess(
             host=host,
             address=slice.endpoints[host].address,
             port=22,
             user="",
-            key_file="",
-            key_secret="",
+            certificate="",
+            expires_at="",
             host_keys=[],
             instance="",
             zone=slice.zone,

@@ -47,8 +47,8 @@ def test_every_call_arrives_and_its_answer_comes_back(
         address="127.1.0.2",
         port=22,
         user="tpujob",
-        key_file="k",
-        key_secret="",
+        certificate="ssh-ed25519-cert-v01@openssh.com AAAA",
+        expires_at="2026-01-01T00:10:00Z",
         host_keys=["127.1.0.2 ssh-ed25519 AAAA"],
         instance="",
         zone="us-central2-b",
@@ -59,7 +59,8 @@ def test_every_call_arrives_and_its_answer_comes_back(
     assert checked.events("digits", after=1) == [event_view(2, "running", "runs")]
     assert checked.logs("42", host=0, attempt=1, tail=0)["lines"] == [log_line(0, "a")]
     assert api.named("logs")[0] == {"job": "42", "host": 0, "attempt": 1, "cursor": "", "tail": 0}
-    assert checked.access("42", host=1) == api.host_access
+    assert checked.access("42", host=1, key="ssh-ed25519 AAAA") == api.host_access
+    assert api.named("access") == [{"job": "42", "host": 1, "key": "ssh-ed25519 AAAA"}]
     assert checked.plan({"name": "x"})["spec"] == {"name": "x"}
     assert checked.cancel("42", release=True)["wish"] == "release"
     assert checked.resume("42", budget=12.5)["wish"] == "run"

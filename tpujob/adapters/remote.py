@@ -188,8 +188,8 @@ class RemoteJobs:
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
         return self._call("POST", _path(job, "clean"), {"checkpoints": checkpoints})
 
-    def access(self, job: str, *, host: int = 0) -> HostAccess:
-        return self._get(_path(job, "access"), host=host)
+    def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
+        return self._call("POST", _path(job, "access"), body={"host": host, "key": key})
 
     def hosts(self) -> list[SuspectView]:
         return self._get("/hosts")

@@ -127,8 +127,9 @@ class JobsApi(Protocol):
 
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView: ...
 
-    def access(self, job: str, *, host: int = 0) -> HostAccess:
-        """Raises IllegalInState when the job has no slice that can be reached."""
+    def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
+        """Lets the holder of a key in at a host for some minutes; `key` is its public half, as a line of
+        `authorized_keys`, of type ssh-ed25519. Raises IllegalInState when the job has no slice that can be reached."""
         ...
 
     def hosts(self) -> list[SuspectView]:

@@ -39,6 +39,8 @@ class SliceView(TypedDict):
     gone_at: str | None
     reason: str  #: why it was, or is being, given back
     hosts: list[str]  #: addresses, by host number
+    #: why the hosts' keys are trusted: `published` through the cloud, or seen at the `first-contact`; empty: not yet
+    host_keys: NotRequired[str]
 
 
 class VerdictView(TypedDict):
@@ -313,8 +315,8 @@ class HostAccess(TypedDict):
     address: str
     port: int
     user: str
-    key_file: str  #: on the backend's machine; empty: the key is kept elsewhere
-    key_secret: str  #: the secret that holds the key, in Google Secret Manager; empty: none
+    certificate: str  #: of the caller's key, as `ssh-keygen` writes it
+    expires_at: str  #: after which no session can be opened with it; one that is open goes on
     host_keys: list[str]  #: what is pinned for this host, as lines of a known_hosts file
     instance: str  #: how IAP calls the host; empty: it is reached at its address
     zone: str

@@ -74,7 +74,8 @@ class Jobs:
         copies: Copies,
         secrets: Secrets,
         site: Site = EVERYWHERE,
-        access: Callable[[Slice, int], HostAccess],
+        access: Callable[[Slice, int, str, str], HostAccess],
+        trust: Callable[[Slice], str] = lambda _: "",
         loop: Loop,
         changes: Changes,
         live: Mapping[str, Live],
@@ -88,10 +89,11 @@ class Jobs:
         """`who`: for whom; `acting_for` makes one for somebody else. `live`: what the reconciler knows of each job
         beyond its record. `circuits`: the offers that were refused lately, for all jobs. `funds`: what budgets depend
         on beside a job's record. `accounts`: of the budgets that are shared. `offered`: what a zone lists; left out:
-        nobody can be asked. `owner`: what slices are labelled with. `around`: what the context adds to the bill."""
+        nobody can be asked. `access`: lets the holder of a public key in at a host. `trust`: why the keys of a slice's
+        hosts are trusted. `owner`: what slices are labelled with. `around`: what the context adds to the bill."""
         self._who = who
         self._store, self._blobs, self._clock = store, blobs, clock
-        self._access, self._loop, self._changes = access, loop, changes
+        self._access, self._trust, self._loop, self._changes = access, trust, loop, changes
         self._live, self._circuits = live, circuits
         self._funds, self._accounts = funds, accounts
         self._prices = site.prices
@@ -206,7 +208,7 @@ class Jobs:
             self._blobs, found, host=host, attempt=attempt, cursor=cursor, tail=tail, timeout=ANSWER
         )
 
-    def access(self, job: str, *, host: int = 0) -> HostAccess:
+    def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
         found = self._find("access", job)
         serving = found.slice
         if serving is None or not serving.endpoints or found.state is State.RELEASING:
@@ -217,7 +219,7 @@ class Jobs:
         if not 0 <= host < len(serving.endpoints):
             had = log_reader.hosts_up_to(len(serving.endpoints))
             raise NotFound(f"job {found.id} has {had}, no host {host}")
-        return self._access(serving, host)
+        return self._access(serving, host, key, f"{self._who.name} for job {found.id}")
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         job_id = self._find("follow", job).id if job else None
@@ -383,6 +385,7 @@ class Jobs:
             unpaid=budgets.waits_for(job, funds, self._prices, now),
             full=full,
             private=access.sees_all(self._who, job.owner),
+            host_keys=self._trust(job.slice) if full and job.slice and job.slice.endpoints else "",
         )
 
     def _wait(self, job: Job) -> capacity.Wait | None:

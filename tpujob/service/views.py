@@ -49,10 +49,12 @@ def job_view(
     unpaid: str = "",
     full: bool = True,
     private: bool = True,
+    host_keys: str = "",
 ) -> JobView:
     """`job` at `now`. `progress` is what its reports say just now, `moved_at` when its step last changed,
     `maintenance` what the cloud announces for its hosts, `trouble` what is being retried, `wait` the hardware that the
-    cloud refused, `funds` what its budgets depend on, `unpaid` for which of them it waits. Without `full`, `budgets`,
+    cloud refused, `funds` what its budgets depend on, `unpaid` for which of them it waits, `host_keys` why those
+    of its slice are trusted. Without `full`, `budgets`,
     `slices`, `attempts` and `spec` stay empty; without `private`, so does what its owner keeps to himself: workdir,
     code, bundles, evidence, and what the program is and how it is started."""
     trouble = "" if job.state.final else trouble
@@ -112,7 +114,10 @@ def job_view(
         spending=budgets.views(job, funds, now),
         spent=dict(job.spent),
         budgets=outlook.budgets(job) if full else [],
-        slices=[slice_view(job, s, now=now) for s in job.slices] if full else [],
+        slices=[
+            slice_view(job, s, now=now, host_keys=host_keys if s is serving else "")
+            for s in (job.slices if full else ())
+        ],
         attempts=[
             attempt_view(a, live=progress if a is attempt else None, private=private)
             for a in job.attempts
@@ -152,7 +157,7 @@ def code_view(code: Code | None) -> CodeView | None:
     return None if code is None else CodeView(**asdict(code))
 
 
-def slice_view(job: Job, slice: Slice, *, now: float) -> SliceView:
+def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
     return SliceView(
         name=slice.name,
         type=slice.type,
@@ -167,6 +172,7 @@ def slice_view(job: Job, slice: Slice, *, now: float) -> SliceView:
         gone_at=_maybe(slice.gone_at),
         reason=slice.delete_reason,
         hosts=[e.address for e in slice.endpoints],
+        host_keys=host_keys,
     )
 
 

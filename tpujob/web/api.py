@@ -266,10 +266,10 @@ def _one_job(app: FastAPI) -> None:
         """What differs between two jobs: spec, outcome, and the files of their bundles."""
         return JSONResponse(api.diff(a, b))
 
-    @app.get("/v1/jobs/{job}/access", tags=["one job"], response_model=HostAccess)
-    def get_access(api: Caller, job: JobRef, host: Annotated[int, Query(ge=0)] = 0) -> JSONResponse:
-        """How one of its hosts is reached."""
-        return JSONResponse(api.access(job, host=host))
+    @app.post("/v1/jobs/{job}/access", tags=["one job"], response_model=HostAccess)
+    def access_(api: Caller, job: JobRef, asked: schemas.AccessAsked) -> JSONResponse:
+        """Let a key in at one of its hosts for some minutes, and say how the host is reached."""
+        return JSONResponse(api.access(job, host=asked.host, key=asked.key))
 
     @app.post("/v1/jobs/{job}/cancel", tags=["one job"], response_model=JobView)
     def cancel(api: Caller, job: JobRef, release: bool = False) -> JSONResponse:
@@ -291,7 +291,7 @@ def _one_job(app: FastAPI) -> None:
         """As delete; then remove logs, bundle and record, and with `checkpoints` those too."""
         return JSONResponse(api.clean(job, checkpoints=checkpoints))
 
-    _ = (get_job, get_events, get_logs, diff, get_access, cancel, resume, delete, clean)
+    _ = (get_job, get_events, get_logs, diff, access_, cancel, resume, delete, clean)
 
 
 def _upkeep(app: FastAPI) -> None:

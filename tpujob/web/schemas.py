@@ -89,6 +89,13 @@ class Given(_Taken):
     role: str = Field(max_length=16, description="`viewer`, `submitter` or `admin`")
 
 
+class AccessAsked(_Taken):
+    """What `POST /v1/jobs/{job}/access` takes."""
+
+    host: int = Field(default=0, ge=0, description="its number in the job")
+    key: str = Field(max_length=1000, description="the public half, of type ssh-ed25519")
+
+
 class Machine(_Taken):
     """What `POST /v1/hosts/clear` takes; in the body, as Google Cloud's names have slashes."""
 

@@ -101,6 +101,7 @@ def backend(settings: Settings) -> Backend:
         copies=found.copies,
         secrets=found.secrets,
         access=found.hosts.access,
+        trust=found.hosts.trust,
         loop=loop,
         changes=changes,
         live=reconciler.live,

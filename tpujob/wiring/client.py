@@ -16,7 +16,7 @@ from tpujob.errors import BadRequest, Unauthorized
 if TYPE_CHECKING:
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.remote import RemoteJobs
-    from tpujob.api import HostAccess
+    from tpujob.api import JobsApi
     from tpujob.config.stack import Access
 
 
@@ -98,15 +98,16 @@ def greet(url: str, token: str) -> None:
     RemoteJobs(url, token).list()
 
 
-def open_session(settings: Settings, access: HostAccess, command: list[str] | None) -> int:
-    """`tpujob ssh`, from this machine and with this user's rights; see `ssh_session`."""
+def open_session(
+    settings: Settings, jobs: JobsApi, job: str, *, host: int, command: list[str] | None
+) -> int:
+    """`tpujob ssh`, from this machine, with a key that is made for this session and is only in memory. Raises as
+    `JobsApi.access` and `open_session` of `adapters/ssh/` do."""
     from tpujob.adapters import ssh
 
-    def secret(name: str) -> str:
-        return ssh.SecretKeys(access["project"], endpoint=settings.google_endpoint).read(name)
-
-    tunnel = shlex.split(settings.tunnel)
-    return ssh.open_session(access, command, tunnel=tunnel, secret=secret)
+    key = ssh.new_private_key()
+    access = jobs.access(job, host=host, key=ssh.public_line(key))
+    return ssh.open_session(access, key, command, tunnel=shlex.split(settings.tunnel))
 
 
 @contextlib.contextmanager

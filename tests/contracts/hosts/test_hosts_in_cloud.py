@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,7 +30,7 @@ from tpujob.adapters.ssh import FileKeys, SshHosts, connection, open_session
 from tpujob.adapters.ssh.connection import Login
 from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.hosts import LOGIN_PATIENCE
-from tpujob.adapters.ssh.keys import new_private_key
+from tpujob.adapters.ssh.keys import new_private_key, public_line
 from tpujob.adapters.ssh.pool import Bounds
 from tpujob.adapters.ssh.transport import MAX_TUNNELS, telling
 from tpujob.domain.actions import HostPlan
@@ -235,13 +236,15 @@ def test_hosts_are_reached_through_a_tunnel(
     assert _ran(tmp_path) == [f"{slice.name}-w-{host} {flags}" for host in (0, 1)], (
         "one tunnel for each host, for both steps"
     )
-    access = hosts.access(slice, 1)
+    key = new_private_key()
+    today = world.hosts(reach="iap", now=time.time)  # the hosts' clock judges certificates
+    access = today.access(slice, 1, public_line(key), "ada")
     assert access["instance"] == f"{slice.name}-w-1"
     null = os.open(os.devnull, os.O_RDWR)
     try:
         tunnel = [sys.executable, str(RELAY), str(tmp_path)]
         code = open_session(
-            access, ["sh", "-c", "exit 7"], stdin=null, stdout=null, stderr=null, tunnel=tunnel
+            access, key, ["sh", "-c", "exit 7"], stdin=null, stdout=null, stderr=null, tunnel=tunnel
         )
     finally:
         os.close(null)

@@ -6,10 +6,12 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +19,11 @@ import pytest
 
 from tests.contracts.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, slice_at, until
-from tpujob.adapters.ssh import SshHosts, open_session
+from tpujob.adapters.ssh import SshHosts, new_private_key, open_session, public_line
+from tpujob.adapters.ssh.certificates import LIFETIME, SKEW
 from tpujob.api import HostAccess
-from tpujob.errors import HostKeyChanged, TpujobError, Transient
+from tpujob.domain.actions import HostPlan
+from tpujob.errors import BadRequest, HostKeyChanged, TpujobError, Transient
 
 AGENT = Path(__file__).parent / "fake_agent.py"
 MIB = 1024 * 1024
@@ -31,8 +35,8 @@ from tpujob.adapters.ssh import open_session
 import fabric, paramiko
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = peak()
-access, command = json.loads(sys.argv[1])
-code = open_session(access, command)
+access, key, command = json.loads(sys.argv[1])
+code = open_session(access, key, command)
 print(f"grew {peak() - before} KiB", file=sys.stderr)
 sys.exit(code)
 """
@@ -42,23 +46,42 @@ class Rig:
     """One host that has been contacted once."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder, self._made = folder, list[SshHosts]()
         self.farm = FarmProcess(folder)
-        self._hosts = SshHosts(folder / "keys", port=self.farm.ssh_port, agent=AGENT)
+        self.hosts = SshHosts(folder / "keys", port=self.farm.ssh_port, agent=AGENT)
+        self.key = new_private_key()
         self.access = self.slice("tj-000001-1")
 
     def slice(self, name: str) -> HostAccess:
-        key = f"{self._hosts.public_key(slice_at(name))}\ntpujob:{self.farm.public_key}"
+        key = f"{self.hosts.public_key(slice_at(name))}\ntpujob:{self.farm.public_key}"
         (address,) = self.farm.slice(name, key=key)
-        slice = slice_at(name, address)
-        self._hosts.stop(slice, grace=1, timeout=30)
-        return self._hosts.access(slice, 0)
+        self.host = slice_at(name, address)
+        self.bring_up()
+        return self.let_in(self.hosts)
+
+    def bring_up(self) -> None:
+        """An attempt that is over at once."""
+        plan = {"job": "000001", "attempt": 1, "command": ["sleep", "1000"]}
+        self.hosts.start(self.host, [HostPlan(0, plan)], timeout=30)
+        self.hosts.stop(self.host, grace=1, timeout=30)
+
+    def asked_at(self, seconds: float) -> SshHosts:
+        """The same backend, by a clock that is so far ahead of the host's."""
+        port, keys = self.farm.ssh_port, self._folder / "keys"
+        made = SshHosts(keys, port=port, agent=AGENT, now=lambda: time.time() + seconds)
+        self._made.append(made)
+        return made
+
+    def let_in(self, hosts: SshHosts, key: str = "") -> HostAccess:
+        return hosts.access(self.host, 0, public_line(key or self.key), "ada for job 000001")
 
     def client(self, command: list[str] | None, **streams: object) -> subprocess.Popen[bytes]:
-        text = json.dumps([self.access, command])
+        text = json.dumps([self.access, self.key, command])
         return subprocess.Popen([sys.executable, "-c", CLIENT, text], **streams)  # pyright: ignore
 
     def close(self) -> None:
-        self._hosts.close()
+        for made in (self.hosts, *self._made):
+            made.close()
         self.farm.stop()
 
 
@@ -94,7 +117,7 @@ def test_a_command_keeps_its_streams_its_arguments_and_its_exit_code(rig: Rig):
 
 def test_a_command_that_a_signal_ends_gives_255(rig: Rig, null: int):
     command = ["sh", "-c", "kill -9 $$"]
-    assert open_session(rig.access, command, stdin=null, stdout=null, stderr=null) == 255
+    assert open_session(rig.access, rig.key, command, stdin=null, stdout=null, stderr=null) == 255
 
 
 def test_a_shell_without_a_terminal_reads_its_commands(rig: Rig):
@@ -150,7 +173,7 @@ def test_a_person_gets_a_terminal_that_follows_the_window(rig: Rig):
     _size(theirs, rows=31, columns=101)
     # a session of its own, whose terminal this is: else the kernel would not tell it of a new size
     take = ["sh", "-c", 'exec "$@" <>"$0" >&0 2>&1', os.ttyname(theirs)]
-    text = json.dumps([rig.access, None])
+    text = json.dumps([rig.access, rig.key, None])
     child = subprocess.Popen([*take, sys.executable, "-c", CLIENT, text], start_new_session=True)
     try:
         screen = Screen(ours)
@@ -191,7 +214,7 @@ def test_a_host_that_goes_away_in_a_session_is_reported(null: int, tmp_path: Pat
         assert b"Transient: host 0 (127." in err, err.decode()
         assert b"the connection broke" in err
         with pytest.raises(Transient, match="connection refused"):
-            open_session(rig.access, ["true"], stdin=null, stdout=null, stderr=null)
+            open_session(rig.access, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
     finally:
         rig.close()
         FarmProcess(tmp_path).stop()  # cleans up after the first
@@ -203,19 +226,97 @@ def test_a_host_that_is_not_pinned_or_has_changed_is_told_nothing(rig: Rig, null
         at_server: HostAccess = {**rig.access, "address": "127.0.0.1", "port": server.port}
         stranger = at_server
         with pytest.raises(TpujobError, match="no host key is pinned for \\[127"):
-            open_session(stranger, ["true"], stdin=null, stdout=null, stderr=null)
+            open_session(stranger, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
         (line,) = rig.access["host_keys"]
         stranger = {
             **at_server,
             "host_keys": [f"[127.0.0.1]:{server.port} {line.split(' ', 1)[1]}"],
         }
         with pytest.raises(HostKeyChanged) as caught:
-            open_session(stranger, ["true"], stdin=null, stdout=null, stderr=null)
+            open_session(stranger, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
         assert "tpujob cancel --release" in caught.value.hint, "it does not say what to do"
     assert server.connections == 2
     assert server.seen == []
     with pytest.raises(TpujobError, match="no host key is pinned for host 0"):
-        open_session({**at_server, "host_keys": []}, ["true"], stdin=null, stdout=null, stderr=null)
+        open_session(
+            {**at_server, "host_keys": []}, rig.key, ["true"], stdin=null, stdout=null, stderr=null
+        )
+
+
+# Certificates --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "it has expired",
+        "it is not valid yet",
+        "it is of another key",
+        "it is for another login",
+        "another slice signed it",
+        "there is none",
+    ],
+)
+def test_no_certificate_lets_in_when(rig: Rig, null: int, why: str):
+    at = {"it has expired": -LIFETIME - 5, "it is not valid yet": SKEW + 60}.get(why, 0.0)
+    hosts = rig.asked_at(at)
+    key = new_private_key() if "another key" in why else rig.key
+    slice = slice_at("tj-000002-1", "127.0.0.1") if "another slice" in why else rig.host
+    certificate = hosts.access(slice, 0, public_line(rig.key), "eve")["certificate"]
+    user = "root" if "another login" in why else "tpujob"
+    access: HostAccess = {
+        **rig.access,
+        "user": user,
+        "certificate": "" if "none" in why else certificate,
+    }
+    with pytest.raises(Transient, match="does not accept the certificate") as refused:
+        open_session(access, key, ["true"], stdin=null, stdout=null, stderr=null)
+    assert "clock" in refused.value.hint
+
+
+def test_a_session_outlives_its_certificate_and_clocks_may_differ_a_little(rig: Rig, null: int):
+    for at in (-LIFETIME + 30, SKEW - 30):
+        access = rig.let_in(rig.asked_at(at))
+        assert open_session(access, rig.key, ["true"], stdin=null, stdout=null, stderr=null) == 0
+    soon = rig.let_in(rig.asked_at(-LIFETIME + 2))
+    lasts = ["sh", "-c", "while [ $(date +%s) -le $1 ]; do :; done; exit 9", "sh"]
+    over = str(int(time.time()) + 3)
+    streams = {"stdin": null, "stdout": null, "stderr": null}
+    assert open_session(soon, rig.key, [*lasts, over], **streams) == 9
+
+
+def test_a_certificate_says_whose_it_is_and_allows_a_terminal_alone(rig: Rig, tmp_path: Path):
+    file = tmp_path / "key-cert.pub"
+    file.write_text(rig.access["certificate"])
+    shown = subprocess.run(
+        ["ssh-keygen", "-L", "-f", str(file)], capture_output=True, text=True, check=True
+    ).stdout
+    assert 'Key ID: "ada for job 000001"' in shown
+    assert re.search(r"Principals: \n\s+tpujob\n\s+Critical Options: \(none\)", shown)
+    assert re.search(r"Extensions: \n\s+permit-pty\n?$", shown)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "ssh-ed25519 AAAA", "ssh-rsa AAAA", "x" * 900, "ssh-ed25519 \u00e4"]
+)
+def test_what_is_no_key_is_let_in_nowhere(rig: Rig, key: str):
+    with pytest.raises(BadRequest, match="no public key of type ssh-ed25519") as refused:
+        rig.hosts.access(rig.host, 0, key, "ada")
+    assert "ssh-keygen" in refused.value.hint
+
+
+def test_a_plan_adds_the_authority_once_and_leaves_other_keys_alone(rig: Rig):
+    (address,) = (endpoint.address for endpoint in rig.host.endpoints)
+    rig.farm.run(address, "printf 'ssh-ed25519 AAAA mine' > ~/.ssh/authorized_keys")  # no newline
+    for _ in range(2):
+        rig.bring_up()
+    _, kept, _ = rig.farm.run(address, "cat ~/.ssh/authorized_keys; stat -c %a ~/.ssh ~/.ssh/*")
+    authority = f"cert-authority {rig.hosts.public_key(rig.host)}"
+    assert kept.decode().split("\n")[:3] == ["ssh-ed25519 AAAA mine", authority, "700"]
+    rig.farm.run(address, "rm ~/.ssh/authorized_keys; mkdir ~/.ssh/authorized_keys")
+    rig.bring_up()  # a file that cannot be written stops no program
+    rig.farm.run(address, "rmdir ~/.ssh/authorized_keys")
+    rig.bring_up()
 
 
 class Screen:

@@ -4,8 +4,16 @@ What runs on a host is in `agent/`, what it is told in `domain/host/`. Fabric is
 """
 
 from tpujob.adapters.ssh.hosts import SshHosts
-from tpujob.adapters.ssh.keys import FileKeys, KeyStore
+from tpujob.adapters.ssh.keys import FileKeys, KeyStore, new_private_key, public_line
 from tpujob.adapters.ssh.secret_manager import SecretKeys
 from tpujob.adapters.ssh.session import open_session
 
-__all__ = ["FileKeys", "KeyStore", "SecretKeys", "SshHosts", "open_session"]
+__all__ = [
+    "FileKeys",
+    "KeyStore",
+    "SecretKeys",
+    "SshHosts",
+    "new_private_key",
+    "open_session",
+    "public_line",
+]

@@ -25,9 +25,12 @@ from tpujob.protocol.paths import HOST_FOLDER
 #: what a host answers when the agent must be uploaded first
 _NEED = "tpujob: no agent"
 
-#: stdin becomes the plan's file, whole or not at all; then says whether the agent is there.
-#: $1 folder, $2 plan, $3 its bytes, $4 agent, $5 its bytes
-_CARRY = f"""umask 077; cd && {{ [ -d "$1" ] || mkdir -p "$1"; }} && cd "$1" || exit 1
+#: stdin becomes the plan's file, whole or not at all; then says whether the agent is there. People's certificates work
+#: from then on, unless somebody has made that file unwritable, which is no reason to run nothing.
+#: $1 folder, $2 plan, $3 its bytes, $4 agent, $5 its bytes, $6 line for authorized_keys
+_CARRY = f"""umask 077; cd || exit 1; keys=.ssh/authorized_keys
+{{ mkdir -p .ssh && {{ grep -qxF "$6" $keys || printf '\\n%s\\n' "$6" >> $keys; }}; }} 2> /dev/null
+{{ [ -d "$1" ] || mkdir -p "$1"; }} && cd "$1" || exit 1
 new="$2.$$.tmp"
 if cat > "$new" && [ "$(wc -c < "$new")" -eq "$3" ] && mv -f "$new" "$2"
 then [ -f "$4" ] && [ "$(wc -c < "$4")" -eq "$5" ] || echo "{_NEED}"
@@ -46,10 +49,20 @@ class AgentCalls:
         """`archive`: sent instead of the real agent."""
         self._archive = archive
 
-    def carry(self, on: Connection, document: Mapping[str, Any], deadline: Deadline) -> None:
-        """Upload the plan, and the agent if the host does not have it. Otherwise one round trip."""
+    def carry(
+        self, on: Connection, document: Mapping[str, Any], deadline: Deadline, authority: str
+    ) -> None:
+        """Upload the plan, and the agent if the host does not have it. Otherwise one round trip. `authority`: a line
+        for `authorized_keys`."""
         plan = json.dumps(dict(document)).encode()
-        words = [HOST_FOLDER, plan_name(document), str(len(plan)), self._name, self._size]
+        words = [
+            HOST_FOLDER,
+            plan_name(document),
+            str(len(plan)),
+            self._name,
+            self._size,
+            authority,
+        ]
         output = on.run(_script(_CARRY, words), deadline, stdin=plan)
         _check_written(output)
         if _NEED in output.text:

@@ -46,6 +46,7 @@ class Login:
     user: str
     key: str = field(repr=False)  #: the private half, as OpenSSH writes it
     tunnel: Tunnel | None = None  #: None: by TCP
+    certificate: str = ""  #: of the public half; empty: the host knows the key itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ def _fabric_connection(
         config=_config(),
         forward_agent=False,
         connect_kwargs={
-            "pkey": _private_key(login.key),
+            "pkey": _private_key(login.key, login.certificate),
             "allow_agent": False,
             "look_for_keys": False,
             "sock": transport.socket,
@@ -205,10 +206,13 @@ def _config() -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def _private_key(text: str) -> Any:
+def _private_key(text: str, certificate: str) -> Any:
     import paramiko
 
-    return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
+    key = paramiko.Ed25519Key.from_private_key(io.StringIO(text))
+    if certificate:
+        key.load_certificate(certificate)
+    return key
 
 
 def _policy(login: Login, host_keys: HostKeys) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.agent_calls import AgentCalls
+from tpujob.adapters.ssh.certificates import LIFETIME, authority_line, sign
 from tpujob.adapters.ssh.connection import Connection, Login, NoLogin, Output
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
 from tpujob.adapters.ssh.keys import (
@@ -27,7 +28,7 @@ from tpujob.adapters.ssh.transport import MAX_TUNNELS, Reach, Tunnel, address
 from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause, Endpoint, Slice
-from tpujob.domain.text import duration
+from tpujob.domain.text import duration, rfc3339
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Guest
 
@@ -78,10 +79,11 @@ class SshHosts:
         reserve = min(15.0, timeout / 3)  # to undo a half-done start and still answer in time
         everything, doing = Deadline(timeout), Deadline(timeout - reserve)
         plan_of = {plan.host: plan.document for plan in plans}
+        authority = authority_line(self.public_key(slice))
         secrets_of = {plan.host: plan.secrets for plan in plans}
         with self._session(slice, list(plan_of), doing) as session:
             ready = session.each(
-                lambda host, on: self._agent.carry(on, plan_of[host], doing), doing
+                lambda host, on: self._agent.carry(on, plan_of[host], doing, authority), doing
             )
             session.insist(self._judged(slice, ready, doing))  # nothing has been started up to here
             answers = session.each(
@@ -142,8 +144,12 @@ class SshHosts:
     def kept(self) -> list[str]:
         return self._keys.names()
 
-    def access(self, slice: Slice, host: int) -> HostAccess:
-        """What `tpujob ssh` needs to reach a host. Raises Transient while the host has no address."""
+    def access(self, slice: Slice, host: int, key: str, holder: str) -> HostAccess:
+        """What `tpujob ssh` needs to reach a host with the private half of that public key. `holder`: who has it, for
+        the host's log. Nothing is asked of the host. Raises BadRequest for what is no key, Transient while the host has
+        no address."""
+        now, own = self._now(), self._keys.private_key(slice.name)
+        certificate = sign(own, key, user=self._user, holder=holder, now=now)
         guests = self._ask(slice, GUESTS_TIMEOUT) if self._reach == "iap" else ()
         login = self._login(slice, host, guests, key="")
         label = host_label(login.address, login.port)
@@ -153,8 +159,8 @@ class SshHosts:
             address=login.address,
             port=login.port,
             user=login.user,
-            key_file=self._keys.key_file(slice.name),
-            key_secret=self._keys.secret(slice.name),
+            certificate=certificate,
+            expires_at=rfc3339(now + LIFETIME),
             host_keys=write_pins(pins).splitlines(),
             instance=login.tunnel.instance if login.tunnel else "",
             zone=slice.zone,

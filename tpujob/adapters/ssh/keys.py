@@ -56,14 +56,6 @@ class KeyStore(Protocol):
         first contacts race and reach different servers."""
         ...
 
-    def key_file(self, slice: str) -> str:
-        """The file of the private half on this machine; empty: none."""
-        ...
-
-    def secret(self, slice: str) -> str:
-        """The secret that holds the private half; empty: none."""
-        ...
-
     def forget(self, slice: str) -> None:
         """Remove keys and pins. Absent is success."""
         ...
@@ -100,13 +92,6 @@ class FileKeys:
             whole = _whole_lines(file.read())
             file.truncate(len(whole))
             file.write(write_pins(unpinned(read_pins(whole), keys)))
-
-    def key_file(self, slice: str) -> str:
-        return str(self._key_path(slice))
-
-    def secret(self, slice: str) -> str:
-        checked_name(slice)
-        return ""
 
     def forget(self, slice: str) -> None:
         shutil.rmtree(self._folder(slice), ignore_errors=True)

@@ -44,7 +44,7 @@ class SecretKeys:
         self._renewed: dict[str, float] = {}
 
     def private_key(self, slice: str) -> str:
-        name = self.secret(slice)
+        name = self._secret(slice)
         if slice not in self._keys:
             self._keys[slice] = self._found(name) or self._make(name)
         self._renew(slice)
@@ -76,13 +76,6 @@ class SecretKeys:
             number = added
         raise Transient(f"other processes keep changing the host keys of {slice}", hint="try again")
 
-    def key_file(self, slice: str) -> str:
-        checked_name(slice)
-        return ""
-
-    def secret(self, slice: str) -> str:
-        return self._secrets.name(f"{_PREFIX}{checked_name(slice)}")
-
     def names(self) -> list[str]:
         listed = self._secrets.list(self._labels)
         ids = (str(one.get("name", "")).rpartition("/")[2] for one in listed)
@@ -93,28 +86,31 @@ class SecretKeys:
         self._keys.pop(slice, None)
         self._pins.pop(slice, None)
         self._renewed.pop(slice, None)
-        for name in (self.secret(slice), self._pins_secret(slice)):
+        for name in (self._secret(slice), self._pins_secret(slice)):
             self._secrets.remove(name)
-
-    def read(self, secret: str) -> str:
-        """The private key in the secret of that name. Raises Refused, Transient."""
-        return self._secrets.access(secret, 1)[1].decode("ascii")
 
     def close(self) -> None:
         self._secrets.close()
 
     # Secrets
 
+    def _secret(self, slice: str) -> str:
+        return self._secrets.name(f"{_PREFIX}{checked_name(slice)}")
+
+    def _read(self, secret: str) -> str:
+        """The private key in the secret of that name."""
+        return self._secrets.access(secret, 1)[1].decode("ascii")
+
     def _make(self, name: str) -> str:
         """The key that all processes use: ours if we are the first to add one."""
         self._secrets.ensure(name, self._labels, ttl=LIFETIME)
         made = new_private_key()
-        return made if self._secrets.add(name, made.encode()) == 1 else self.read(name)
+        return made if self._secrets.add(name, made.encode()) == 1 else self._read(name)
 
     def _found(self, name: str) -> str:
         """The key; empty: not made yet."""
         try:
-            return self.read(name)
+            return self._read(name)
         except Missing:
             return ""
 
@@ -131,7 +127,7 @@ class SecretKeys:
         now = time.monotonic()
         if now - self._renewed.get(slice, now - RENEW_AFTER) < RENEW_AFTER:
             return
-        for name in (self.secret(slice), self._pins_secret(slice)):
+        for name in (self._secret(slice), self._pins_secret(slice)):
             with contextlib.suppress(Refused, Transient):  # there is time until the next day
                 self._secrets.change(name, "ttl", f"{LIFETIME}s")
         self._renewed[slice] = now
@@ -141,7 +137,7 @@ class SecretKeys:
         return {LABEL: "1", OWNER_LABEL: self._owner}
 
     def _pins_secret(self, slice: str) -> str:
-        return f"{self.secret(slice)}{_PINS}"
+        return f"{self._secret(slice)}{_PINS}"
 
 
 def _pins_of(payload: bytes) -> dict[str, HostKey]:

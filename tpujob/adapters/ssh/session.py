@@ -1,6 +1,7 @@
 """`tpujob ssh`: a person's shell on a host, or one command with unchanged streams of any size.
 
-The host key must be pinned already: a person never makes the first contact.
+The host key must be pinned already: a person never makes the first contact. The key is the person's own, made for this
+session; the slice's key stays with the backend.
 """
 
 from __future__ import annotations
@@ -15,30 +16,34 @@ import struct
 import termios
 import threading
 import tty
-from collections.abc import Callable, Generator, Sequence
-from pathlib import Path
+from collections.abc import Generator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.ssh.connection import Connection, Login
+from tpujob.adapters.ssh.connection import Connection, Login, NoLogin
 from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import read_pins
 from tpujob.adapters.ssh.transport import Tunnel
 from tpujob.api import HostAccess
-from tpujob.errors import NotFound, TpujobError, Transient
+from tpujob.errors import TpujobError, Transient
 
 if TYPE_CHECKING:
     import paramiko
 
 CHUNK = 32 * 1024
 CONNECT_SECONDS = 60.0
+_NO_LOGIN = (
+    "Hosts accept certificates from the first attempt on that this version of tpujob has started, and while "
+    "their clock and the backend's differ by less than five minutes."
+)
 UNKNOWN_END = 255  #: the exit code for a command that a signal ended, as OpenSSH's client gives it
 NO_READER = 141  #: the exit code when nobody reads our output any more, as a shell gives it
 
 
 def open_session(
     access: HostAccess,
+    key: str,
     command: list[str] | None,
     *,
     stdin: int = 0,
@@ -46,11 +51,10 @@ def open_session(
     stderr: int = 2,
     term: str = "xterm-256color",
     tunnel: Sequence[str] = ("gcloud",),
-    secret: Callable[[str], str] | None = None,
 ) -> int:
     """Run `command`, with its arguments unchanged, or a shell; returns the exit code. A shell gets a terminal when
-    `stdin` is one. `tunnel` is the program for hosts behind IAP; `secret` reads a secret by its name, with the user's
-    own rights. Raises Transient when the host cannot be reached or disconnects, HostKeyChanged."""
+    `stdin` is one. `key` is the private half of the one that `access` was given for; `tunnel` is the program for hosts
+    behind IAP. Raises Transient when the host cannot be reached or disconnects, HostKeyChanged."""
     pins = read_pins("\n".join(access["host_keys"]))
     if not pins:
         raise TpujobError(
@@ -58,7 +62,7 @@ def open_session(
             hint="The backend pins it when it first reaches the host; `tpujob show JOB` says how far it is.",
         )
     host_keys = HostKeys(pins, hosts=1, trust_new=False)
-    connection = Connection(_login(access, tunnel, secret), host_keys)
+    connection = Connection(_login(access, key, tunnel), host_keys)
     deadline = Deadline(CONNECT_SECONDS)
     where = f"host {access['host']} ({access['address']}): "
     try:
@@ -79,6 +83,8 @@ def open_session(
         return code if code >= 0 else UNKNOWN_END
     except BrokenPipeError:
         return NO_READER
+    except NoLogin as error:
+        raise Transient(f"{where}it does not accept the certificate", hint=_NO_LOGIN) from error
     except Transient as error:
         raise Transient(f"{where}{error.message}", hint=error.hint) from error
     except (OSError, EOFError) as error:
@@ -87,24 +93,12 @@ def open_session(
         connection.abort()
 
 
-def _login(access: HostAccess, tunnel: Sequence[str], secret: Callable[[str], str] | None) -> Login:
+def _login(access: HostAccess, key: str, tunnel: Sequence[str]) -> Login:
     through = None
     if access["instance"]:
         through = Tunnel(access["instance"], access["zone"], access["project"], tuple(tunnel))
-    key = _key(access, secret)
-    return Login(access["address"], access["port"], access["user"], key, through)
-
-
-def _key(access: HostAccess, secret: Callable[[str], str] | None) -> str:
-    if access["key_secret"] and secret is not None:
-        return secret(access["key_secret"])
-    try:
-        return Path(access["key_file"]).read_text(encoding="ascii")
-    except OSError as error:
-        raise NotFound(
-            f"the key of host {access['host']} is not on this machine",
-            hint="Run `tpujob ssh` where the backend runs; a backend on Google Cloud must keep keys in Secret Manager.",
-        ) from error
+    where = (access["address"], access["port"], access["user"])
+    return Login(*where, key, through, access["certificate"])
 
 
 def _carry_output(channel: paramiko.Channel, terminal: int | None, stdout: int, stderr: int) -> int:

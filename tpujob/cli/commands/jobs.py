@@ -196,7 +196,7 @@ def ssh(
     ] = 0,
 ) -> int:
     """Open a shell on a host of a job, or run a command there."""
-    access = connect().access(job, host=host)
+    backend = connect()
     from tpujob.wiring import client
 
-    return client.open_session(current_settings(), access, command or None)
+    return client.open_session(current_settings(), backend, job, host=host, command=command or None)

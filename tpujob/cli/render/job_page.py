@@ -93,6 +93,10 @@ def _slice(slice: SliceView, columns: int) -> list[str]:
         hosts = "  ".join(f"{i}: {clean(ip)}" for i, ip in enumerate(slice["hosts"][:8]))
         more = f"  … {len(slice['hosts']) - 8} more" if len(slice["hosts"]) > 8 else ""
         out.append(clip(f"    hosts  {hosts}{more}", columns))
+        if slice.get("host_keys") == "first-contact":
+            out.append(
+                clip("    keys   trusted at the first contact: the hosts published none", columns)
+            )
     return out
 
 
