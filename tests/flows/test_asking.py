@@ -159,24 +159,27 @@ def test_a_wish_that_is_already_fulfilled_is_not_written_again(stage: Stage) -> 
     assert last == ["clean requested", "clean requested, with its checkpoints"]
 
 
+KEY = "ssh-ed25519 AAAA"
+
+
 def test_a_host_is_reached_only_where_there_is_one(stage: Stage) -> None:
     job_id = stage.create()
     with pytest.raises(IllegalInState, match="job 000001 is queued: it has no host") as refused:
-        stage.api.access(job_id)
+        stage.api.access(job_id, key=KEY)
     assert "`tpujob logs 000001`" in refused.value.hint
     stage.running(job_id)
-    assert stage.api.access(job_id)["address"] == "10.0.1.0"
-    assert stage.api.access(job_id, host=1)["address"] == "10.0.1.1"
+    assert stage.api.access(job_id, key=KEY)["address"] == "10.0.1.0"
+    assert stage.api.access(job_id, host=1, key=KEY)["address"] == "10.0.1.1"
     for host in (2, -1):
         with pytest.raises(NotFound, match=f"has hosts 0 to 1, no host {host}"):
-            stage.api.access(job_id, host=host)
+            stage.api.access(job_id, host=host, key=KEY)
     with pytest.raises(NotFound, match="has hosts 0 to 1, no host 7"):
         stage.api.logs(job_id, host=7)
     stage.faults.broken.add("delete")
     stage.finish(job_id, 0, 0)
     stage.until(job_id, State.RELEASING)
     with pytest.raises(IllegalInState, match="is releasing"):
-        stage.api.access(job_id)
+        stage.api.access(job_id, key=KEY)
 
 
 def test_bundles_of_another_bucket_make_no_job(stage: Stage) -> None:

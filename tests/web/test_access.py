@@ -61,6 +61,7 @@ CALLS: dict[str, Callable[[Any, str], Any]] = {
     "set_secret": lambda api, _: api.set_secret("HF_TOKEN", "x"),
     "remove_secret": lambda api, _: api.remove_secret("HF_TOKEN"),
     "diff": lambda api, job: api.diff(job, job),
+    "access": lambda api, job: api.access(job, key="ssh-ed25519 AAAA"),
     "pin_host": lambda api, _: api.pin_host("rack-1", "bad"),
     "clear_host": lambda api, _: api.clear_host("rack-1"),
     "follow": lambda api, job: next(iter(api.follow(job, timeout=0))),
@@ -295,7 +296,7 @@ ROUTES = {
     "DELETE /v1/secrets/{name}": "remove_secret", "POST /v1/compare": "compare",
     "PUT /v1/bundles/{sha256}": "put_bundle", "GET /v1/jobs/{job}": "get",
     "GET /v1/jobs/{job}/events": "events", "GET /v1/jobs/{job}/logs": "logs", "GET /v1/diff": "diff",
-    "GET /v1/jobs/{job}/access": "access", "POST /v1/jobs/{job}/cancel": "cancel",
+    "POST /v1/jobs/{job}/access": "access", "POST /v1/jobs/{job}/cancel": "cancel",
     "POST /v1/jobs/{job}/resume": "resume", "POST /v1/jobs/{job}/delete": "delete",
     "POST /v1/jobs/{job}/clean": "clean", "GET /v1/hosts": "hosts", "POST /v1/hosts/pin": "pin_host",
     "POST /v1/hosts/clear": "clear_host", "GET /v1/members": "members", "PUT /v1/members": "give_role",
@@ -308,6 +309,7 @@ BODIES: dict[str, Any] = {
     "create": {"spec": SPEC}, "plan": {"spec": SPEC}, "estimate": {"spec": SPEC}, "compare": {"spec": SPEC},
     "pin_host": {"physical": "x", "verdict": "bad"}, "clear_host": {"physical": "x"},
     "give_role": {"name": "zoe", "role": "viewer"}, "set_secret": {"value": "x"},
+    "access": {"key": "ssh-ed25519 AAAA"},
 }  # fmt: skip
 
 
