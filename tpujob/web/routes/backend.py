@@ -1,0 +1,55 @@
+"""Routes about the backend itself: its version, its health, who asks, and a pass over its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from tpujob.api import CallerView
+from tpujob.domain import access
+from tpujob.errors import BadRequest
+from tpujob.web import docs, schemas
+from tpujob.web.routes.caller import Caller
+from tpujob.web.scheduler import TICK_PATH
+
+
+def add(app: FastAPI, version: str) -> None:
+    @app.get("/v1/version", tags=["backend"], response_model=schemas.Version)
+    def get_version() -> JSONResponse:
+        """Which tpujob this is."""
+        return JSONResponse({"version": version, "api": "v1"})
+
+    @app.get("/v1/whoami", tags=["backend"], response_model=CallerView)
+    def whoami(api: Caller) -> JSONResponse:
+        """Who is asking, as the backend sees it."""
+        return JSONResponse(api.whoami())
+
+    @app.get("/health", tags=["backend"], response_model=schemas.Health)
+    @app.get("/healthz", include_in_schema=False, response_model=schemas.Health)
+    def health() -> JSONResponse:
+        """Whether the backend answers; to anybody. Cloud Run keeps `/healthz` for itself."""
+        return JSONResponse({"ok": True})
+
+    @app.get("/docs", include_in_schema=False)
+    def describe() -> HTMLResponse:
+        """Every route and every shape, as a page."""
+        policy = {"content-security-policy": docs.POLICY}
+        return HTMLResponse(docs.page(app.openapi()), headers=policy)
+
+    _ = (get_version, whoami, health, describe)
+
+
+def add_tick(app: FastAPI, make_pass: Callable[[bool], tuple[int, float | None]] | None) -> None:
+    @app.post(TICK_PATH, tags=["backend"], response_model=schemas.Pass)
+    def tick(request: Request, sweep: bool = False) -> JSONResponse:
+        """One pass over every job that is due, for a backend that only runs while it is called; with `sweep` also over
+        what is in the cloud. Safe to repeat, and from several callers at once."""
+        access.check(request.scope["state"]["principal"], "tick")
+        if make_pass is None:
+            raise BadRequest("this backend makes its passes by itself")
+        ticks, next_in = make_pass(sweep)
+        return JSONResponse({"ticks": ticks, "next_in": next_in})
+
+    _ = tick
