@@ -103,7 +103,7 @@ def test_dollars_are_those_of_the_hours() -> None:
 def test_little_memory_is_told_in_mib() -> None:
     small = finding(program={"peak_bytes": 45_000_000, "flops": 1e9})
     page = check_page("mlp", [Checked(small, "us-central2-b", 12.88)], 120)
-    assert "42.9 MiB  30.75 GiB" in page
+    assert "42.9 MiB 30.75 GiB" in page, page
 
 
 def test_what_does_not_fit_says_what_would() -> None:
