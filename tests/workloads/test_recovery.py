@@ -169,6 +169,21 @@ class TestTwoHosts:
         assert again[0].numbers().items() <= undisturbed.numbers().items()
         assert again[0].events("metric")[-1]["value"] == undisturbed.events("metric")[-1]["value"]
 
+    def test_hosts_with_different_data_refuse_to_train_together(self, job: Job) -> None:
+        job.module = "workloads.lm"
+        for host, word in enumerate(("one ", "two ")):
+            folder = job.folder / f"data-{host}"
+            folder.mkdir()
+            (folder / "text").write_text(word * 1000)
+            job.on_host[host] = {"TPUJOB_DATA": str(folder)}
+        with job.start("--sequence=32", "--batch=8", "--data=", hosts=2) as hosts:
+            assert [host.code() for host in hosts] == [Exit.CONFIG] * 2, hosts[0].log.read_text()
+        said = [host.log.read_text().splitlines()[-1] for host in hosts]
+        assert [line.partition(":")[0] for line in said] == [
+            "data of host 1 differs from that of host 0"
+        ] * 2
+        assert said[0] != said[1], "each says which it has"
+
     @pytest.mark.parametrize("dies", [0, 1])
     def test_when_one_host_is_killed_the_other_ends_too(self, job: Job, dies: int) -> None:
         with job.start(*SHORT, "--steps=100000", hosts=2) as hosts:

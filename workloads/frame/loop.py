@@ -13,8 +13,10 @@ The rules it keeps:
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,7 +29,7 @@ from workloads.checkpoints.saving import Checkpoints
 from workloads.contract import Exit, ProgramContext, Reporter, faults
 from workloads.data.rows import Feed, RowSource
 from workloads.frame import cache_stats
-from workloads.frame.config import TrainConfig
+from workloads.frame.config import ConfigError, TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.mesh import mesh_of
 from workloads.frame.program import Program, StepOutcome
@@ -58,6 +60,7 @@ def train(
     progress.line(f"{workload.title}; {_devices(context)}, mesh {dict(mesh.shape)}")
     dataset = workload.dataset()
     feed = Feed(dataset, config.batch, config.seed, jax.process_index(), jax.process_count())
+    _compare(config.identity())
     program = Program(workload, mesh)
 
     progress.phase("restore")
@@ -238,6 +241,17 @@ class SaveTimes:
         self._asks_at = step + max(1, (step - self._from) // 8)
         has_passed = self._clock() - self._begun >= minutes * 60
         return bool(self._answer_of_first(np.array(has_passed)))
+
+
+def _compare(identity: Mapping[str, Any]) -> None:
+    """Raises ConfigError on all hosts if one of them has other data or other settings than the first."""
+    own = [zlib.crc32(json.dumps(value).encode()) for value in identity.values()]
+    each = np.atleast_2d(multihost_utils.process_allgather(np.array(own, np.uint32)))
+    for host, setting in np.argwhere(each != each[0]):
+        name = list(identity)[setting]
+        raise ConfigError(
+            f"{name} of host {host} differs from that of host 0: here it is {identity[name]}. Give all hosts the same"
+        )
 
 
 def _devices(context: ProgramContext) -> str:
