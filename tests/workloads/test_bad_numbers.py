@@ -78,7 +78,7 @@ def test_a_bad_row_is_named_by_both_hosts_as_the_training_set_numbers_it(job: Jo
     [row] = Order(len(train), seed=0).rows(np.array([2 * 64 + place]))
     for host in hosts:
         said = _verdict(host)
-        assert (said["step"], said["blame"], said["host"], said["device"]) == (3, "data", 1, "")
+        assert (said["step"], said["blame"], said["host"], said["device"]) == (3, "data", None, "")
         assert said["rows"] == [row]
         assert f"the loss of row {row} of the training set is not" in said["text"]
 

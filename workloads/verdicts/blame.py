@@ -35,13 +35,6 @@ class Place(NamedTuple):
     device: int  #: numbered from 0 on its host
 
 
-class Row(NamedTuple):
-    """A row, as a person finds it."""
-
-    number: int  #: in the training set
-    host: int  #: that read it
-
-
 class Evidence(NamedTuple):
     """What was not finite in one computation of the step."""
 
@@ -65,7 +58,7 @@ class StepVerdict:
     """What `verdict.json` says, less the step."""
 
     blame: Blame | Literal[""]  #: empty: nobody knows
-    host: int | None  #: of a device; of data, the host that read the first bad row
+    host: int | None  #: of a device
     device: str  #: such as `device 2 of host 1`; empty if no device is to blame
     text: str  #: one sentence
     rows: tuple[int, ...] = ()  #: of data: the bad rows, by their numbers in the training set
@@ -132,19 +125,19 @@ def blame_state(finite: NDArray[np.bool_], parts: NDArray[np.integer]) -> Findin
 
 
 def verdict_on_step(
-    finding: Finding, places: Sequence[Sequence[Place]], rows: Sequence[Row]
+    finding: Finding, places: Sequence[Sequence[Place]], rows: Sequence[int]
 ) -> StepVerdict:
-    """The finding in words. `places`: the devices of each unit; `rows`: of the batch, as it lies on the devices."""
+    """The finding in words. `places`: the devices of each unit; `rows`: of the batch, as it lies on the devices, the
+    numbers in the training set."""
     if finding.blame == "data":
         # a small batch is repeated for more devices
-        bad = sorted({rows[place % len(rows)] for place in finding.rows})
-        numbers = tuple(row.number for row in bad)
-        s, them = ("s", "them") if bad[1:] else ("", "it")
+        numbers = sorted({rows[place % len(rows)] for place in finding.rows})
+        s, them = ("s", "them") if numbers[1:] else ("", "it")
         text = (
             f"the {finding.what} of row{s} {_listed(numbers)} of the training set is not finite on whichever device "
             f"computes {them}: the data made it"
         )
-        return StepVerdict("data", bad[0].host, "", text, numbers)
+        return StepVerdict("data", None, "", text, tuple(numbers))
     if finding.blame == "model":
         alone = ", or the only device, which there is no other to compare with"
         text = (

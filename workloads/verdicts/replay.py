@@ -29,7 +29,6 @@ from workloads.frame.workload import Batch
 from workloads.verdicts.blame import (
     Evidence,
     Place,
-    Row,
     StepVerdict,
     blame_again,
     blame_once,
@@ -92,10 +91,9 @@ def examine(replay: Replay, first: Evidence, host: int, numbers: Sequence[int]) 
     sound = checksums.read(checksums(replay.state[MODEL])).sound
     if verdict := examine_state(layout, sound, host):
         return verdict
-    # where the rows lie, what they are called lies
-    names = {"names": np.array([(number, host) for number in numbers], np.int32)}
-    gathered = multihost_utils.process_allgather(replay.program.batch(names), tiled=True)
-    rows = [Row(*name) for name in gathered["names"].tolist()]
+    # the numbers lie where the rows lie
+    named = replay.program.batch({"numbers": np.array(numbers, np.int32)})
+    rows = multihost_utils.process_allgather(named, tiled=True)["numbers"].tolist()
     same = replay.run()
     if same is None:
         return verdict_on_step(blame_once(first), _units(replay.program.mesh, host), rows)
