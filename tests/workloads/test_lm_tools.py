@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.support.checkpoint_rig import truncate_a_shard
+from tests.support.checkpoint_rig import remove_the_manifest
 from tests.support.workload_rig import Job
 from workloads.lm import tools
 
@@ -54,7 +54,7 @@ def test_a_model_is_trained_exported_imported_trained_on_and_writes(
     under_way = Path(job.workdir) / "checkpoints" / "3" / "state" / "manifest.ocdbt"
     under_way.parent.mkdir(parents=True)
     under_way.write_text("a save of the run, which goes on meanwhile")
-    truncate_a_shard(Path(job.workdir) / "checkpoints" / "2")
+    remove_the_manifest(Path(job.workdir) / "checkpoints" / "2")
     before = content_of(job.workdir)
     assert use(f"--export={tmp_path / 'older'}") == 0
     told = capsys.readouterr()
