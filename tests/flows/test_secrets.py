@@ -13,7 +13,7 @@ from tests.support.stage import SPEC, Stage
 from tpujob.domain.access import Role
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause, State
-from tpujob.errors import BadRequest, BadSpec, IllegalInState, NotFound
+from tpujob.errors import BadRequest, BadSpec, IllegalInState, NotFound, StoreError, Transient
 from tpujob.service.jobs import Jobs
 
 BOB = caller("bob", Role.SUBMITTER)
@@ -69,7 +69,23 @@ def test_a_secret_that_vanished_ends_the_job_with_what_to_do(stage: Stage) -> No
     stage.secrets.values.clear()
     job = stage.until(job_id, State.FAILED)
     assert job.cause is Cause.BAD_SPEC
-    assert "the secret WANDB_API_KEY is not set any more" in job.message
+    cure = f"`tpujob secret set WANDB_API_KEY`, then `tpujob resume {job_id}`"
+    assert f"no secret WANDB_API_KEY is set any more: {cure}" in job.message
+    assert stage.cloud.machines == {}
+
+
+def test_a_secret_that_cannot_be_read_ends_the_job_and_not_the_backend(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.api.set_secret("WANDB_API_KEY", CANARY)
+    job_id = stage.create(run=RUN)
+
+    def damaged(owner: str, name: str) -> str:
+        raise StoreError(f"secrets/{name} cannot be read: JSONDecodeError")
+
+    monkeypatch.setattr(stage.secrets, "get", damaged)
+    job = stage.until(job_id, State.FAILED)
+    assert "secrets/WANDB_API_KEY cannot be read" in job.message
     assert stage.cloud.machines == {}
 
 
@@ -204,6 +220,16 @@ def test_a_damaged_record_may_name_the_code(stage: Stage, monkeypatch: pytest.Mo
     monkeypatch.setattr(stage.store, "damaged", lambda: [("000009", "not JSON")])
     clean(stage, job_id)
     assert set(stage.bucket.objects) == {bundle}
+
+
+def test_a_bucket_that_is_busy_does_not_refuse_a_job_that_is_stored(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(path: str, *, timeout: float) -> None:
+        raise Transient("429: one change a second")
+
+    monkeypatch.setattr(stage.bucket, "touch", busy)
+    assert stage.job(made(stage, ship(stage.api, b"one"))).bundles
 
 
 def interleave(

@@ -10,10 +10,13 @@ then, and deletes only what was not touched since. So either the cleaner sees th
 from __future__ import annotations
 
 import contextlib
+import logging
 
 from tpujob.domain.model import Job, Wish
-from tpujob.errors import Conflict, NotFound
+from tpujob.errors import Conflict, NotFound, Transient
 from tpujob.ports import Blobs, Store
+
+log = logging.getLogger(__name__)
 
 LOOK = 15.0  #: seconds for one call to the bucket
 
@@ -37,12 +40,15 @@ class Bundles:
 
     def hold(self, job: Job) -> None:
         """For a job that is stored: afterwards no other job's end takes its code away. Raises NotFound when one just
-        did."""
+        did. A bucket that does not answer, or takes no more changes of one object for now, is no reason to refuse
+        what is stored: all that is lost is this protection against a cleaning of the same moment."""
         for path in shipped(job):
             try:
                 self._blobs.touch(path, timeout=LOOK)
             except NotFound as error:
                 raise _gone(path) from error
+            except Transient as error:
+                log.warning("job %s: %s is not held: %s", job.id, path, error)
 
     def remove(self, job: Job) -> None:
         """Remove what this job names and no other one that may still need it. Safe to repeat."""

@@ -38,7 +38,15 @@ from tpujob.engine.bundles import Bundles
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.observer import LOOK, Observer
 from tpujob.engine.spending import Spending
-from tpujob.errors import Conflict, Fenced, HostKeyChanged, NotFound, Refused, Transient
+from tpujob.errors import (
+    Conflict,
+    Fenced,
+    HostKeyChanged,
+    NotFound,
+    Refused,
+    StoreError,
+    Transient,
+)
 from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Secrets, Slices, Store
 from tpujob.protocol import paths
 
@@ -283,17 +291,15 @@ class Reconciler:
                 self._wipe(job, lease)
 
     def _secrets(self, job: Job) -> dict[str, str]:
-        """The values that the program is told. Raises Refused for one that is not set any more."""
+        """The values that the program is told. Raises Refused for one that is not set any more, or cannot be read."""
         found: dict[str, str] = {}
         for name in job.spec.run.secrets:
             try:
                 found[name] = self.secrets.get(job.owner, name)
-            except NotFound as missing:
-                raise Refused(
-                    f"the secret {name} is not set any more",
-                    cause=Cause.BAD_SPEC,
-                    hint=f"`tpujob secret set {name}`, then `tpujob resume {job.id}`",
-                ) from missing
+            except (NotFound, StoreError) as error:
+                text = f"{error.message} any more" if isinstance(error, NotFound) else error.message
+                cure = f"`tpujob secret set {name}`, then `tpujob resume {job.id}`"
+                raise Refused(f"{text}: {cure}", cause=Cause.BAD_SPEC) from None
         return found
 
     def _copy(self, job: Job, action: MakeCopy, lease: Lease) -> Result:

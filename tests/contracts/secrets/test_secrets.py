@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.hosts.secret_manager import Refusal, SecretServer
+from tests.support.world import SecretsInMemory
 from tpujob.adapters.google.secret_manager import SecretManager
 from tpujob.adapters.google.secrets import GoogleSecrets, encoded
 from tpujob.adapters.secret_files import SecretFiles
@@ -42,10 +43,13 @@ def in_google(server: SecretServer) -> Iterator[Open]:
         one.close()
 
 
-@pytest.fixture(params=["files", "google"])
+@pytest.fixture(params=["files", "google", "memory"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     if request.param == "files":
         return lambda: SecretFiles(tmp_path / "secrets")
+    if request.param == "memory":  # what other tests use
+        kept = SecretsInMemory()
+        return lambda: kept
     return request.getfixturevalue("in_google")
 
 
