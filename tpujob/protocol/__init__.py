@@ -1,6 +1,6 @@
 """What backend, agent and emulator agree on: the plan that a host is given, the report that it gives back, phases,
-paths, limits, which variables hold secrets. Standard library only, Python 3.8 and later: it travels with the agent. What
-a program is promised is in `workloads/contract/`; who writes plans and believes reports is `domain/host/`.
+paths, limits, which variables hold secrets. Standard library only, Python 3.8 and later: it travels with the agent.
+What a program is promised is in `workloads/contract/`; who writes plans and believes reports is `domain/host/`.
 
 An agent that an older backend started is still heard after the backend was replaced: keys are added, never renamed, and
 each side passes over what it does not know.
