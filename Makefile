@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check-models sim estimator bare gcloud hf kills checkpoints verdicts equality workloads scale lint fmt bench speed lock clean help
+.PHONY: demo test check-models sim estimator bare gcloud hf kills checkpoints verdicts equality workloads scale fuzz audit lint fmt bench speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -64,6 +64,16 @@ checkpoints: $(READY)  ## damaged checkpoints: 4 ways and FLIPS=24 bits, met by 
 
 scale: $(READY)  ## data sync of a million objects that changes nothing: operations, CPU and memory, with limits
 	@$(BIN)/python -m tests.bench.scale_sync
+
+fuzz: $(READY)  ## the API, job files, headers and what hosts say, with CASES=100000 that nobody would write; ten minutes
+	@TPUJOB_FUZZ=$(or $(CASES),100000) $(BIN)/python -m pytest --timeout=3600 tests/fuzz tests/web/test_log.py
+
+# What is known of locked versions is asked of a server; where there is none, that is an error and no success.
+audit: $(READY)  ## known holes in the locked packages (pip-audit), and bandit over our own code
+	$(BIN)/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive tpujob workloads
+	@for lock in requirements.lock deploy/requirements.lock workloads/requirements.lock; do \
+		$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement $$lock || { \
+		echo "$$lock was not audited, or holds what is named above: see the last line of pip-audit" >&2; exit 1; }; done
 
 lint: $(READY)  ## format, lint, types, and the direction of imports
 	$(BIN)/ruff check

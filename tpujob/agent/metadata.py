@@ -25,7 +25,7 @@ class MetadataClient:
     def get(self, path: str) -> Optional[str]:
         """Empty: nothing of that name. None: no answer."""
         headers = {"Metadata-Flavor": "Google"}
-        request = urllib.request.Request(self._base + path, headers=headers)  # noqa: S310
+        request = urllib.request.Request(self._base + path, headers=headers)  # noqa: S310, ours
         try:
             with DIRECT.open(request, timeout=2) as response:
                 return response.read(65536).decode("utf-8", "replace").strip()

@@ -94,7 +94,7 @@ def free_devices(grace: float) -> None:
         names = ["%d (%s)" % (pid, command_of(pid)) for pid in left]
         raise Failure("the TPU is still held by process %s" % ", ".join(sorted(names)), "TPU_BUSY")
     # `tempfile` would look for room first, and find none on a full disk
-    lock = os.path.join(os.environ.get("TMPDIR") or "/tmp", "libtpu_lockfile")  # noqa: S108
+    lock = os.path.join(os.environ.get("TMPDIR") or "/tmp", "libtpu_lockfile")  # noqa: S108, libtpu's
     try:
         remove_file(lock)
     except OSError:  # root's

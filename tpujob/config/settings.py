@@ -264,7 +264,7 @@ def _account() -> pwd.struct_passwd:
     try:
         return pwd.getpwuid(os.getuid())
     except KeyError:  # a container that runs under a number
-        return pwd.struct_passwd(("user", "", os.getuid(), os.getgid(), "", "/tmp", ""))  # noqa: S108
+        return pwd.struct_passwd(("user", "", os.getuid(), os.getgid(), "", "/tmp", ""))  # noqa: S108, nowhere else
 
 
 def _context(path: Path) -> str:

@@ -15,7 +15,7 @@ HOST_CACHE = f"~/{HOST_FOLDER}/cache"
 #: the folders of a workdir that outlive the job's record, unless they are to be removed, too
 KEPT = ("checkpoints/", "outputs/")
 #: below it, files are kept in a host's memory
-MEMORY = "/dev/shm"  # noqa: S108
+MEMORY = "/dev/shm"  # noqa: S108, a host works for one job
 
 _SEGMENT = re.compile(r"/attempts/(\d+)/host-(\d{1,6})/log-(\d{5,9})" + re.escape(LOG_SUFFIX))
 

@@ -40,7 +40,7 @@ class SqliteReputation:
 
     def suspects(self) -> list[Suspect]:
         with self._file.reading() as db:
-            rows = db.execute(f"SELECT {_COLUMNS} FROM suspects").fetchall()  # noqa: S608
+            rows = db.execute(f"SELECT {_COLUMNS} FROM suspects").fetchall()  # noqa: S608, ours
         return host_reputation.worst_first(map(_suspect, rows))
 
     def put(self, suspect: Suspect) -> None:
@@ -53,7 +53,7 @@ class SqliteReputation:
 
 
 def _find(db: Connection, physical: str) -> Suspect | None:
-    query = f"SELECT {_COLUMNS} FROM suspects WHERE physical = ?"  # noqa: S608
+    query = f"SELECT {_COLUMNS} FROM suspects WHERE physical = ?"  # noqa: S608, ours
     row = db.execute(query, (physical,)).fetchone()
     return _suspect(row) if row else None
 

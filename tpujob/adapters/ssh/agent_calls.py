@@ -160,6 +160,6 @@ def _parsed(output: Output) -> Mapping[str, Any]:
 def _answer(line: str) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and "ok" in value else None  # pyright: ignore[reportUnknownVariableType]

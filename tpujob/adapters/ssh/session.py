@@ -75,7 +75,7 @@ def open_session(
         if command is None:
             channel.invoke_shell()
         else:
-            channel.exec_command(shlex.join(command))
+            channel.exec_command(shlex.join(command))  # nosec B601
         with _raw(stdin) if terminal else contextlib.nullcontext(), _fed(channel, stdin):
             code = _carry_output(channel, stdin if terminal else None, stdout, stderr)
         if code < 0 and not connection.is_active():

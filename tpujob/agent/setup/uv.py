@@ -110,5 +110,5 @@ def _unpack(archive: str) -> None:
             raise ValueError("there is no uv in it")
         with open(OWN + ".new", "wb") as file:
             shutil.copyfileobj(content, file)
-    os.chmod(OWN + ".new", 0o755)  # noqa: S103
+    os.chmod(OWN + ".new", 0o755)  # noqa: S103, a program
     os.replace(OWN + ".new", OWN)

@@ -235,7 +235,7 @@ class Ledger:
 
     def forget_unfinished(self, one: Unfinished) -> None:
         for table in ("uploads", "relays"):
-            self._write(f"DELETE FROM {table} WHERE session = ?", (one.session,))  # noqa: S608
+            self._write(f"DELETE FROM {table} WHERE session = ?", (one.session,))  # noqa: S608, ours
 
     def tokens(self) -> int:
         """How many copies within Cloud Storage were begun and not ended."""

@@ -70,7 +70,7 @@ def aim(
 ) -> dict[str, Any] | None:
     """The parameters of the command `fault.kind` for what exists; None: there is nothing to hit. `zones`: those in
     use."""
-    random = Random(fault.pick)  # noqa: S311
+    random = Random(fault.pick)  # noqa: S311, of no secret
     match fault.kind:
         case "stockout":
             if not zones:

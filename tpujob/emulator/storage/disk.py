@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS objects (
 """  # the columns are the fields of `StoredObject`, in their order
 _NAMES = tuple(StoredObject.__dataclass_fields__)
 _SELECT = f"SELECT {', '.join(_NAMES)} FROM objects WHERE bucket = ?"  # noqa: S608, names of our own
-_INSERT = f"INSERT INTO objects VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
+_INSERT = f"INSERT INTO objects VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608, our own names
 _KEY = "WHERE bucket = ? AND name = ? AND generation = ?"
 
 
@@ -171,7 +171,7 @@ class ObjectStore:
             stored, metageneration=stored.metageneration + 1, updated=timestamp(), fields=fields
         )
         self._db.execute(
-            f"UPDATE objects SET metageneration = ?, updated = ?, fields = ? {_KEY}",  # noqa: S608
+            f"UPDATE objects SET metageneration = ?, updated = ?, fields = ? {_KEY}",  # noqa: S608, ours
             (new.metageneration, new.updated, json.dumps(fields), *_key(stored)),
         )
         return new

@@ -20,7 +20,7 @@ def add(app: FastAPI) -> None:
 
     @app.get("/v1/jobs/{job}/events", tags=["one job"], response_model=list[EventView])
     def get_events(
-        api: Caller, job: JobRef, after: Annotated[int, Query(ge=0)] = 0
+        api: Caller, job: JobRef, after: Annotated[int, Query(ge=0, le=2**53)] = 0
     ) -> JSONResponse:
         """What happened to it, oldest first, with `seq > after`."""
         return JSONResponse(api.events(job, after=after))
