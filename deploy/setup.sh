@@ -62,6 +62,9 @@ grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobKeys" "$keys"
 grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobKeys" \
   "title=secrets,expression=resource.name.startsWith('projects/$number/secrets/tpujob-s-')"
 grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobBackend"
+# Which permission reads the guest attributes of a TPU host, where its SSH host keys are, stands in no table of Google's,
+# so a role of one's own cannot name it. This role reads whatever Cloud TPU lets anybody read, and changes nothing.
+grant "serviceAccount:$backend" roles/tpu.viewer
 grant "serviceAccount:$backend" roles/datastore.user \
   "title=tpujob,expression=resource.name=='projects/$PROJECT/databases/$database'"
 grant "serviceAccount:$backend" roles/logging.logWriter
@@ -105,7 +108,10 @@ done
 for user in ${USERS:-}; do
   gc secrets add-iam-policy-binding tpujob-token --member="$user" \
     --role=roles/secretmanager.secretAccessor --format=none
-  grant "$user" roles/secretmanager.secretAccessor "$keys" # for `tpujob ssh`
+  # SSH keys of slices stay with the backend, which signs a certificate for minutes (`tpujob ssh`); earlier versions of
+  # this script gave people all of them.
+  gc projects remove-iam-policy-binding "$PROJECT" --member="$user" --role=roles/secretmanager.secretAccessor \
+    --condition="$keys" --format=none 2> /dev/null || true
 done
 
 if ! exists artifacts repositories describe tpujob --location="$REGION"; then

@@ -55,6 +55,7 @@ ALLOWED = {
         "roles/secretmanager.secretAccessor",
         "roles/storage.legacyBucketReader",
         "roles/storage.objectUser",
+        "roles/tpu.viewer",
     },
     "tpujob-vm": {
         "roles/logging.logWriter",
@@ -78,6 +79,7 @@ OF_THE_PROJECT = {
     "roles/logging.logWriter",
     "roles/monitoring.metricWriter",
     "roles/storage.objectViewer",
+    "roles/tpu.viewer",
 }
 CONDITIONAL = {
     "projects/my-lab-4711/roles/tpujobKeys",
@@ -163,18 +165,23 @@ def test_no_account_gets_more_roles_than_the_table_says(done: Desk) -> None:
         )
         given.setdefault(who.partition("@")[0], set()).add(flags["role"])
         if words[0] == "projects":
-            keys = "secret" in flags["role"] and "/secrets/tpujob-tj-" in flags["condition"]
-            conditional = keys or (
-                "/tpujobKeys" in flags["role"] and "tpujob-s-" in flags["condition"]
-            )
             if "/secrets/tpujob-s-" in flags.get("condition", ""):
                 assert who.startswith("tpujob-backend@"), "nobody else reads what users have set"
-            assert flags["role"] in OF_THE_PROJECT or conditional, words
+            assert flags["role"] in OF_THE_PROJECT, words
+            assert kind == "serviceAccount", f"{who} reads secrets, or more, of the whole project"
         if flags["role"] in CONDITIONAL:
             assert "expression=" in flags["condition"], f"{flags['role']} without a condition"
     assert given == ALLOWED
     text = "".join(path.read_text() for path in DEPLOY.iterdir())
     assert not re.search(r"allUsers|allAuthenticatedUsers|roles/(owner|editor)|keys create", text)
+
+
+def test_people_lose_the_keys_of_slices_that_they_once_were_given(done: Desk) -> None:
+    (taken,) = (words for words in done.asked() if "remove-iam-policy-binding" in words)
+    assert {"--member=user:ada@example.org", "--role=roles/secretmanager.secretAccessor"} <= {
+        *taken
+    }
+    assert "/secrets/tpujob-tj-" in next(word for word in taken if word.startswith("--condition="))
 
 
 def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
