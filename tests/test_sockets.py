@@ -38,6 +38,16 @@ def test_a_socket_is_its_owners_alone(private: Path) -> None:
     sockets.remove(path)
 
 
+def test_a_socket_that_somebody_listens_on_is_left_to_them(private: Path) -> None:
+    with sockets.listen(private / "door.sock") as first:
+        second = sockets.place(private, "door.sock")
+        sockets.remove(second)
+        assert second.parent != private
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(private / "door.sock"))
+            first.accept()[0].close()
+
+
 @pytest.mark.parametrize("why", ["the path is too long", "others may enter the folder"])
 def test_a_socket_gets_a_short_folder_of_its_own_where(private: Path, why: str) -> None:
     folder = private / ("x" * 100 if "long" in why else "open")

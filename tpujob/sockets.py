@@ -8,6 +8,7 @@ Google sends one to an emulator. So the kernel is asked, once for each connectio
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -35,10 +36,10 @@ class _Connected(Protocol):
 
 def place(folder: Path, name: str) -> Path:
     """Where a Unix socket of that name can be made: in `folder`, or in a new folder under /tmp if the path would be too
-    long, or others may enter `folder`. Nothing is there afterwards: what a killed process has left is removed. `remove`
-    takes all of it away again."""
+    long, others may enter `folder`, or somebody listens there already. Nothing is there afterwards: what a killed
+    process has left is removed. `remove` takes all of it away again."""
     path = folder.absolute() / name
-    if len(os.fsencode(path)) > LONGEST or not _private(folder):
+    if len(os.fsencode(path)) > LONGEST or not _private(folder) or _answers(path):
         path = Path(tempfile.mkdtemp(prefix=_MADE, dir="/tmp")) / name
     path.unlink(missing_ok=True)
     return path
@@ -68,6 +69,12 @@ def listen(path: Path) -> socket.socket:
 def _private(folder: Path) -> bool:
     found = folder.stat()
     return found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)  # a full queue is an answer, too
+        return probe.connect_ex(str(path)) in (0, errno.EAGAIN)
 
 
 # The other end -------------------------------------------------------------------------------------------------------

@@ -67,6 +67,34 @@ def test_a_context_is_written_shown_and_used_from_then_on(
     assert settings.load(tpujob_state).context == "my-lab-1"
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "way", "why"),
+    [
+        ("", "iap", "outside Google Cloud; the tunnel needs no open port"),
+        ("unix:/somewhere", "internal", "hosts of the emulator are on this machine"),
+    ],
+)
+def test_a_new_context_reaches_no_host_over_the_open_internet_unless_it_is_told_to(
+    tpujob: Tpujob,
+    tpujob_state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    endpoint: str,
+    way: str,
+    why: str,
+) -> None:
+    monkeypatch.setenv("TPUJOB_TPU_ENDPOINT", endpoint)
+    said = tpujob(*LAB).out
+    assert f"Hosts are reached by `ssh: {way}`: " in said
+    assert why in " ".join(said.split())
+    assert written(tpujob_state).ssh == way
+    said = tpujob(*LAB, "--ssh", "external", "--force").out
+    assert "Hosts are reached by" not in said
+    assert "  ssh: external" in said, (
+        "a choice is written, also if it is the default of older files"
+    )
+    assert "ssh" in written(tpujob_state).model_fields_set
+
+
 def test_a_context_without_a_bucket_says_how_to_create_one(tpujob: Tpujob) -> None:
     said = tpujob(*LAB).out
     assert "Next:\n  tpujob bucket create --region us-central2\n  tpujob doctor\n" in said

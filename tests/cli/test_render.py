@@ -189,6 +189,13 @@ Last events
     )
 
 
+def test_a_first_contact_that_was_believed_is_shown() -> None:
+    for trust, shown in (("first-contact", True), ("published", False), ("", False)):
+        slices = [slice_view("tj-000042-1", host_keys=trust)]
+        page = job_page.job_page(job_view(slices=slices), [], 80, NOW)
+        assert ("trusted at the first contact" in page) is shown, trust
+
+
 def test_several_slices_are_counted_before_their_type() -> None:
     plan = {**ScriptedJobs().plan({"name": "x"}), "tpu_slices": 2}
     assert "TPU       2 x v4-16 (v4), spot" in answers.plan_page(cast(PlanView, plan), 80)

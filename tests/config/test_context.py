@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tpujob.adapters.google.defaults import in_google_cloud
 from tpujob.config import context
 from tpujob.config.settings import Settings, load
 from tpujob.errors import BadRequest, BadSpec, NotFound
@@ -97,6 +98,27 @@ def test_an_error_in_a_context_file_is_reported_with_its_line(
     with pytest.raises(BadSpec) as error:
         context.read(settings, "lab")
     assert said in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("firmware", "way"),
+    [("Google Compute Engine\n", "internal"), ("OptiPlex\n", "iap"), ("", "iap")],
+)
+def test_a_machine_of_google_cloud_is_known_by_its_firmware(
+    tmp_path: Path, firmware: str, way: str
+) -> None:
+    file = tmp_path / "product_name"
+    if firmware:
+        file.write_text(firmware)
+    here = in_google_cloud(file)
+    assert context.way_in(emulated=False, in_google_cloud=here)[0] == way
+
+
+def test_a_file_that_does_not_say_how_hosts_are_reached_stays_silent() -> None:
+    old = context.parse("name: lab\nproject: my-lab-1\nzones: [us-central2-b]\n", "lab.yaml")
+    assert old.ssh == "external"
+    again = context.with_bucket(old, "us-central2", "gs://my-lab")
+    assert "ssh" not in context.text(again), "nobody has decided, so doctor goes on to warn"
 
 
 def test_one_bucket_can_be_in_a_pair_of_regions_and_in_no_more() -> None:

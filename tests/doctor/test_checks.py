@@ -41,7 +41,10 @@ LAB = Context.model_construct(
     zones=(ZONE,),
     buckets={REGION: "gs://lab"},
     service_account="vm@lab.iam.gserviceaccount.com",
+    ssh="external",
 )
+#: a file of before `init` wrote how hosts are reached
+SILENT = Context.model_construct(name="lab", project="lab", zones=(ZONE,))
 IAP = changed(LAB, ssh="iap", external_ips=False)
 UNSEEN = NotSeen("it did not answer", "look again")
 ALL = frozenset((*access.TPU_PERMISSIONS, *access.FIRESTORE_PERMISSIONS, access.IAP_PERMISSION))
@@ -275,6 +278,24 @@ CASES: dict[str, tuple[Finding, Severity, str, str]] = {
     ),
     "out": (network.check_way_out(IAP, REGION, subnet(True, True)), OK, "NAT", ""),
     "SSH from everywhere": (network.check_ssh(LAB, [rule(ANY)]), OK, "from everywhere", ""),
+    "SSH in a context that does not say how": (
+        network.check_ssh(SILENT, [rule(ANY)]),
+        WARN,
+        "port 22 open",
+        "write `ssh: iap`",
+    ),
+    "host keys that were published": (
+        network.check_host_keys({"tj-000001-1": "published"}),
+        OK,
+        "published by the hosts of 1 slice",
+        "",
+    ),
+    "a host key that was believed": (
+        network.check_host_keys({"tj-000001-1": "published", "tj-000002-1": "first-contact"}),
+        WARN,
+        "trusted at the first contact, as their hosts published none: tj-000002-1",
+        "roles/tpu.viewer",
+    ),
     "SSH from one place": (network.check_ssh(LAB, [rule("8.8.8.8/32")]), OK, "rule r", ""),
     "SSH from inside only": (
         network.check_ssh(LAB, [rule("10.0.0.0/8"), rule(TUNNEL)]),

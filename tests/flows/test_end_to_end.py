@@ -161,6 +161,8 @@ def test_ssh_opens_a_real_session_on_the_host_that_is_named(stack: LocalStack) -
         "$HOME it's me; $(true)\n"
     ), "words are passed on as they are"
     stack.run("ssh", job_id, "--", "sh", "-c", "exit 7", code=7)
+    (slice,) = stack.job(job_id)["slices"]
+    assert slice["host_keys"] == "published", "the emulated hosts publish theirs"
     stack.run("delete", job_id, "--yes")
 
 

@@ -111,7 +111,8 @@ class Context(kinds.Part):
     service_account: Annotated[
         str, _given(kinds.matching(_ACCOUNT, "the e-mail address of a service account"))
     ] = ""
-    #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP
+    #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP; `init` writes the
+    #: one that `way_in` chooses, and files of before that leave it out
     ssh: Annotated[
         Literal["external", "internal", "iap"],
         BeforeValidator(kinds.one_of(("external", "internal", "iap"), "way to reach a host")),
@@ -226,6 +227,21 @@ def budgets(context: Context) -> tuple[SharedBudget, ...]:
     return tuple(SharedBudget(micros(b.usd), user, b.per == "month") for user, b in named)
 
 
+def way_in(*, emulated: bool, in_google_cloud: bool) -> tuple[str, str]:
+    """How a new context reaches its hosts unless it is told, and why: never over the open internet."""
+    if emulated:
+        return "internal", "hosts of the emulator are on this machine"
+    if in_google_cloud:
+        return (
+            "internal",
+            "this machine is in Google Cloud, and must be in the network of the slices",
+        )
+    return (
+        "iap",
+        "this machine is outside Google Cloud; the tunnel needs no open port and no external addresses",
+    )
+
+
 # Files ---------------------------------------------------------------------------------------------------------------
 
 
@@ -297,7 +313,8 @@ def write(settings: Settings, context: Context) -> Path:
 
 def with_bucket(context: Context, region: str, bucket: str) -> Context:
     """The same with that bucket for that region. Raises BadSpec for what can be none."""
-    return make(context.model_dump(mode="json") | {"buckets": {**context.buckets, region: bucket}})
+    said = context.model_dump(mode="json", exclude_unset=True)
+    return make(said | {"buckets": {**context.buckets, region: bucket}})
 
 
 def save_bucket(settings: Settings, context: Context, region: str, bucket: str) -> None:
@@ -338,10 +355,13 @@ def make(fields: Mapping[str, Any]) -> Context:
 
 
 def text(context: Context) -> str:
-    """The file's text: what was said and no default; `parse` reads an equal context back."""
+    """The file's text: what was said and no default, but for how hosts are reached; `parse` reads an equal context
+    back."""
     from yaml import safe_dump
 
     said = context.model_dump(mode="json", exclude_defaults=True)
+    if "ssh" in context.model_fields_set:
+        said["ssh"] = context.ssh
     return _HEAD + safe_dump(json.loads(json.dumps(said)), sort_keys=False, width=100)
 
 

@@ -4,13 +4,14 @@ firewall lets in is worked out in `firewall.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
 from tpujob.doctor.firewall import ANYWHERE, IAP_RANGE, OUTSIDE, Rule, closing, opening
 from tpujob.domain.host.plan import COORDINATOR_PORT, MEGASCALE_PORT, PREFLIGHT_PORT
+from tpujob.domain.text import many
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context
@@ -102,6 +103,11 @@ def check_ssh(context: Context, rules: Sequence[Rule] | NotSeen) -> Finding:
         f"gcloud compute firewall-rules create tpujob-ssh --network={network} --allow=tcp:{SSH_PORT} "
         f"--source-ranges={wanted or 'YOUR_ADDRESS/32'} --project {context.project}"
     )
+    if applying and "ssh" not in context.model_fields_set:
+        what = "the context does not say how hosts are reached, so it is at external addresses, with port 22 open"
+        return warn(
+            name, what, "write `ssh: iap` or `ssh: internal` into it; `ssh: external` keeps it"
+        )
     if applying:
         wide = "" if wanted or ANYWHERE not in applying[0].sources else ", from everywhere"
         return ok(name, f"{context.ssh}: rule {applying[0].name} lets it in{wide}")
@@ -111,6 +117,17 @@ def check_ssh(context: Context, rules: Sequence[Rule] | NotSeen) -> Finding:
         return fail(name, what, f"put one in `tags` of the context, or {create}")
     what = f"no firewall rule of {network} lets TCP {SSH_PORT} in from {wanted or 'anywhere'}"
     return fail(name, what, create)
+
+
+def check_host_keys(trust: Mapping[str, str]) -> Finding:
+    """`trust`: by slice, why the keys of its hosts are trusted, as `tpujob show` says it."""
+    name = "host keys"
+    first = [slice for slice, why in trust.items() if why == "first-contact"]
+    if not first:
+        return ok(name, f"published by the hosts of {many(len(trust), 'slice')}")
+    what = f"trusted at the first contact, as their hosts published none: {listed(first)}"
+    cure = "let the backend read guest attributes (roles/tpu.viewer), or take an image whose hosts publish theirs"
+    return warn(name, what, cure)
 
 
 def check_between_hosts(

@@ -122,6 +122,13 @@ def blobs(settings: Settings, project: str) -> Generator[GcsBlobs]:
         made.close()
 
 
+def in_google_cloud() -> bool:
+    """Whether this machine is one of Google Compute Engine, as its firmware says."""
+    from tpujob.adapters.google import defaults
+
+    return defaults.in_google_cloud()
+
+
 def usual_project() -> str:
     """The project that this machine's Google Cloud tools are set to; empty: nothing says."""
     from tpujob.adapters.google import defaults

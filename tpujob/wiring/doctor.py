@@ -22,7 +22,7 @@ def findings(settings: Settings) -> list[Finding]:
     Raises NotFound or BadSpec when there is no such context or something is wrong with its file."""
     from tpujob.adapters import this_machine
     from tpujob.adapters.google import project
-    from tpujob.doctor import cloud, machine
+    from tpujob.doctor import cloud, machine, network
 
     software = this_machine.software()
     found = [machine.check_python(software), machine.check_packages(software)]
@@ -39,6 +39,8 @@ def findings(settings: Settings) -> list[Finding]:
     if here.project:
         endpoints = {"endpoint": settings.google_endpoint, "tpu_endpoint": settings.tpu_endpoint}
         found += cloud.examine(here, project.look(here, **endpoints))
+    if trust := _trust(settings):
+        found.append(network.check_host_keys(trust))
     return found
 
 
@@ -67,6 +69,16 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> Overview:
         endpoint=settings.google_endpoint,
         tpu_endpoint=settings.tpu_endpoint,
     )
+
+
+def _trust(settings: Settings) -> dict[str, str]:
+    """By slice that has been reached from this machine, why the keys of its hosts are trusted."""
+    from tpujob.adapters.ssh import FileKeys
+    from tpujob.adapters.ssh.keys import trust
+
+    keys = FileKeys(settings.keys)
+    found = {slice: trust(keys.pinned(slice)) for slice in keys.names()}
+    return {slice: why for slice, why in found.items() if why}
 
 
 def _trouble_with(settings: Settings) -> TpujobError | None:

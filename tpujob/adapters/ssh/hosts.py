@@ -21,6 +21,7 @@ from tpujob.adapters.ssh.keys import (
     KeyStore,
     host_label,
     public_line,
+    trust,
     write_pins,
 )
 from tpujob.adapters.ssh.pool import Bounds, Outcomes, Pool, SliceSession
@@ -128,15 +129,11 @@ class SshHosts:
         return self._keys.pinned(slice.name)
 
     def trust(self, slice: Slice) -> str:
-        """Why the slice's host keys are trusted: `published` by its hosts through the cloud, or some were the ones seen
-        at the `first-contact`; empty: none is pinned yet, or nobody knows."""
+        """Why the slice's host keys are trusted, as `keys.trust` says it; empty, too, if the store does not answer."""
         try:
-            pins = self._keys.pinned(slice.name).values()
+            return trust(self._keys.pinned(slice.name))
         except TpujobError:
             return ""
-        if not pins:
-            return ""
-        return "published" if all(pin.published for pin in pins) else "first-contact"
 
     def forget(self, slice: Slice) -> None:
         self._keys.forget(slice.name)

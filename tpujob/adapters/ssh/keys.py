@@ -165,6 +165,14 @@ def unpinned(pinned: Pins, keys: Pins) -> dict[str, HostKey]:
     return {label: key for label, key in keys.items() if label not in pinned}
 
 
+def trust(pins: Pins) -> str:
+    """Why the host keys of a slice are trusted: `published` by its hosts through the cloud, or some were the ones seen
+    at the `first-contact`; empty: none is pinned."""
+    if not pins:
+        return ""
+    return "published" if all(pin.published for pin in pins.values()) else "first-contact"
+
+
 def changed(label: str) -> HostKeyChanged:
     return HostKeyChanged(
         f"{label} shows another host key than the one that was pinned; nothing was sent to it",

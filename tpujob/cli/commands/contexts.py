@@ -139,8 +139,12 @@ def init(
         str, typer.Option(metavar="EMAIL", help="Service account that programs run as.")
     ] = "",
     ssh: Annotated[
-        str, typer.Option(metavar="[external|internal|iap]", help="How hosts are reached.")
-    ] = "external",
+        str,
+        typer.Option(
+            metavar="[external|internal|iap]",
+            help="How hosts are reached; default: internal within Google Cloud, else iap.",
+        ),
+    ] = "",
     store: Annotated[
         str,
         typer.Option(
@@ -164,6 +168,7 @@ def init(
     """Write a context: where in Google Cloud jobs run."""
     from tpujob.config import context, settings
     from tpujob.domain.hardware import accelerators
+    from tpujob.wiring import client
 
     now = settings.load()
     grants = _grants(grant or (), grant_file)
@@ -171,6 +176,9 @@ def init(
     zones = list(zone or ()) or _zones(grants)
     name = name or _ask("Name of the context", option="--name", default=_short(project))
     _check_free(now, name, force=force)
+    chosen, why = context.way_in(
+        emulated=bool(now.tpu_endpoint), in_google_cloud=client.in_google_cloud()
+    )
     made = context.make(
         {
             "name": name,
@@ -180,7 +188,7 @@ def init(
             "network": network,
             "subnetwork": subnetwork,
             "service_account": service_account,
-            "ssh": ssh,
+            "ssh": ssh or chosen,
             "store": store,
             "grants": grants,
         }
@@ -194,6 +202,8 @@ def init(
         return 0
     say(f"{path}:\n")
     say("\n".join(f"  {line}" for line in context.text(made).splitlines()))
+    if not ssh:
+        say(f"\nHosts are reached by `ssh: {chosen}`: {why}. Another way: --ssh.")
     say(f"\nJobs now run in {_line(now, made.name)}.\nNext:")
     say("\n".join(f"  {command}" for command in _next(made)))
     return 0
