@@ -134,6 +134,68 @@ def test_loopback_host_names_are_accepted(url: str, host: str) -> None:
     assert ask(url, "GET", "/v1/jobs", BEARER | {"Host": host})[0] == 200
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": ""},
+        {"Origin": "http://localhost:8080", "Host": "localhost:9090"},
+        {"Origin": "http://localhost.evil.example", "Host": "localhost"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["read", "simple", "preflight", "form"])
+def test_a_page_of_another_site_can_ask_nothing(
+    api: ScriptedJobs, url: str, sent: dict[str, str], kind: str
+) -> None:
+    """As browsers send it: a form or `text/plain` needs no preflight; with an address to a token it would be let in."""
+    headers = BEARER | sent
+    if kind == "read":
+        asked = ask(url, "GET", "/v1/jobs", headers)
+    elif kind == "preflight":
+        wish = {
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization",
+        }
+        asked = ask(url, "OPTIONS", "/v1/jobs", headers | wish)
+    elif kind == "simple":
+        asked = ask(url, "POST", "/v1/sweep", headers | {"Content-Type": "text/plain"}, b"{}")
+    else:
+        of_a_form = {"Content-Type": "application/x-www-form-urlencoded"}
+        asked = ask(url, "POST", "/v1/jobs/42/cancel", headers | of_a_form, b"a=1")
+    status, answered, body = asked
+    assert (status, body["error"]["type"]) == (403, "Forbidden")
+    assert not any(name.startswith("access-control-") for name in answered)
+    assert api.calls == []
+
+
+def test_a_page_of_the_backend_itself_may_ask(api: ScriptedJobs, url: str) -> None:
+    own = {
+        "Host": "localhost:8080",
+        "Origin": "http://localhost:8080",
+        "Sec-Fetch-Site": "same-origin",
+    }
+    assert ask(url, "GET", "/v1/jobs", BEARER | own)[0] == 200
+    assert ask(url, "GET", "/v1/jobs", BEARER | {"Sec-Fetch-Site": "none"})[0] == 200, (
+        "typed by a person"
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "", "text/json"]
+)
+def test_only_what_is_called_json_is_read_as_json(api: ScriptedJobs, url: str, kind: str) -> None:
+    """No page can send `application/json` without asking first."""
+    body = json.dumps({"physical": "x", "verdict": "bad"}).encode()
+    headers = BEARER | ({"Content-Type": kind} if kind else {})
+    assert ask(url, "POST", "/v1/hosts/pin", headers, body)[0] == 400
+    assert api.calls == []
+
+
 def test_every_answer_is_private_and_numbered(url: str) -> None:
     for path, headers in (("/healthz", {}), ("/v1/jobs", BEARER), ("/v1/jobs", {}), ("/x", BEARER)):
         _, sent, _ = ask(url, "GET", path, headers)

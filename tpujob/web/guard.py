@@ -55,6 +55,9 @@ class Guard:
         if _host(headers) not in self._hosts:
             await exchange.refuse(BadRequest("this backend does not answer under that host name"))
             return
+        if _foreign(headers):
+            await exchange.refuse(Forbidden("this backend takes no request of another site's page"))
+            return
         if path not in OPEN_PATHS:
             try:
                 who = await self._door.principal(scope, headers)
@@ -164,6 +167,15 @@ def _lost(request_id: str) -> TpujobError:
     return TpujobError(
         f"the backend failed at this request ({request_id})",
         hint="its log says more under that number",
+    )
+
+
+def _foreign(headers: Headers) -> bool:
+    """Whether a browser sent it for a page that is not of this backend, on another port of this machine for example."""
+    origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none")
+    own = headers["host"].strip().lower()
+    return site not in ("same-origin", "none") or any(
+        origin.lower() not in (f"http://{own}", f"https://{own}") for origin in origins
     )
 
 
