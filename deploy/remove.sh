@@ -17,6 +17,10 @@ for name in tpujob-tick tpujob-sweep; do gone "scheduler jobs" "$name" --locatio
 gone "run services" tpujob --region="$REGION"
 gone "artifacts repositories" tpujob --location="$REGION"
 for name in tpujob-token tpujob-context; do gone secrets "$name"; done
+# what users have set for their jobs
+for name in $(gc secrets list --filter='labels.tpujob-user:*' --format='value(name.basename())'); do
+  gc secrets delete "$name"
+done
 for account in "$backend" "$vm" "$tick" "$build"; do gone "iam service-accounts" "$account"; done
 for role in tpujobBackend tpujobKeys; do
   if [ "$(role_deleted "$role")" = False ]; then gc iam roles delete "$role"; fi

@@ -25,6 +25,8 @@ def running() -> dict:
 
 
 def start(plan: dict) -> dict:
+    if "--secrets" in sys.argv:
+        (FOLDER / "told").write_text(sys.stdin.read())
     with (FOLDER / "calls").open("a") as calls:
         calls.write("start\n")
     if plan.get("flood"):

@@ -95,6 +95,17 @@ def test_files_on_a_host_are_readable_by_their_owner_only(rig: Rig):
     assert len(modes) == 3, f"something was left lying about: {modes}"
 
 
+def test_secrets_are_told_to_the_agent_and_lie_in_no_file_of_the_host(rig: Rig):
+    slice = rig.slice(hosts=2)
+    canary = 'canary "4711"\nä $(touch x)'
+    plans = [HostPlan(host, _plan(host).document, {"HF_TOKEN": canary}) for host in range(2)]
+    rig.hosts.start(slice, plans, timeout=60)
+    for host in range(2):
+        assert json.loads(rig.look(slice, host, "cat ~/.tpujob/told")) == {"HF_TOKEN": canary}
+        assert rig.look(slice, host, "rm ~/.tpujob/told; grep -rl canary ~ || true") == ""
+    rig.hosts.stop(slice, grace=5, timeout=60)
+
+
 def test_nothing_starts_anywhere_while_one_host_is_down(rig: Rig):
     slice = rig.slice(hosts=3)
     dead = slice_at(slice.name, *[e.address for e in slice.endpoints[:2]], "127.0.0.1")
