@@ -46,9 +46,9 @@ hf: $(READY)  ## the tiny Llama of the tests made anew by transformers, and one 
 	@folder=$$(mktemp -d) && $(BIN)/python -m tests.workloads.data.export_llama $$folder && \
 		$(HF) tests/workloads/data/make_llama.py $$folder
 
-kills: $(READY)  ## data sync and data pack, killed at many points; KILLS=30 points of each sync
+kills: $(READY)  ## data sync, data pack and the backend, killed at many points; KILLS=30 of each sync and of the backend
 	@TPUJOB_KILLS=$(or $(KILLS),30) TPUJOB_RACES=1000 $(BIN)/python -m pytest tests/data/test_kills.py \
-		tests/data/test_kills_sources.py tests/data/test_races.py tests/data/test_pack_kills.py
+		tests/data/test_kills_sources.py tests/data/test_races.py tests/data/test_pack_kills.py tests/flows/test_kills.py
 
 verdicts: $(READY)  ## faults in each layer of a model, on each device of each mesh: whom the replay blames
 	@TPUJOB_VERDICTS=all $(BIN)/python -m pytest tests/workloads/test_blame.py tests/workloads/test_verdicts.py

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("tests.support")
 
+gc.disable()  # until everything is imported, of which nothing is garbage
+
 # The machine may be busy: how long an example takes says nothing about the code. The same examples in every run.
 settings.register_profile(
     "steady",
@@ -28,3 +30,4 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_finish() -> None:
     """Modules and tests stay until the end: nobody need look for garbage among them."""
     gc.freeze()
+    gc.enable()

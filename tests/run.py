@@ -66,7 +66,7 @@ LISTS = (
         Stage("lint", (*YIELDING, "make", "--no-print-directory", "lint"), reports=False),
         Stage("quick", (*YIELDING, *PYTEST, "-m", "not slow", "-n", "3")),
     ),
-    (Stage("seeds", (*WHEN_IDLE, *SIMULATION, "--seeds", "100", "--points", "4")),),
+    (Stage("seeds", (*WHEN_IDLE, *SIMULATION, "--seeds", "25", "--points", "4")),),
 )
 
 
@@ -161,10 +161,13 @@ class Run:
             for line in process.stdout:
                 if line.strip():
                     self._say(stage, line.rstrip())
-        found = count(report, stage, process.wait())
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        found = count(report, stage, process.returncode)
         with self._lock:
             self.total.add(found)
-        self._say(stage, f"{found} in {time.monotonic() - began:.0f} s")
+        took, cpu = time.monotonic() - began, used.ru_utime + used.ru_stime
+        self._say(stage, f"{found} in {took:.0f} s, {cpu:.0f} s of CPU time")
 
     def _say(self, stage: Stage, line: str) -> None:
         with self._lock:

@@ -93,11 +93,12 @@ def main() -> None:
 def _import() -> None:
     """Nothing of it starts a thread or chooses its devices."""
     gc.disable()
+    import grain
+
     from workloads.data import packed
     from workloads.frame import loop
 
-    assert loop
-    assert packed
+    assert all((grain, packed, loop))
     gc.freeze()
     gc.enable()
 

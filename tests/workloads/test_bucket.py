@@ -15,7 +15,7 @@ from tests.support.workload_rig import Job
 from tpujob.emulator.storage import StorageServer
 from workloads.contract import Exit
 
-LONG = ("--hidden=64,32", "--batch=64", "--steps=100000", "--checkpoint-every=100", "--keep=3")
+LONG = ("--hidden=64,32", "--batch=64", "--steps=100000", "--checkpoint-every=40", "--keep=3")
 
 
 @pytest.fixture
