@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import stat
+import struct
 import threading
 from pathlib import Path
 
@@ -64,6 +65,32 @@ def test_a_socket_gets_a_short_folder_of_its_own_where(private: Path, why: str) 
         sockets.remove(path)
     assert not path.parent.exists()
     assert folder.exists()
+
+
+def test_a_socket_is_closed_to_others_before_it_listens_whatever_the_umask(private: Path) -> None:
+    before = os.umask(0)
+    try:
+        with sockets.listen(private / "own"), sockets.listen(private / "shared", 0o666):
+            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in private.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {"own": 0o600, "shared": 0o666}
+
+
+def test_a_disk_that_other_machines_see_is_known_by_its_mount() -> None:
+    mounts = (
+        "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+        "31 22 0:45 / /home rw - nfs4 filer:/home rw,vers=4.2\n"
+    )
+    assert sockets.disk_of(mounts, "254:0") == "ext4"
+    assert sockets.disk_of(mounts, "0:45") == "nfs4"
+    assert sockets.disk_of(mounts, "0:46") == ""
+
+
+def test_the_uid_of_a_peer_is_read_as_macos_and_the_bsds_write_it() -> None:
+    assert sockets.uid_of_xucred(struct.pack("=IIhh16I", 0, 501, 1, 0, *range(16))) == 501
+    assert sockets.uid_of_xucred(struct.pack("=II", 7, 501)) is None, "a version of the future"
+    assert sockets.uid_of_xucred(b"") is None
 
 
 @pytest.fixture

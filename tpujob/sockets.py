@@ -13,12 +13,15 @@ import os
 import socket
 import stat
 import struct
-import tempfile
+import sys
 from pathlib import Path
 from typing import Protocol
 
-LONGEST = 107  #: bytes of a Unix socket's path on Linux (`sun_path`, without the zero at its end); macOS has 103
+#: bytes of a Unix socket's path (`sun_path`, without the zero at its end)
+LONGEST = 103 if sys.platform == "darwin" else 107
 _MADE = "tpujob-"  #: begins the name of a folder that `place` has made
+#: kinds of disks that several machines see: a socket there answers on one of them only
+_SHARED = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "fuse.")
 
 
 class _Connected(Protocol):
@@ -36,10 +39,14 @@ class _Connected(Protocol):
 
 def place(folder: Path, name: str) -> Path:
     """Where a Unix socket of that name can be made: in `folder`, or in a new folder under /tmp if the path would be too
-    long, others may enter `folder`, or somebody listens there already. Nothing is there afterwards: what a killed
-    process has left is removed. `remove` takes all of it away again."""
+    long, others may enter `folder`, other machines see it, or somebody listens there already. Not in $XDG_RUNTIME_DIR,
+    which goes with its user's last session. Nothing is there afterwards: what a killed process has left is removed.
+    `remove` takes all of it away again."""
     path = folder.absolute() / name
-    if len(os.fsencode(path)) > LONGEST or not _private(folder) or _answers(path):
+    fits = len(os.fsencode(path)) <= LONGEST
+    if not fits or not _private(folder) or _on_shared_disk(folder) or answers(path):
+        import tempfile  # commands that only connect do without
+
         path = Path(tempfile.mkdtemp(prefix=_MADE, dir="/tmp")) / name
     path.unlink(missing_ok=True)
     return path
@@ -53,16 +60,19 @@ def remove(path: Path) -> None:
             path.parent.rmdir()
 
 
-def listen(path: Path) -> socket.socket:
-    """A listening Unix socket of mode 0600. Raises OSError."""
+def listen(path: Path, mode: int = 0o600) -> socket.socket:
+    """A listening Unix socket of that mode, which nobody else can connect to before it has it. Raises OSError."""
     made = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
     try:
         made.bind(str(path))
-        path.chmod(0o600)
+        path.chmod(mode)
         made.listen()
     except OSError:
         made.close()
         raise
+    finally:
+        os.umask(before)
     return made
 
 
@@ -71,10 +81,29 @@ def _private(folder: Path) -> bool:
     return found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
 
 
-def _answers(path: Path) -> bool:
+def answers(path: Path) -> bool:
+    """Whether somebody listens there."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)  # a full queue is an answer, too
         return probe.connect_ex(str(path)) in (0, errno.EAGAIN)
+
+
+def _on_shared_disk(folder: Path) -> bool:
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    device = folder.stat().st_dev
+    return disk_of(mounts, f"{os.major(device)}:{os.minor(device)}").startswith(_SHARED)
+
+
+def disk_of(mounts: str, device: str) -> str:
+    """The kind of a disk, by the text of /proc/self/mountinfo (man 5 proc) and its device number; empty: not found."""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        if left.split()[2:3] == [device]:
+            return right.partition(" ")[0]
+    return ""
 
 
 # The other end -------------------------------------------------------------------------------------------------------
@@ -90,6 +119,8 @@ def uid_of_peer(connection: _Connected) -> int | None:
     not say, as when the other end is closed already."""
     try:
         if connection.family == socket.AF_UNIX:
+            if not hasattr(socket, "SO_PEERCRED"):
+                return uid_of_xucred(connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 256))
             said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             return _CREDENTIALS.unpack(said)[1]
         return _uid_of_tcp(connection.getpeername(), connection.getsockname())
@@ -98,6 +129,18 @@ def uid_of_peer(connection: _Connected) -> int | None:
 
 
 _CREDENTIALS = struct.Struct("=iII")  #: `struct ucred`: pid, uid, gid
+
+#: on macOS and the BSDs (sys/un.h, sys/ucred.h), which have no SO_PEERCRED; `struct xucred` begins with version and uid
+_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED = 0, 1, struct.Struct("=II")
+
+
+def uid_of_xucred(said: bytes) -> int | None:
+    """The uid in a `struct xucred`; None for one of a version that is not known."""
+    if len(said) < _XUCRED.size:
+        return None
+    version, uid = _XUCRED.unpack_from(said)
+    return uid if version == 0 else None
+
 
 # One exact socket is asked for over netlink (man 7 sock_diag): 0.02 ms, whatever the number of sockets. The text of
 # /proc/net/tcp has the same, but walks through all of the kernel's table: 4 ms even on an idle machine.

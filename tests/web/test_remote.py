@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -235,6 +236,12 @@ def test_nothing_is_sent_unencrypted_to_a_port_of_this_machine_either(url: str) 
     with pytest.raises(BadRequest, match="unencrypted"):
         RemoteJobs(url)
     RemoteJobs("https://tpujob.example", TOKEN)
+
+
+def test_nothing_is_said_to_a_socket_that_another_user_has_put_there() -> None:
+    with answering(b"") as (url, heard), pytest.raises(BackendGone, match="nothing was sent"):
+        RemoteJobs(url, uid=os.geteuid() + 1).create({"name": "x"})
+    assert heard == [b""]
 
 
 @contextmanager

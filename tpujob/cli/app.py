@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("stack", "up"),
     "down": ("stack", "down"),
     "status": ("stack", "status"),
+    "serve": ("serve", "serve"),
     "init": ("contexts", "init"),
     "use": ("contexts", "use"),
     "bucket": ("bucket", "app"),

@@ -39,6 +39,7 @@ CALLS_PER_MINUTE = 600
 
 _PROJECT = r"([a-z][-a-z0-9.]{0,60}:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 _BUCKET = r"gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]"
+_SOCKET = r"unix:/[-A-Za-z0-9._~+@%/]{1,106}"
 _URL = r"https://[A-Za-z0-9.\-\[\]:]+(/[-A-Za-z0-9._~/]*)?"
 _ACCOUNT = r"[-a-z0-9.]+@[-a-z0-9.]+"
 _RESOURCE = r"[-a-z0-9_.:/]{1,256}"
@@ -94,8 +95,15 @@ class Context(kinds.Part):
     name: Annotated[
         str, _matching(CONTEXT_NAME.pattern, "1 to 40 of a-z, 0-9 and -, beginning with a letter")
     ]
-    #: the URL of a deployed backend; empty: this machine runs the backend, which asks Google Cloud
-    backend: Annotated[str, _given(kinds.matching(_URL, "an https address"))] = ""
+    #: of a backend that somebody else runs: a URL, or the socket of `tpujob serve` on this machine; empty: this machine
+    #: runs the backend, which asks Google Cloud
+    backend: Annotated[
+        str, _given(kinds.matching(f"{_URL}|{_SOCKET}", "an https address, or unix:/PATH"))
+    ] = ""
+    #: whose process answers at the socket; nobody else's is believed
+    backend_uid: Annotated[int | None, BeforeValidator(kinds.optional(kinds.count(2**32 - 2)))] = (
+        None
+    )
     project: Annotated[
         str, _given(kinds.matching(_PROJECT, "a project's id, such as my-lab-4711"))
     ] = ""
@@ -145,6 +153,8 @@ class Context(kinds.Part):
     def _complete(self) -> Self:
         if self.name == LOCAL:
             raise ValueError(f"name: {LOCAL} is the stack on this machine; take another name")
+        if self.backend.startswith("unix:") and self.backend_uid is None:
+            raise ValueError("needs backend_uid: `tpujob use PATH` finds it out")
         if self.backend:
             return self
         if not self.project:
@@ -268,24 +278,28 @@ def read(settings: Settings, name: str) -> Context:
     return found
 
 
-def for_backend(settings: Settings, url: str, name: str = "") -> Context:
-    """The context for a deployed backend: the one that there is, else a new one, not yet written, called `name` or
-    after the URL's host. Raises BadRequest when another context has that name."""
+def for_backend(settings: Settings, url: str, name: str = "", *, uid: int | None = None) -> Context:
+    """The context for a backend that somebody else runs, under that uid if it has a socket: the one that there is, else
+    a new one, not yet written, called `name` or after the URL's host. Raises BadRequest when another context has that
+    name."""
     for known in names(settings):
         found = read(settings, known)
         if found.backend == url and name in ("", known):
-            return found
+            return found.model_copy(update={"backend_uid": uid})
     name = name or _after(url)
     if path_of(settings, name).exists():
         raise BadRequest(
             f"there is a context {name!r} already, for something else",
             hint=f"tpujob use {url} --name ANOTHER",
         )
-    return make({"name": name, "backend": url})
+    return make({"name": name, "backend": url, "backend_uid": uid})
 
 
 def _after(url: str) -> str:
-    """A name after the host, or after the port where the host is this machine."""
+    """A name after the host, after the port where the host is this machine, or after the folder of a socket."""
+    if url.startswith("unix:"):
+        word = re.sub(r"[^a-z0-9]+", "-", Path(url).parent.name.lower()).strip("-")[:40].strip("-")
+        return word if CONTEXT_NAME.fullmatch(word) and word != LOCAL else "shared"
     place = urlsplit(url)
     first = (place.hostname or "").partition(".")[0].lower()
     word = re.sub(r"[^a-z0-9]+", "-", first).strip("-")

@@ -45,6 +45,7 @@ class Settings:
     keys_in: str = "files"  #: where SSH keys are: `files`, in `state`, or `secret-manager`
     tunnel: str = "gcloud"  #: the program that carries SSH through IAP, with its first words
     service: str = ""  #: of Cloud Run, which this process is an instance of; empty: it is none
+    socket: str = ""  #: of `tpujob serve`
     port: int = 0  #: where Cloud Run's requests come in; 0: any
     only_called: bool = False  #: jobs are looked after only while a request is being answered
 
@@ -166,6 +167,7 @@ def load(
         keys_in=_keys_in(env),
         tunnel=env.get("TPUJOB_TUNNEL") or "gcloud",
         service=env.get("K_SERVICE", ""),
+        socket=env.get("TPUJOB_SOCKET", ""),
         port=int(_number(env, "PORT", 1, 65535)) if env.get("K_SERVICE") else 0,
     )
 

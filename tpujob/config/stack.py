@@ -226,6 +226,8 @@ def _ready(settings: Settings, name: str) -> dict[str, Any] | None:
 
 def _outdated(settings: Settings, ready: dict[str, Any]) -> bool:
     """Whether a process was made of an older text of the context's file, or by a tpujob that listened at a port."""
+    if ready.get("shared"):
+        return False  # it is somebody's service, and ends when they say so
     if not str(ready.get("url", "unix:")).startswith("unix:"):
         return True
     return ready.get("context", settings.context_stamp()) != settings.context_stamp()

@@ -1,6 +1,6 @@
 """A backend process on a person's machine or a login node: `python -m tpujob.web --ready FILE --state DIR`.
 
-It serves on a unix socket and looks after the context's jobs. Without `--shared` it is its user's alone.
+It serves on a unix socket and looks after the context's jobs: for its user alone, or with `--socket` for every member.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tpujob import sockets
 from tpujob.config import settings as settings_module
+from tpujob.config import shared_socket
+from tpujob.config.members import read as read_members
 from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import TpujobError
@@ -21,6 +25,7 @@ from tpujob.web.log import log_to_stderr
 from tpujob.web.peer_door import PeerDoor
 from tpujob.web.serving import Listener, serve
 from tpujob.wiring import backend
+from tpujob.wiring.backend import Backend
 
 
 def main() -> None:
@@ -31,40 +36,70 @@ def main() -> None:
     )
     parser.add_argument("--state", type=Path, required=True, help="the state folder")
     parser.add_argument("--context", default="", help="where jobs run; left out: the current one")
+    parser.add_argument("--socket", type=Path, help="for all users of this machine who are members")
+    parser.add_argument("--members", type=Path, help="a file of who they are")
     options = parser.parse_args()
     settings = settings_module.load(options.state, context=options.context)
-    log_to_stderr(settings.log_file("backend"))
+    log_to_stderr(None if options.socket else settings.log_file("backend"))
     try:
-        _serve(settings, options.ready)
+        if options.socket:
+            _serve_all(settings, options.ready, options.socket, options.members)
+        else:
+            _serve_own(settings, options.ready)
     except TpujobError as error:  # the command that started this process shows it
         sys.exit(f"{error.message}\n{error.hint}".strip())
 
 
-def _serve(settings: Settings, ready: Path) -> None:
+def _serve_own(settings: Settings, ready: Path) -> None:
     # before the file is read, so that a change in between is noticed
     stamp = settings.context_stamp()
     parts = backend.backend(settings)
     prepare(settings)
     path = sockets.place(settings.run, "backend.sock")
-    own = Principal(f"uid:{os.geteuid()}", settings.user, Role.ADMIN)
+    door = PeerDoor(_own(settings.user))
     try:
-        serve(
-            [Listener(sockets.listen(path), PeerDoor(own))],
-            lambda door, stopping: create_app(
-                parts.api.acting_for, door, watch=parts.changes.now, stopping=stopping
-            ),
-            parts.loop,
-            started=lambda: _announce(ready, f"unix:{path}", stamp),
-        )
+        said = {"url": f"unix:{path}", "context": stamp}
+        _serve(Listener(sockets.listen(path), door), parts, ready, said)
     finally:
         sockets.remove(path)
 
 
-def _announce(ready: Path, url: str, stamp: str) -> None:
+def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None) -> None:
+    own = _own(shared_socket.login_of(os.geteuid()))
+    wanted = read_members(members) if members else None
+    parts = backend.backend(settings)
+    if wanted is not None:
+        parts.members.apply(own, wanted)
+    prepare(settings)
+    shared_socket.free(path)
+    door = PeerDoor(own, parts.members.recognise)
+    try:
+        said = {"url": f"unix:{path}", "shared": True}
+        _serve(Listener(sockets.listen(path, 0o666), door), parts, ready, said)
+    finally:
+        path.unlink(missing_ok=True)
+        ready.unlink(missing_ok=True)
+
+
+def _own(name: str) -> Principal:
+    return Principal(f"uid:{os.geteuid()}", name, Role.ADMIN)
+
+
+def _serve(listener: Listener, parts: Backend, ready: Path, said: Mapping[str, Any]) -> None:
+    serve(
+        [listener],
+        lambda door, stopping: create_app(
+            parts.api.acting_for, door, watch=parts.changes.now, stopping=stopping
+        ),
+        parts.loop,
+        started=lambda: _announce(ready, said),
+    )
+
+
+def _announce(ready: Path, said: Mapping[str, Any]) -> None:
     """Put the ready file in place whole; the socket accepts from here on."""
-    record = {"pid": os.getpid(), "url": url, "context": stamp}
     temporary = ready.with_suffix(".tmp")
-    temporary.write_text(json.dumps(record), encoding="utf-8")
+    temporary.write_text(json.dumps({"pid": os.getpid(), **said}), encoding="utf-8")
     temporary.replace(ready)
 
 

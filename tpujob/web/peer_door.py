@@ -35,9 +35,15 @@ class PeerDoor:
             raise Forbidden(
                 f"this backend works for {self._own.name} alone", hint="tpujob up starts your own"
             )
-        # both may ask another machine: the one for the account, the other for the list
-        name = await run_in_threadpool(login_name, uid)
-        return await run_in_threadpool(self._recognise, f"uid:{uid}", name)
+        return await run_in_threadpool(self._member, uid, self._recognise)
+
+    def _member(self, uid: int, recognise: Recognise) -> Principal:
+        """May ask other machines: one for the account's name, one for the list of members."""
+        try:
+            return recognise(f"uid:{uid}", login_name(uid))
+        except Forbidden as error:
+            error.hint = f"{error.hint} {self._own.name} runs this backend.".lstrip()
+            raise
 
 
 def login_name(uid: int) -> str:

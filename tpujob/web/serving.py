@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -49,6 +50,9 @@ def serve(
     function that tells whether the server is stopping; `started` is called when connections are accepted."""
     app = make_app(Doors(listeners), lambda: server.should_exit)
     server = uvicorn.Server(config_of(app, Connections(most_connections())))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn raises again what has ended it: nothing below would be done if that killed the process
+        signal.signal(number, server.handle_exit)
     if with_loop:
         loop.start()
     started()

@@ -14,9 +14,11 @@ from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest, Unauthorized
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.remote import RemoteJobs
-    from tpujob.api import JobsApi
+    from tpujob.api import CallerView, JobsApi
     from tpujob.config.stack import Access
 
 
@@ -24,7 +26,8 @@ class Deployed(NamedTuple):
     """How a client reaches a backend that somebody else runs."""
 
     url: str
-    token: str
+    token: str = ""
+    uid: int | None = None  #: of the process at a socket
 
 
 def client(settings: Settings) -> RemoteJobs:
@@ -45,7 +48,7 @@ def running_client(settings: Settings) -> RemoteJobs | None:
     if there := deployed(settings):
         from tpujob.adapters.remote import RemoteJobs
 
-        return RemoteJobs(there.url, there.token)
+        return RemoteJobs(there.url, there.token, uid=there.uid)
     here = stack.running_backend(settings)
     return _remote_here(settings, here) if here else None
 
@@ -55,14 +58,30 @@ def up(settings: Settings) -> None:
     nothing of it does."""
     from tpujob.config import stack
 
-    if found := deployed(settings):
-        raise BadRequest(
-            f"the backend of {settings.context} is deployed at {found.url}: it is not started here",
-            hint="any command talks to it; `tpujob use local` goes back to this machine",
-        )
+    _not_elsewhere(settings)
     if not settings.local:
         _check_credentials(settings)
     stack.up(settings)
+
+
+def make_way(settings: Settings) -> None:
+    """Afterwards everything of the context that a backend needs runs on this machine, and no backend does. Raises as
+    `up` does; BadRequest when the context's backend serves others already."""
+    from tpujob.config import stack
+
+    _not_elsewhere(settings)
+    *others, backend = stack.parts(settings)
+    here = stack.status(settings, [backend])[0]
+    if here.ready and here.ready.get("shared"):
+        raise BadRequest(
+            f"the backend of {settings.context} serves all users already, at {here.ready['url']}",
+            hint=f"end that one first: its pid is {here.pid}",
+        )
+    if settings.local:
+        stack.up(settings, others)
+    else:
+        _check_credentials(settings)
+    stack.down(settings, [backend])
 
 
 def deployed_at(settings: Settings) -> str:
@@ -84,11 +103,23 @@ def deployed(settings: Settings) -> Deployed | None:
     found = context.current(settings)
     if not found.backend:
         return None
+    if found.backend.startswith("unix:"):
+        return Deployed(found.backend, uid=found.backend_uid)
     if not settings.token_file.exists():
         raise Unauthorized(
             f"there is no token for {found.backend}", hint=f"tpujob use {found.backend}"
         )
     return Deployed(found.backend, settings.token_file.read_text(encoding="utf-8").strip())
+
+
+def greet_socket(path: Path) -> tuple[int, CallerView]:
+    """Whose backend answers at that socket, and who this user is to it. Raises Forbidden for whoever is no member;
+    BackendGone if nothing answers, or somebody else than the folder's owner; as `owner_of` does."""
+    from tpujob.adapters.remote import RemoteJobs
+    from tpujob.config import shared_socket
+
+    uid = shared_socket.owner_of(path)
+    return uid, RemoteJobs(f"unix:{path}", uid=uid).whoami()
 
 
 def greet(url: str, token: str) -> None:
@@ -134,6 +165,14 @@ def usual_project() -> str:
     from tpujob.adapters.google import defaults
 
     return defaults.usual_project()
+
+
+def _not_elsewhere(settings: Settings) -> None:
+    if found := deployed(settings):
+        raise BadRequest(
+            f"the backend of {settings.context} is deployed at {found.url}: it is not started here",
+            hint="any command talks to it; `tpujob use local` goes back to this machine",
+        )
 
 
 def _remote_here(settings: Settings, access: Access) -> RemoteJobs:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def use(
     where: Annotated[
-        str, typer.Argument(metavar="[local|NAME|URL]", help="Default: list the contexts.")
+        str, typer.Argument(metavar="[local|NAME|URL|PATH]", help="Default: list the contexts.")
     ] = "",
     name: Annotated[
         str,
@@ -28,13 +28,17 @@ def use(
     ] = "",
     as_json: Json = False,
 ) -> int:
-    """Choose where jobs run: here, a context, a deployed backend."""
+    """Choose where jobs run: here, a context, a backend of others.
+
+    URL: of one that is deployed; or the path of a socket of this machine, where somebody runs `tpujob serve`."""
     from tpujob.config import context, settings
 
     now = settings.load()
     if not where:
         return _list(now, as_json=as_json)
-    if "://" in where:
+    if where.startswith(("/", "unix:")):
+        where = _served(now, where.removeprefix("unix:"), name)
+    elif "://" in where:
         where = _deployed(now, where, name)
     elif where != settings.LOCAL:
         context.read(now, where)
@@ -74,6 +78,22 @@ def _line(now: Settings, name: str) -> str:
     if found.backend:
         return f"{name}: the backend at {found.backend}"
     return f"{name}: project {found.project}, {', '.join(found.zones)}"
+
+
+def _served(now: Settings, given: str, name: str) -> str:
+    """Write a context for the backend at that socket, once it has recognised this user; returns its name."""
+    from tpujob.config import context, shared_socket
+    from tpujob.domain.text import clean
+    from tpujob.wiring import client
+
+    path = shared_socket.checked(Path(given))
+    uid, me = client.greet_socket(path)
+    made = context.for_backend(now, f"unix:{path}", name, uid=uid)
+    context.write(now, made)
+    say(
+        f"{shared_socket.login_of(uid)} runs that backend; there you are {clean(me['name'])}, {me['role']}."
+    )
+    return made.name
 
 
 def _deployed(now: Settings, url: str, name: str) -> str:

@@ -1,0 +1,90 @@
+"""Where `tpujob serve` puts its socket: where others can come in, and nobody else can put one of their own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tpujob import sockets
+from tpujob.config import shared_socket
+from tpujob.errors import BadRequest, NotFound
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """In a folder of this user's that others may enter."""
+    with tempfile.TemporaryDirectory(prefix="place-", dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder, "backend.sock")
+
+
+def test_a_folder_is_made_that_others_may_enter(place: Path) -> None:
+    path = place.parent / "tpujob" / "backend.sock"
+    before = os.umask(0o077)
+    try:
+        shared_socket.free(path)
+    finally:
+        os.umask(before)
+    assert path.parent.stat().st_mode & 0o777 == 0o755
+    assert shared_socket.owner_of(path) == os.geteuid()
+
+
+def test_a_socket_that_a_killed_backend_left_is_replaced_and_a_living_one_is_not(
+    place: Path,
+) -> None:
+    with sockets.listen(place):
+        with pytest.raises(BadRequest, match="a backend listens at"):
+            shared_socket.free(place)
+        assert place.exists()
+    shared_socket.free(place)
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("what", ["file", "link", "broken link"])
+def test_what_is_no_socket_is_left_alone(place: Path, what: str) -> None:
+    other = place.with_name("other")
+    if what == "file":
+        place.write_text("mine")
+    else:
+        place.symlink_to(other)
+        if what == "link":
+            other.write_text("mine")
+    with pytest.raises(BadRequest, match="is no socket"):
+        shared_socket.free(place)
+    assert os.path.lexists(place)
+
+
+def test_a_folder_that_others_can_write_to_is_refused_on_both_sides(place: Path) -> None:
+    place.parent.chmod(0o777)
+    for check in (shared_socket.free, shared_socket.owner_of):
+        with pytest.raises(BadRequest, match="can write in"):
+            check(place)
+
+
+def test_a_folder_that_others_cannot_enter_is_refused(place: Path) -> None:
+    place.parent.chmod(0o700)
+    with pytest.raises(BadRequest, match="no other user can enter"):
+        shared_socket.free(place)
+
+
+def test_a_place_has_to_be_said_where_there_is_no_usual_one(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_socket, "USUAL", place.parent / "none" / "backend.sock")
+    with pytest.raises(BadRequest, match="is not said") as told:
+        shared_socket.where("")
+    assert "TPUJOB_SOCKET" in told.value.hint
+    monkeypatch.setattr(shared_socket, "USUAL", place)
+    assert shared_socket.where("") == place, "systemd has made its folder for this user"
+    assert shared_socket.where("/a/../b/s") == Path("/b/s")
+    with pytest.raises(BadRequest, match="longer than"):
+        shared_socket.where(f"/{'x' * 200}")
+
+
+def test_nothing_is_believed_of_a_folder_that_is_not_there() -> None:
+    with pytest.raises(NotFound):
+        shared_socket.owner_of(Path("/nowhere/tpujob/backend.sock"))

@@ -1,0 +1,103 @@
+"""Other users of this machine who type commands: processes that root has given to them, one for each user."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from tests.support.commands import Said
+
+#: Imports first, as another user may not read where Python is; then becomes the user, and runs what comes.
+_SCRIPT = """
+import encodings.ascii, encodings.idna, encodings.latin_1, encodings.utf_8_sig
+import contextlib, importlib, io, json, os, pkgutil, resource, socket, sys
+import asyncio, concurrent.futures.thread, http.client, ssl, tempfile, yaml
+import tpujob.adapters.remote, tpujob.adapters.ssh, tpujob.bundle, tpujob.cli.app, tpujob.wiring.client
+for package in ("tpujob.api", "tpujob.bundle", "tpujob.cli", "tpujob.config", "tpujob.domain"):
+    for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        importlib.import_module(found.name)
+uid, gid, home = json.loads(sys.argv[1])
+os.setgroups([])
+os.setgid(gid)
+os.setuid(uid)
+os.umask(0o022)
+os.chdir(home)
+sys.path[:] = []
+for line in sys.stdin:
+    words = json.loads(line)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        if words[0] == "exec":
+            code = 0
+            exec(words[1])
+        else:
+            code = tpujob.cli.app.run(words)
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
+"""
+
+
+class User:
+    """Somebody with an account of this machine."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        found = pwd.getpwnam(name)
+        self.name, self.uid = name, found.pw_uid
+        self.home = folder / name
+        self.home.mkdir()
+        os.chown(self.home, found.pw_uid, found.pw_gid)
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("TPUJOB_", "XDG_"))}
+        env |= {"HOME": str(self.home), "USER": name, "LOGNAME": name, "NO_COLOR": "1"}
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                _SCRIPT,
+                json.dumps([found.pw_uid, found.pw_gid, str(self.home)]),
+            ],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *words: str, code: int | None = 0) -> Said:
+        """A command line; `code` is the exit code it must have (None: any)."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        got, out, err = json.loads(self._process.stdout.readline())
+        said = f"{self.name}: tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
+        assert code is None or got == code, said
+        return Said(got, out, err)
+
+    def python(self, script: str) -> Any:
+        """What a script prints, as JSON."""
+        return self("exec", script).json
+
+    def leave(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextlib.contextmanager
+def users(*names: str) -> Generator[list[User]]:
+    """Those users, with homes in a folder that everybody may enter."""
+    folder = Path(tempfile.mkdtemp(prefix="users-", dir="/tmp"))
+    folder.chmod(0o755)
+    found = [User(name, folder) for name in names]
+    try:
+        yield found
+    finally:
+        for user in found:
+            user.leave()
+        shutil.rmtree(folder)

@@ -1,0 +1,112 @@
+"""The door of a unix socket: the kernel says who is there, and no request can say otherwise."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from tests.support import stranger
+from tests.support.callers import ADA, caller
+from tests.support.http import ask
+from tests.support.scripted import (
+    LIMITLESS,
+    TOKEN,
+    ScriptedJobs,
+    listening,
+    on_socket,
+    scripted_app,
+    unix_socket,
+)
+from tpujob import sockets
+from tpujob.domain.access import Principal
+from tpujob.errors import Forbidden
+from tpujob.web.connections import Connections
+from tpujob.web.door import TokenDoor
+from tpujob.web.peer_door import PeerDoor
+from tpujob.web.serving import Doors, Listener, config_of
+
+#: Asks who it is, and says that it is root on this machine, in every way that a header can.
+CLAIMS = {"Peer": "0", "X-Forwarded-For": "127.0.0.1", "Authorization": f"Bearer {TOKEN}"}
+ASK = """
+other = socket.socket(socket.AF_UNIX)
+other.connect(given)
+other.sendall(b"GET /v1/whoami HTTP/1.1\\r\\nHost: localhost\\r\\nPeer: 0\\r\\nConnection: close\\r\\n\\r\\n")
+said = b""
+while piece := other.recv(65536):
+    said += piece
+print(json.dumps(said.decode()))
+"""
+
+
+def test_a_port_knows_no_peer_whatever_the_request_claims() -> None:
+    api = ScriptedJobs()
+    with listening(scripted_app(api, PeerDoor(ADA))) as url:
+        status, _, body = ask(url, "GET", "/v1/jobs", CLAIMS)
+    assert (status, body["error"]["type"]) == (401, "Unauthorized")
+    assert api.calls == []
+
+
+def test_its_user_needs_nothing_but_to_be_there() -> None:
+    with on_socket(scripted_app(ScriptedJobs())) as url:
+        assert ask(url, "GET", "/v1/jobs")[0] == 200
+
+
+def open_to_all(folder: Path) -> socket.socket:
+    """A socket to which the modes of its folders and its own let everybody connect."""
+    for above in (folder, *folder.parents[:2]):
+        above.chmod(0o755)
+    return sockets.listen(folder / "s", 0o666)
+
+
+@stranger.needed
+def test_another_user_is_refused_although_the_mode_lets_them_connect(tmp_path: Path) -> None:
+    api = ScriptedJobs()
+    with listening(scripted_app(api), place=open_to_all(tmp_path)):
+        said = stranger.run(ASK, str(tmp_path / "s"))
+    assert said.startswith("HTTP/1.1 403 ")
+    assert "works for ada alone" in said
+    assert api.calls == []
+
+
+@stranger.needed
+@pytest.mark.parametrize("known", [True, False])
+def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
+    tmp_path: Path, known: bool
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def recognise(id: str, name: str) -> Principal:
+        asked.append((id, name))
+        if not known:
+            raise Forbidden(f"{name} is not a member", hint="An admin adds members.")
+        return caller("bob")
+
+    with listening(
+        scripted_app(ScriptedJobs(), PeerDoor(ADA, recognise)), place=open_to_all(tmp_path)
+    ):
+        said = stranger.run(ASK, str(tmp_path / "s"))
+    assert asked == [(f"uid:{stranger.UID}", "nobody")]
+    assert said.startswith("HTTP/1.1 200 " if known else "HTTP/1.1 403 ")
+    assert known or "An admin adds members. ada runs this backend." in said
+
+
+def test_each_listening_socket_has_a_door_of_its_own() -> None:
+    """What opens the one says nothing at the other."""
+    with unix_socket() as (place, path), socket.create_server(("127.0.0.1", 0)) as port:
+        listeners = [Listener(place, PeerDoor(ADA)), Listener(port, TokenDoor(TOKEN, ADA))]
+        app = scripted_app(ScriptedJobs(), Doors(listeners), limits=LIMITLESS)
+        server = uvicorn.Server(config_of(app, Connections(most=20)))
+        thread = threading.Thread(target=server.run, args=([place, port],), daemon=True)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{port.getsockname()[1]}"
+            assert ask(path, "GET", "/v1/jobs")[0] == 200
+            assert ask(url, "GET", "/v1/jobs")[0] == 401
+            assert ask(url, "GET", "/v1/jobs", {"Authorization": f"Bearer {TOKEN}"})[0] == 200
+        finally:
+            server.should_exit = True
+            thread.join(10)

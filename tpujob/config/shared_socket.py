@@ -1,0 +1,91 @@
+"""The socket of `tpujob serve`: where it lies, and that nobody but its owner can put another one there. Both sides ask
+the same: the backend before it listens, and whoever is about to use it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+from tpujob import sockets
+from tpujob.errors import BadRequest, NotFound
+
+#: where systemd makes a folder for a service with `RuntimeDirectory=tpujob`
+USUAL = Path("/run/tpujob/backend.sock")
+
+
+def where(given: str) -> Path:
+    """The socket's path: what was given, or the usual one if this user has its folder. Raises BadRequest."""
+    path = Path(given) if given else USUAL
+    if not given and not (USUAL.parent.is_dir() and USUAL.parent.stat().st_uid == os.geteuid()):
+        raise BadRequest(
+            "where the socket is to be is not said; the state folder is closed to other users",
+            hint=f"--socket PATH or TPUJOB_SOCKET, in a folder of yours that others may enter, such as {USUAL}",
+        )
+    return checked(path)
+
+
+def checked(path: Path) -> Path:
+    """The path without detours. Raises BadRequest for one that a socket cannot have."""
+    path = Path(os.path.normpath(path.expanduser().absolute()))
+    if len(os.fsencode(path)) > sockets.LONGEST:
+        raise BadRequest(f"{path} is longer than the {sockets.LONGEST} bytes of a socket's path")
+    return path
+
+
+def owner_of(path: Path) -> int:
+    """The uid of whoever alone can put a socket there: the owner of its folder. Raises NotFound without a folder,
+    BadRequest for one in which others can write."""
+    try:
+        folder = path.parent.stat()
+    except OSError as error:
+        raise NotFound(
+            f"{path.parent}: {error.strerror}", hint="ask who runs the backend"
+        ) from None
+    if stat.S_IMODE(folder.st_mode) & 0o022:
+        raise BadRequest(
+            f"others than its owner can write in {path.parent}: the socket there may be anybody's",
+            hint=f"its owner can close it: chmod go-w {path.parent}",
+        )
+    return folder.st_uid
+
+
+def login_of(uid: int) -> str:
+    """The name of an account; its number, if it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def free(path: Path) -> None:
+    """Afterwards a socket can be made there, in a folder of this user's that others may enter. What a killed process
+    left is removed. Raises BadRequest where something else is, or a backend listens."""
+    _make(path.parent)
+    if owner_of(path) != os.geteuid():
+        raise BadRequest(f"the folder {path.parent} is {login_of(owner_of(path))}'s", hint=_OWN)
+    for folder in path.parents:
+        if not stat.S_IMODE(folder.stat().st_mode) & 0o011:
+            raise BadRequest(f"no other user can enter {folder}", hint=_OWN)
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise BadRequest(f"{path} is there already, and is no socket", hint=_OWN)
+    if sockets.answers(path):
+        raise BadRequest(f"a backend listens at {path} already", hint="end that one first")
+    path.unlink()
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir()
+        folder.chmod(0o755)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise BadRequest(f"cannot make the folder {folder}: {error.strerror}", hint=_OWN) from error
+
+
+_OWN = "take a folder of your own that others may enter, and nothing else: chmod 755"
