@@ -20,7 +20,7 @@ from tests.support.commands import Said
 _SCRIPT = """
 import encodings.ascii, encodings.idna, encodings.latin_1, encodings.utf_8_sig
 import contextlib, importlib, io, json, os, pkgutil, resource, socket, sys
-import asyncio, concurrent.futures.thread, http.client, ssl, tempfile, yaml
+import asyncio, concurrent.futures.thread, fabric, fcntl, http.client, paramiko, ssl, tempfile, termios, tty, yaml
 import tpujob.adapters.remote, tpujob.adapters.ssh, tpujob.bundle, tpujob.cli.app, tpujob.wiring.client
 for package in ("tpujob.api", "tpujob.bundle", "tpujob.cli", "tpujob.config", "tpujob.domain"):
     for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
