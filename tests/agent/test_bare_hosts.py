@@ -130,7 +130,7 @@ def test_uv_is_installed_with_pip_where_the_host_has_it(bare: Host, tmp_path: Pa
     report = run(bare, env=mirror.index(), **wanted(bare, "uv", hashed()))
     log = bare.bucket.log()
     assert report["exit_code"] == 0, log
-    assert any(line.startswith("[env] Successfully installed uv-") for line in log)
+    assert any(line.startswith(f"[env] Successfully installed uv-{uv.VERSION}") for line in log)
     assert any(line.startswith("42 ") for line in log)
 
 

@@ -26,6 +26,12 @@ ARCHIVES = {
     "x86_64": "90b2f223fb69d19db49e117da601f64978593417988530aa733d456141b4bcbb",
     "aarch64": "769d373e146692c639b5fbaae33b331c297a32e03d30448772051902df52bbf4",
 }
+#: and of its wheels for these machines
+WHEELS = (
+    "27211df9b277f440dea438a4e525ba40250fb721ad39b8927eefc2d91f9aea15",
+    "9331dda0dc4990512c232f86e1d3a7b83c13f459777fcc2bd46030911b40eaaa",
+    "b255ac23958e45f39f9c7a4cd65890df5ef46f539a3b14de03bd296bbba9cb60",
+)
 FOLDER = "https://github.com/astral-sh/uv/releases/download/" + VERSION
 ANSWER = 60.0  #: seconds without a byte after which a download has failed
 
@@ -55,7 +61,12 @@ def _with_pip(attempt: HostAttempt) -> str:
         return "its python3 has no pip"
     # into a folder: that needs neither venv nor the right to write to the host's Python
     words = ["python3", "-m", "pip", "install", "--disable-pip-version-check", "--upgrade"]
-    words += ["--target", os.path.join(TOOLS, "uv"), "uv"]
+    os.makedirs(TOOLS, exist_ok=True)
+    wanted = os.path.join(TOOLS, "uv.txt")  # hashes are taken from a file alone
+    with open(wanted, "w", encoding="utf-8") as file:
+        file.write(" ".join(["uv==" + VERSION, *("--hash=sha256:" + one for one in WHEELS)]))
+    words += ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    words += ["--target", os.path.join(TOOLS, "uv"), "--requirement", wanted]
     code = run_bare(attempt, words, ROOT, places(attempt.plan))
     return "pip ended with exit code %d" % code if code else ""
 
