@@ -7,6 +7,7 @@
 # Cloud Scheduler asks every minute. deploy/README.md has what each costs and does. USERS as for setup.sh.
 # NETWORK and SUBNET (in REGION): the backend reaches hosts inside that network, for a context with `ssh: internal`.
 # VPC_EGRESS=all-traffic: it reaches everything else that way, too; when unset, private-ranges-only.
+# BASE: the image to build on, by its digest, such as python:3.11-slim@sha256:...; deploy/README.md says how to find it.
 source "$(dirname "$0")/common.sh"
 wake=${WAKE:-always}
 egress=${VPC_EGRESS:-private-ranges-only}
@@ -20,6 +21,12 @@ case $egress in
   private-ranges-only | all-traffic) ;;
   *) echo "$0: VPC_EGRESS is $egress: it can be private-ranges-only or all-traffic" >&2; exit 2 ;;
 esac
+if [ -z "${BASE:-}" ]; then
+  echo "$0: BASE is not set: the image is built on whatever python:3.11-slim is today (deploy/README.md)" >&2
+elif [[ ! $BASE =~ ^[-a-z0-9_./:]+@sha256:[0-9a-f]{64}$ ]]; then
+  echo "$0: BASE is $BASE: a tag can be moved; name a digest, as in python:3.11-slim@sha256:..." >&2
+  exit 2
+fi
 interface=${NETWORK:+"\"network\": \"$NETWORK\""}
 interface+=${SUBNET:+"${interface:+, }\"subnetwork\": \"$SUBNET\""}
 if [[ ${NETWORK:-}${SUBNET:-} =~ [^-a-z0-9_./:] ]]; then
@@ -47,7 +54,7 @@ names() {
   grep -oE 'https://tpujob-[a-z0-9.-]+\.run\.app' <<<"$said" | grep -vxF "$url" | sort -u || true
 }
 
-gc builds submit "$here/.." --config="$here/cloudbuild.yaml" --substitutions="_IMAGE=$image" \
+gc builds submit "$here/.." --config="$here/cloudbuild.yaml" --substitutions="_IMAGE=$image${BASE:+,_BASE=$BASE}" \
   --service-account="projects/$PROJECT/serviceAccounts/$build"
 
 filled=$(mktemp)

@@ -270,6 +270,24 @@ def test_the_build_has_an_account_of_its_own(done: Desk) -> None:
     assert build["options"]["logging"] == "CLOUD_LOGGING_ONLY", "an account's own build needs it"
 
 
+def test_the_image_is_built_on_a_base_by_its_digest(desk: Desk) -> None:
+    for moving in (
+        "python:3.11-slim",
+        "python",
+        "python@sha256:12",
+        "x,_IMAGE=y@sha256:" + "0" * 64,
+    ):
+        assert "name a digest" in desk.run("up.sh", code=2, BASE=moving)
+    assert desk.asked() == []
+    pinned = "mirror.example/python:3.11-slim@sha256:" + "0a" * 32
+    desk.run("up.sh", BASE=pinned)
+    (submitted,) = (line for line in desk.changes() if line.startswith("builds submit"))
+    assert f",_BASE={pinned} " in submitted
+    build = yaml.safe_load((DEPLOY / "cloudbuild.yaml").read_text())
+    assert "BASE=${_BASE}" in build["steps"][0]["args"]
+    assert set(_dockerfile("FROM")) == {"${BASE} AS packages", "${BASE}"}
+
+
 @pytest.mark.parametrize(
     ("given", "interface", "egress"),
     [
