@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -141,8 +142,12 @@ def test_two_backends_on_one_state_folder_act_as_one(stack: LocalStack) -> None:
             assert stack.run("logs", job_id).count("started") == 2, "once on each of the two hosts"
     finally:
         second.terminate()
-        second.wait(timeout=60)
+        code = second.wait(timeout=60)
         log.close()
+    assert code == 0, "it did not finish what it was doing"
+    door = Path(json.loads(ready.read_text())["url"].removeprefix("unix:"))
+    assert door.parent != ready.parent, "it took the first one's door away"
+    assert not door.parent.exists(), "it left its own behind"
 
 
 def test_one_host_fails_while_the_other_hangs(stack: LocalStack) -> None:
