@@ -65,7 +65,7 @@ checkpoints: $(READY)  ## damaged checkpoints: 4 ways and FLIPS=24 bits, met by 
 scale: $(READY)  ## data sync of a million objects that changes nothing: operations, CPU and memory, with limits
 	@$(BIN)/python -m tests.bench.scale_sync
 
-fuzz: $(READY)  ## the API, job files, headers and what hosts say, with CASES=100000 that nobody would write; ten minutes
+fuzz: $(READY)  ## the API, job files, headers and what hosts say, with CASES=100000 that nobody would write; ten to twenty minutes
 	@TPUJOB_FUZZ=$(or $(CASES),100000) $(BIN)/python -m pytest --timeout=3600 tests/fuzz tests/web/test_log.py
 
 # What is known of locked versions is asked of a server; where there is none, that is an error and no success.
