@@ -1,17 +1,13 @@
-"""What the clients of the web API send: plain requests, and the token of Cloud Scheduler."""
+"""What the clients of the web API send: plain requests."""
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import socket
-import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
-
-from tpujob.web.scheduler import REMOVED
 
 
 def ask(
@@ -43,28 +39,3 @@ def connection_to(url: str, timeout: float = 10) -> http.client.HTTPConnection:
     connection.sock.settimeout(timeout)
     connection.sock.connect(url.removeprefix("unix:"))
     return connection
-
-
-URL = "https://tpujob-123456789.europe-west4.run.app"
-ACCOUNT = "tpujob-tick@my-lab.iam.gserviceaccount.com"
-
-
-def claims(**changed: Any) -> dict[str, Any]:
-    """What Google writes into the token that Cloud Scheduler sends."""
-    now = time.time()
-    said = {
-        "iss": "https://accounts.google.com",
-        "aud": URL,
-        "email": ACCOUNT,
-        "email_verified": True,
-        "iat": now - 1,
-        "exp": now + 3600,
-    }
-    return said | changed
-
-
-def token(said: Any, signature: str = REMOVED) -> str:
-    def part(value: Any) -> str:
-        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
-
-    return f"{part({'alg': 'RS256', 'typ': 'JWT'})}.{part(said)}.{signature}"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from tests.support.callers import ADA
+from tests.support.callers import ADA, TokenDoor
 from tpujob.config import context
 from tpujob.errors import BadRequest, BadSpec
 from tpujob.web import deployed
-from tpujob.web.door import TokenDoor
 from tpujob.web.guard import Guard
 
 LAB = """
@@ -27,60 +27,100 @@ store: firestore
 TOKEN = "0123456789abcdef" * 4
 
 
+SIGN_IN = """
+sign_in:
+  client_id: 1234-lab.apps.googleusercontent.com
+  client_secret: GOCSPX-of-a-desktop-client
+"""
+URL = "https://tpujob-123456789.europe-west4.run.app"
+TICK = "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
-    """As secrets are mounted: a context, and a token with a line's end."""
-    (tmp_path / "context.yaml").write_text(LAB)
-    (tmp_path / "token").write_text(f"{TOKEN}\n")
-    return tmp_path / "context.yaml", tmp_path / "token"
+def file(tmp_path: Path) -> Path:
+    """As a secret is mounted."""
+    (tmp_path / "context.yaml").write_text(LAB + SIGN_IN)
+    return tmp_path / "context.yaml"
 
 
-def test_the_settings_of_the_backend_are_those_of_its_files(
-    tmp_path: Path, files: tuple[Path, Path]
-) -> None:
-    settings = deployed.prepared(tmp_path / "state", *files)
-    assert (settings.context, settings.token()) == ("lab", TOKEN)
+def test_the_settings_of_the_backend_are_those_of_its_file(tmp_path: Path, file: Path) -> None:
+    settings, said = deployed.prepared(tmp_path / "state", file)
+    assert settings.context == "lab"
     here = context.current(settings)
     assert (here.project, here.store) == ("my-lab-4711", "firestore")
     assert here.backend == "", "it is that backend itself"
-    again = deployed.prepared(tmp_path / "state", *files)
-    assert again == settings
+    assert said.sign_in.client_id == "1234-lab.apps.googleusercontent.com"
+    assert deployed.prepared(tmp_path / "state", file) == (settings, said)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("text", "said"),
     [
-        ("context.yaml", LAB.replace("firestore", "sqlite"), "would be lost"),
-        ("token", "short", "shorter than 32"),
-        ("context.yaml", None, "cannot read"),
-        ("token", None, "cannot read"),
-        ("context.yaml", "name: lab\nprojct: x\n", "projct"),
+        (LAB.replace("firestore", "sqlite"), "would be lost"),
+        (None, "cannot read"),
+        ("name: lab\nprojct: x\n", "projct"),
+        (LAB + "door: open\n", "allowed: iam, iap, public"),
+        (LAB + "sign_in: {client_id: me}\n", "OAuth client's id"),
+        (LAB + "sign_in: {token: x}\n", "token"),
+        (LAB + "sign_in: {iap_audience: /projects/1/iap_web/x}\n", "services/NAME"),
     ],
-    ids=["sqlite", "short token", "no context", "no token", "bad context"],
+    ids=["sqlite", "none", "typing error", "door", "client", "key", "audience"],
 )
 def test_invalid_settings_are_reported_before_anything_listens(
-    tmp_path: Path, files: tuple[Path, Path], name: str, text: str | None, said: str
+    tmp_path: Path, file: Path, text: str | None, said: str
 ) -> None:
-    path = tmp_path / name
-    path.unlink() if text is None else path.write_text(text)
+    file.unlink() if text is None else file.write_text(text)
     with pytest.raises((BadRequest, BadSpec), match=said):
-        deployed.prepared(tmp_path / "state", *files)
+        deployed.prepared(tmp_path / "state", file)
 
 
-def test_a_scheduler_is_only_believed_on_cloud_run(
+@pytest.mark.parametrize(
+    ("more", "words", "said"),
+    [
+        ("", [], "--url is missing"),
+        ("door: iap", ["--url", URL], "needs sign_in.iap_audience"),
+        ("", ["--url", URL, "--door", "iap"], "needs sign_in.iap_audience"),
+        ("", ["--url", URL, "--tick-account", TICK], "only for Cloud Run"),
+        ("", ["--url", "tpujob.example.org"], "names no host"),
+    ],
+)
+def test_a_door_that_would_let_in_nobody_or_anybody_is_refused(
     tmp_path: Path,
-    files: tuple[Path, Path],
+    file: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    more: str,
+    words: list[str],
+    said: str,
 ) -> None:
-    words = ["--context-file", str(files[0]), "--token-file", str(files[1])]
-    words += ["--state", str(tmp_path / "state"), "--tick-account", "t@x.iam.gserviceaccount.com"]
     monkeypatch.delenv("K_SERVICE", raising=False)
-    with pytest.raises(SystemExit, match="only for Cloud Run"):
-        deployed.main(words)
-    monkeypatch.setenv("K_SERVICE", "tpujob")
-    with pytest.raises(SystemExit, match="needs --url"):
-        deployed.main(words)
+    file.write_text(f"{LAB}{more}{SIGN_IN}")
+    with pytest.raises(SystemExit, match=said):
+        deployed.main(
+            ["--context-file", str(file), "--state", str(tmp_path / "state"), "--port", "0", *words]
+        )
+
+
+def test_behind_iap_the_scheduler_needs_a_service_of_its_own(tmp_path: Path, file: Path) -> None:
+    audience = "/projects/1/locations/europe-west4/services/tpujob"
+    file.write_text(f"{LAB}door: iap{SIGN_IN}  iap_audience: {audience}\n")
+    settings, here = deployed.prepared(tmp_path / "state", file)
+    with pytest.raises(BadRequest, match="behind IAP"):
+        deployed.policy_of(settings, here, [URL], tick_account=TICK)
+    on_cloud_run = replace(settings, service="tpujob-ticks")
+    policy = deployed.policy_of(on_cloud_run, here, [URL], door="iam", tick_account=TICK)
+    assert (policy.kind, policy.tick_account) == ("iam", TICK)
+
+
+def test_only_the_labs_clients_and_the_backends_names_are_audiences(
+    tmp_path: Path, file: Path
+) -> None:
+    settings, here = deployed.prepared(tmp_path / "state", file)
+    policy = deployed.policy_of(settings, here, [f"{URL}/"])
+    assert (policy.kind, policy.urls) == ("iam", {URL})
+    assert policy.clients == {"1234-lab.apps.googleusercontent.com"}
+    file.write_text(f"{LAB}{SIGN_IN}  gcloud: true\n")
+    _, here = deployed.prepared(tmp_path / "state", file)
+    assert len(deployed.policy_of(settings, here, [URL]).clients) == 2
 
 
 # Under which names it answers ----------------------------------------------------------------------------------------
@@ -119,9 +159,7 @@ def _knock(*headers: tuple[str, str]) -> int:
     "host", [NAMED, HASHED, f"{HASHED}:443", HASHED.upper(), f"{NAMED.title()}:443"]
 )
 def test_a_service_of_cloud_run_answers_under_both_of_its_names(host: str) -> None:
-    """`gcloud run services proxy` asks for `status.url`, which is the name with the hash, shows its own token beside
-    ours, and leaves ours alone."""
-    assert _knock(("host", host), ("x-serverless-authorization", "Bearer of-the-proxy")) == 200
+    assert _knock(("host", host), ("x-serverless-authorization", "Bearer x.y.z")) == 200
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi.routing import APIRoute
 
-from tests.support.callers import ADA
+from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, Front, ScriptedJobs, listening, scripted_app
-from tpujob.web.door import TokenDoor
 from tpujob.web.guard import OPEN_PATHS, Guard
 
 
@@ -315,8 +314,3 @@ def test_a_websocket_is_closed_at_the_door() -> None:
         )
     )
     assert sent == [{"type": "websocket.close", "code": 1008}]
-
-
-def test_a_door_without_a_token_is_refused() -> None:
-    with pytest.raises(ValueError, match="token"):
-        TokenDoor("", ADA)

@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from tpujob.config import files
 from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
+from tpujob.config.sign_in import Door, SignIn
 from tpujob.domain import model
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.placement import Site
@@ -104,6 +105,8 @@ class Context(kinds.Part):
     backend_uid: Annotated[int | None, BeforeValidator(kinds.optional(kinds.count(2**32 - 2)))] = (
         None
     )
+    door: Door = "iam"  #: of a deployed backend
+    sign_in: SignIn = SignIn()
     project: Annotated[
         str, _given(kinds.matching(_PROJECT, "a project's id, such as my-lab-4711"))
     ] = ""
@@ -189,6 +192,7 @@ class Context(kinds.Part):
 
 _ALLOWED: Allowed = {
     (): tuple(Context.model_fields),
+    ("sign_in",): tuple(SignIn.model_fields),
     ("grants", EACH): tuple(Grant.model_fields),
     ("budgets",): tuple(Budgets.model_fields),
     ("budgets", "project"): tuple(PeriodBudget.model_fields),

@@ -1,35 +1,36 @@
 """The backend where it is deployed: `python -m tpujob.web.deployed`, such as on Cloud Run.
 
-It reads a context and a token from mounted files, and keeps nothing on its disk that must last. `deploy/README.md` says
-how to deploy it; on a person's machine the backend is `python -m tpujob.web`.
+It reads a context from a mounted file, and keeps nothing on its disk that must last. Who asks is known by what Google
+has signed (`sign_in/`). `deploy/README.md` says how to deploy it; on a person's machine the backend is
+`python -m tpujob.web`.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 from tpujob.config import context
 from tpujob.config import settings as settings_module
+from tpujob.config.context import Context
 from tpujob.config.settings import Settings
-from tpujob.domain.access import Principal, Role
+from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.api import create_app
-from tpujob.web.door import TokenDoor
 from tpujob.web.log import log_to_stderr
-from tpujob.web.scheduler import Scheduler
 from tpujob.web.serving import Listener, serve
+from tpujob.web.sign_in.door import Policy, SignInDoor
+from tpujob.web.sign_in.google import GCLOUD
 from tpujob.wiring import backend
 
-#: characters of a token, at least: `openssl rand -hex 32` gives 64
-SHORTEST_TOKEN = 32
-#: whoever shows the token
-LAB = Principal("token", "lab", Role.ADMIN)
+log = logging.getLogger(__name__)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -45,7 +46,6 @@ def main(words: Sequence[str] | None = None) -> None:
 def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tpujob.web.deployed", description=__doc__)
     parser.add_argument("--context-file", type=Path, required=True, help="where jobs run")
-    parser.add_argument("--token-file", type=Path, required=True, help="what clients show")
     parser.add_argument("--state", type=Path, help="a folder that may be lost with this process")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, help="left out: $PORT, or any")
@@ -61,20 +61,30 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
         help="look after jobs only in POST /v1/tick: between two requests this process may stand still",
     )
     parser.add_argument(
-        "--tick-account", default="", help="of Cloud Scheduler, for whom Cloud Run checks tokens"
+        "--door", choices=("iam", "iap", "public"), help="left out: what the context says"
+    )
+    parser.add_argument(
+        "--tick-account", default="", help="e-mail address of Cloud Scheduler's service account"
+    )
+    parser.add_argument(
+        "--admin", default="", help="the first admin: an e-mail address, used while there is none"
     )
     return parser.parse_args(words)
 
 
 def _serve(options: argparse.Namespace) -> None:
-    settings = prepared(options.state, options.context_file, options.token_file)
+    settings, here = prepared(options.state, options.context_file)
     settings = replace(settings, only_called=options.only_called)
     urls: list[str] = options.url
     hosts = hosts_of(urls)
-    scheduler = _scheduler(settings, options.tick_account, urls)
+    policy = policy_of(settings, here, urls, door=options.door, tick_account=options.tick_account)
+    if settings.google_endpoint:
+        log.warning("the keys of Google come from %s", settings.google_endpoint)
     parts = backend.backend(settings)
+    if options.admin and not any(m["role"] == Role.ADMIN for m in parts.members.list()):
+        parts.members.give(BACKEND, options.admin, Role.ADMIN)
+    door = SignInDoor(policy, parts.members.recognise, backend.signing_keys(settings))
     port = settings.port if options.port is None else options.port
-    door = TokenDoor(settings.token(), LAB, scheduler)
     serve(
         [Listener(socket.create_server((options.host, port)), door)],
         lambda door, stopping: create_app(
@@ -99,26 +109,57 @@ def hosts_of(urls: Sequence[str]) -> list[str]:
     return hosts
 
 
-def prepared(state: Path | None, context_file: Path, token_file: Path) -> Settings:
-    """The settings of that context, with its file and token copied into the state folder, where all code reads them.
-    Raises BadRequest for a store on the local disk, which would be lost."""
+def prepared(state: Path | None, context_file: Path) -> tuple[Settings, Context]:
+    """The settings of that context, with its file copied into the state folder, where all code reads it, and what it
+    says. Raises BadRequest for a store on the local disk, which would be lost."""
     found = context.parse(_text(context_file), str(context_file))
     if found.store != "firestore":
         raise BadRequest(
             f"{context_file}: store is {found.store}: its jobs would be lost with this process",
             hint="store: firestore",
         )
-    token = _text(token_file).strip()
-    if len(token) < SHORTEST_TOKEN:
-        raise BadRequest(
-            f"the token in {token_file} is shorter than {SHORTEST_TOKEN} characters",
-            hint="openssl rand -hex 32",
-        )
     settings = settings_module.load(state, context=found.name)
     # this process is the backend that the clients' copy of the file names
     context.write(settings, found.model_copy(update={"backend": ""}))
-    settings_module.keep_token(settings, token)
-    return settings
+    return settings, found
+
+
+def policy_of(
+    settings: Settings,
+    here: Context,
+    urls: Sequence[str],
+    *,
+    door: Literal["iam", "iap", "public"] | None = None,
+    tick_account: str = "",
+) -> Policy:
+    """Whom the backend of that context believes; `door` is stronger than what the context says. Raises BadRequest for
+    a door that would let in nobody, or anybody."""
+    kind, sign_in = door or here.door, here.sign_in
+    if not urls:
+        raise BadRequest("--url is missing: a token is for one URL", hint="--url https://...")
+    if kind == "iap" and not sign_in.iap_audience:
+        raise BadRequest(
+            "door: iap needs sign_in.iap_audience",
+            hint="/projects/NUMBER/locations/REGION/services/NAME",
+        )
+    if kind == "iap" and tick_account:
+        raise BadRequest(
+            "--tick-account: behind IAP nobody else than people is known",
+            hint="Cloud Scheduler calls a second service, with --door iam",
+        )
+    if kind == "iam" and tick_account and not settings.service:
+        raise BadRequest(
+            "--tick-account with door: iam is only for Cloud Run, which checks the tokens of callers",
+            hint="elsewhere: door: public, which verifies the tokens of Cloud Scheduler, too",
+        )
+    gcloud = {GCLOUD} if sign_in.gcloud else set[str]()
+    return Policy(
+        kind,
+        clients=sign_in.clients | gcloud,
+        urls=frozenset(url.rstrip("/") for url in urls),
+        iap_audience=sign_in.iap_audience,
+        tick_account=tick_account,
+    )
 
 
 def _text(path: Path) -> str:
@@ -126,19 +167,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"cannot read {path}: {error}") from error
-
-
-def _scheduler(settings: Settings, account: str, urls: Sequence[str]) -> Scheduler | None:
-    if not account:
-        return None
-    if not settings.service:
-        raise BadRequest(
-            "--tick-account is only for Cloud Run, which checks the tokens of callers",
-            hint="elsewhere whoever calls /v1/tick needs the backend's token",
-        )
-    if not urls:
-        raise BadRequest("--tick-account needs --url: a token is for one URL")
-    return Scheduler(account, urls[0])
 
 
 if __name__ == "__main__":

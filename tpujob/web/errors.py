@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -11,7 +12,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from tpujob.errors import BadRequest, NotFound, TpujobError
+from tpujob.errors import BadRequest, Forbidden, NotFound, TpujobError
+
+log = logging.getLogger(__name__)
 
 
 def error_body(error: TpujobError) -> dict[str, dict[str, str | int]]:
@@ -42,8 +45,12 @@ def reply(error: TpujobError, status: int = 0) -> JSONResponse:
     return JSONResponse(error_body(error), status or error.http_status, headers)
 
 
-def _explained(_: Request, error: Exception) -> JSONResponse:
+def _explained(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TpujobError)
+    if isinstance(error, Forbidden):
+        asked = ascii(f"{request.method} {request.url.path}"[:200])
+        who = request.scope.get("state", {}).get("principal")
+        log.warning("refused: %s by %s: %s", asked, ascii(who), ascii(error.message)[:300])
     return reply(error)
 
 

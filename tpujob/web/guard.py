@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tpujob.errors import BadRequest, Forbidden, TpujobError, Unauthorized
+from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.door import Door
 from tpujob.web.errors import error_body
 from tpujob.web.limits import body_limit
@@ -61,10 +61,10 @@ class Guard:
         if path not in OPEN_PATHS:
             try:
                 who = await self._door.principal(scope, headers)
-            except (Unauthorized, Forbidden) as error:
+            except TpujobError as error:
                 said = ascii(f"{scope['method']} {path}"[:200])
                 told = ascii(error.message[:200])
-                log.warning("%s: %s: %s", exchange.id, said, told, extra=of(_address(scope)))
+                log.warning("%s: refused: %s: %s", exchange.id, said, told, extra=of(_address(scope)))
                 await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
                 return
             scope["state"] = {**scope.get("state", {}), "principal": who}

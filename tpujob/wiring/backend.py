@@ -121,6 +121,13 @@ def world(settings: Settings, *, keys: KeyStore | None = None, wait: float | Non
     return _emulated(settings, keys, wait) if settings.local else _google(settings, keys, wait)
 
 
+def signing_keys(settings: Settings) -> Callable[[str], tuple[bytes, float]]:
+    """Fetches the keys with which tokens are verified; see `adapters/google/signing_keys.py`."""
+    from tpujob.adapters.google import signing_keys
+
+    return signing_keys.fetcher(settings.google_endpoint)
+
+
 def open_store(settings: Settings) -> SqliteStore | FirestoreStore:
     """Where this backend keeps its jobs. Does not connect yet."""
     if settings.store == "firestore":

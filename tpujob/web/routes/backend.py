@@ -12,7 +12,7 @@ from tpujob.domain import access
 from tpujob.errors import BadRequest
 from tpujob.web import docs, schemas
 from tpujob.web.routes.caller import Caller
-from tpujob.web.scheduler import TICK_PATH
+from tpujob.web.door import TICK_PATH
 
 
 def add(app: FastAPI, version: str) -> None:

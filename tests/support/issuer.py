@@ -1,0 +1,254 @@
+"""An issuer of tokens for tests, in place of Google: keys that rotate, a token endpoint, and an edge that checks and
+strips tokens as Cloud Run does. Real keys and signatures, on loopback; each host of Google's is below its name, as
+`TPUJOB_GOOGLE_ENDPOINT` has it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.x509.oid import NameOID
+
+CLIENT = "1234-lab.apps.googleusercontent.com"
+SECRET = "GOCSPX-of-a-desktop-client"
+DEVICE = "1234-device.apps.googleusercontent.com"
+REMOVED = "SIGNATURE_REMOVED_BY_GOOGLE"
+GOOGLE_KEYS = "/www.googleapis.com/oauth2/v1/certs"
+IAP_KEYS = "/www.gstatic.com/iap/verify/public_key"
+
+
+def b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def part(value: Any) -> str:
+    return b64(json.dumps(value).encode())
+
+
+def certificate(key: Any) -> str:
+    """As Google publishes its keys: a certificate that its key has signed."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer of tests")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(1)
+    made = made.public_key(key.public_key()).not_valid_before(now - timedelta(days=1))
+    made = made.not_valid_after(now + timedelta(days=9)).sign(key, hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def pem(key: Any) -> str:
+    spki = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.PEM, spki).decode()
+
+
+class Issuer:
+    """Google's accounts and IAP at once, as far as their keys and tokens go."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self.now, self.down, self.max_age = now, False, 600
+        self.fetches: list[str] = []
+        self.people: dict[str, dict[str, Any]] = {}  #: claims by code, and by refresh token
+        self.revoked: list[str] = []
+        self.refuses = ""  #: an error of the token endpoint
+        self.approved = True  #: whether somebody has typed the code of a device
+        self._asked: dict[str, dict[str, str]] = {}  #: what was asked for when a code was given out
+        self.kid = 0
+        self.rotate()
+
+    def rotate(self) -> None:
+        """From now on other keys sign, and the old ones are gone."""
+        self.kid += 1
+        self.rsa = rsa.generate_private_key(65537, 2048)
+        self.ec = ec.generate_private_key(ec.SECP256R1())
+
+    @property
+    def google_kid(self) -> str:
+        return f"g{self.kid}"
+
+    def documents(self) -> dict[str, bytes]:
+        google = {self.google_kid: certificate(self.rsa)}
+        return {
+            GOOGLE_KEYS: json.dumps(google).encode(),
+            IAP_KEYS: json.dumps({f"i{self.kid}": pem(self.ec)}).encode(),
+        }
+
+    def fetch(self, url: str) -> tuple[bytes, float]:
+        """As a door fetches keys, without a network."""
+        self.fetches.append(url)
+        if self.down:
+            raise OSError("the issuer is down")
+        return self.documents()["/" + url.removeprefix("https://")], float(self.max_age)
+
+    # Tokens ----------------------------------------------------------------------------------------------------------
+
+    def claims(self, who: str = "ada@example.org", /, **more: Any) -> dict[str, Any]:
+        """What Google says of somebody who signed in through the lab's client. None takes a claim out."""
+        now = int(self.now())
+        said = {
+            "iss": "https://accounts.google.com",
+            "aud": CLIENT,
+            "azp": CLIENT,
+            "sub": subject(who),
+            "email": who,
+            "email_verified": True,
+            "iat": now,
+            "exp": now + 3600,
+        }
+        return {name: value for name, value in (said | more).items() if value is not None}
+
+    def token(
+        self,
+        who: str = "ada@example.org",
+        /,
+        *,
+        header: Mapping[str, Any] | None = None,
+        payload: str = "",
+        **more: Any,
+    ) -> str:
+        """A signed ID token. `header` and `payload` (encoded) are put in before it is signed."""
+        head = {"alg": "RS256", "kid": self.google_kid, "typ": "JWT"} | dict(header or {})
+        head = {name: value for name, value in head.items() if value is not None}
+        signed = f"{part(head)}.{payload or part(self.claims(who, **more))}"
+        return f"{signed}.{b64(self.sign(signed.encode()))}"
+
+    def sign(self, data: bytes) -> bytes:
+        return self.rsa.sign(data, padding.PKCS1v15(), hashes.SHA256())
+
+    def assertion(self, who: str = "ada@example.org", /, **more: Any) -> str:
+        """What IAP adds to a request."""
+        said = {
+            "iss": "https://cloud.google.com/iap",
+            "sub": f"accounts.google.com:{subject(who)}",
+            "email": who,
+            "iat": int(self.now()),
+            "exp": int(self.now()) + 600,
+        } | more
+        signed = f"{part({'alg': 'ES256', 'kid': f'i{self.kid}', 'typ': 'JWT'})}.{part(said)}"
+        r, s = decode_dss_signature(self.ec.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+        return f"{signed}.{b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+
+    # The token endpoint ----------------------------------------------------------------------------------------------
+
+    def consent(self, url: str, email: str = "ada@example.org") -> str:
+        """Somebody signs in at that address and agrees; where their browser is sent then."""
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        assert urlsplit(url).path.endswith("/accounts.google.com/o/oauth2/v2/auth"), url
+        assert asked["scope"] == "openid email"
+        assert (asked["code_challenge_method"], asked["response_type"]) == ("S256", "code")
+        code = f"4/{secrets.token_urlsafe(16)}"
+        self.people[code] = self.claims(email, nonce=asked["nonce"], aud=asked["client_id"])
+        self._asked[code] = asked
+        return f"{asked['redirect_uri']}?state={asked['state']}&code={code}&scope=openid"
+
+    def exchange(self, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+        """What `POST /token` answers."""
+        if self.refuses:
+            return 400, {"error": self.refuses}
+        kind = form["grant_type"].rpartition(":")[2]
+        if kind == "jwt-bearer":  # of a service account's key
+            said = json.loads(base64.urlsafe_b64decode(form["assertion"].split(".")[1] + "=="))
+            more = {"aud": said["target_audience"], "azp": subject(said["iss"])}
+            return 200, {"id_token": self.token(said["iss"], **more)}
+        if form["client_secret"] not in (SECRET, "of-the-device"):
+            return 401, {"error": "invalid_client"}
+        if kind == "authorization_code":
+            asked, claims = self._asked.pop(form["code"], {}), self.people.pop(form["code"], {})
+            hashed = b64(hashlib.sha256(form["code_verifier"].encode()).digest())
+            if (asked.get("code_challenge"), asked.get("redirect_uri")) != (
+                hashed,
+                form["redirect_uri"],
+            ):
+                return 400, {"error": "invalid_grant"}
+        elif kind == "device_code":
+            if not self.approved:
+                self.approved = True
+                return 428, {"error": "authorization_pending"}
+            claims = self.claims(aud=DEVICE, azp=DEVICE)
+        else:
+            known = self.people.get(form["refresh_token"])
+            if known is None:
+                return 400, {"error": "invalid_grant", "error_description": "Token revoked."}
+            fresh = {"iat": int(self.now()), "exp": int(self.now()) + 3600}
+            claims = {k: v for k, v in (known | fresh).items() if k != "nonce"}
+            return 200, {"id_token": self.token(payload=part(claims)), "expires_in": 3599}
+        refresh = f"1//{secrets.token_urlsafe(24)}"
+        self.people[refresh] = claims
+        token = self.token(payload=part(claims))
+        return 200, {"id_token": token, "refresh_token": refresh, "expires_in": 3599}
+
+    def answer(self, verb: str, path: str, form: Mapping[str, str]) -> tuple[int, Any]:
+        """What a server of Google's answers."""
+        if verb == "GET" and (document := self.documents().get(path)):
+            self.fetches.append(path)
+            return (503, {}) if self.down else (200, json.loads(document))
+        if path == "/oauth2.googleapis.com/token":
+            return self.exchange(form)
+        if path == "/oauth2.googleapis.com/device/code":
+            url = "https://www.google.com/device"
+            return 200, {
+                "device_code": "d",
+                "user_code": "ABCD-EFGH",
+                "verification_url": url,
+                "interval": 0,
+            }
+        if path == "/oauth2.googleapis.com/revoke":
+            self.revoked.append(form["token"])
+            self.people.pop(form["token"], None)
+            return 200, {}
+        if path.endswith(":generateIdToken"):
+            account = path.rpartition("/")[2].removesuffix(":generateIdToken")
+            return 200, {"token": self.token(account, aud=form["audience"], azp=subject(account))}
+        return 404, {}
+
+
+def subject(email: str) -> str:
+    """A number that is an account's for ever."""
+    return str(int.from_bytes(hashlib.sha256(email.encode()).digest()[:8], "big"))
+
+
+class IssuerServer:
+    """An issuer that listens."""
+
+    def __init__(self) -> None:
+        issuer = self.issuer = Issuer()
+
+        class Handler(BaseHTTPRequestHandler):
+            def _any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode()
+                if self.headers.get("content-type", "").startswith("application/json"):
+                    form = json.loads(body or "{}")
+                else:
+                    form = {name: values[0] for name, values in parse_qs(body).items()}
+                status, said = issuer.answer(self.command, self.path, form)
+                answer = json.dumps(said).encode()
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("cache-control", f"public, max-age={issuer.max_age}")
+                self.send_header("content-length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            do_GET = do_POST = _any  # noqa: N815
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()

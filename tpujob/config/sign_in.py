@@ -1,0 +1,57 @@
+"""`door:` and `sign_in:` of a context: how people and programs show a deployed backend who they are. The backend's own
+file and those of its clients have the same words."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from tpujob.domain.spec import fields as kinds
+
+#: what stands in front of a deployed backend: the check of Cloud Run (IAM), Identity-Aware Proxy, or nothing
+Door = Annotated[
+    Literal["iam", "iap", "public"],
+    BeforeValidator(kinds.one_of(("iam", "iap", "public"), "door of a backend")),
+]
+
+MACHINE = "machine"  #: the service account that this machine has
+
+_CLIENT = r"[0-9a-z-]{1,128}\.apps\.googleusercontent\.com"
+_SECRET = r"[A-Za-z0-9_-]{1,128}"  # noqa: S105
+_AUDIENCE = r"/projects/[0-9]{1,20}/locations/[a-z0-9-]{1,40}/services/[a-z0-9-]{1,63}"
+_ACCOUNT = rf"{MACHINE}|[-a-z0-9.]+@[-a-z0-9.]+"
+
+
+def _matching(pattern: str, allowed: str) -> BeforeValidator:
+    check = kinds.matching(pattern, allowed)
+    return BeforeValidator(lambda value: "" if value in ("", None) else check(value))
+
+
+_Client = Annotated[str, _matching(_CLIENT, "an OAuth client's id, which Google Cloud shows")]
+_Secret = Annotated[str, _matching(_SECRET, "an OAuth client's secret")]
+
+
+class SignIn(kinds.Part):
+    """The lab's own OAuth clients, and who signs in. The secret of a desktop client is none: everybody has it."""
+
+    client_id: _Client = ""  #: of type "Desktop app"
+    client_secret: _Secret = ""
+    device_client_id: _Client = (
+        ""  #: of type "TVs and Limited Input devices", for machines without a browser
+    )
+    device_client_secret: _Secret = ""
+    #: whether tokens of `gcloud auth print-identity-token` are believed; they are valid for other services, too
+    gcloud: bool = False
+    #: of the assertions of IAP
+    iap_audience: Annotated[
+        str, _matching(_AUDIENCE, "/projects/NUMBER/locations/REGION/services/NAME")
+    ] = ""
+    #: a program's: `machine`, or a service account that this machine may act as; empty: a person signs in
+    account: Annotated[
+        str, _matching(_ACCOUNT, f"{MACHINE}, or the e-mail address of a service account")
+    ] = ""
+
+    @property
+    def clients(self) -> frozenset[str]:
+        return frozenset({self.client_id, self.device_client_id} - {""})

@@ -1,0 +1,132 @@
+"""A signed token (JWS, RFC 7515) becomes its claims, or is refused. No cryptography of our own: signatures are verified
+by `cryptography`."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Literal, cast
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+MOST_BYTES = 8192  #: of a token
+SKEW = 30.0  #: seconds that the issuer's clock and ours may differ by
+SMALLEST_RSA = 2048  #: bits
+
+Claims = dict[str, Any]
+
+
+class Untrusted(Exception):
+    """Why a token is refused: one sentence, with nothing of the token in it."""
+
+
+def verified(
+    token: str,
+    alg: Literal["RS256", "ES256"],
+    find: Callable[[str], PublicKeyTypes | None],
+    now: float,
+) -> Claims:
+    """The claims of a token that was signed with that algorithm by a key that `find` knows, and is valid at `now`.
+    Raises Untrusted for any other, whatever is wrong with it. Whom it is for is left to the caller."""
+    try:
+        return _verified(token, alg, find, now)
+    except Untrusted:
+        raise
+    except (
+        Exception
+    ) as error:  # a token is hostile: what nobody has thought of is a refusal, never a failure
+        raise Untrusted("the token is malformed") from error
+
+
+def unsigned(payload: str) -> Claims:
+    """What that part of a token says. Nobody has verified it. Raises ValueError or RecursionError for what cannot be
+    read."""
+    found: Any = json.loads(_bytes(payload))
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    return cast(Claims, found)
+
+
+def check_times(claims: Claims, now: float) -> None:
+    """Raises Untrusted unless the claims say from when until when they are valid, and are so at `now`, give or take
+    `SKEW`."""
+    if _seconds(claims, "exp") <= now - SKEW:
+        raise Untrusted(f"the token has expired: it is {_clock(now)} by the backend's clock")
+    for name in ("iat", "nbf"):
+        if (name == "iat" or name in claims) and _seconds(claims, name) >= now + SKEW:
+            raise Untrusted(
+                f"the token is not valid yet: it is {_clock(now)} by the backend's clock"
+            )
+
+
+def text(claims: Claims, name: str) -> str:
+    """Raises Untrusted unless the claim is a text that is not empty."""
+    value = claims.get(name)
+    if not isinstance(value, str) or not value:
+        raise Untrusted(f"the token has no {name}")
+    return value
+
+
+def _verified(
+    token: str, alg: str, find: Callable[[str], PublicKeyTypes | None], now: float
+) -> Claims:
+    if len(token) > MOST_BYTES:
+        raise Untrusted(f"the token is longer than {MOST_BYTES} bytes")
+    header, payload, signature = token.split(".")
+    head = unsigned(header)
+    if head.get("alg") != alg or "crit" in head:
+        raise Untrusted(f"the token is not signed with {alg}")
+    key = find(text(head, "kid"))
+    if key is None:
+        raise Untrusted("nobody knows the key that the token is signed with")
+    try:
+        _verify(key, alg, _bytes(signature), f"{header}.{payload}".encode("ascii"))
+    except InvalidSignature:
+        raise Untrusted("the signature of the token is wrong") from None
+    claims = unsigned(payload)
+    check_times(claims, now)
+    return claims
+
+
+def _verify(key: PublicKeyTypes, alg: str, signature: bytes, signed: bytes) -> None:
+    """Raises InvalidSignature; ValueError for a key of another kind."""
+    if alg == "RS256" and isinstance(key, rsa.RSAPublicKey) and key.key_size >= SMALLEST_RSA:
+        key.verify(signature, signed, padding.PKCS1v15(), hashes.SHA256())
+    elif (
+        alg == "ES256"
+        and isinstance(key, ec.EllipticCurvePublicKey)
+        and isinstance(key.curve, ec.SECP256R1)
+        and len(signature) == 64  # RFC 7518, section 3.4: r and s, 32 bytes each
+    ):
+        r, s = (int.from_bytes(half, "big") for half in (signature[:32], signature[32:]))
+        key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(hashes.SHA256()))
+    else:
+        raise ValueError("a key of another kind")
+
+
+def _bytes(part: str) -> bytes:
+    """Of base64url as RFC 7515 has it: no padding, no other letters, one spelling for each value."""
+    data = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
+    if base64.urlsafe_b64encode(data).rstrip(b"=") != part.encode("ascii"):
+        raise ValueError("not the usual spelling")
+    return data
+
+
+def _seconds(claims: Claims, name: str) -> float:
+    value = claims.get(name)
+    with contextlib.suppress(OverflowError):
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    raise Untrusted(f"the token does not say {name}")
+
+
+def _clock(now: float) -> str:
+    return f"{datetime.fromtimestamp(now, UTC):%H:%M:%S} UTC"
