@@ -231,6 +231,11 @@ class IssuerServer:
                     form = json.loads(body or "{}")
                 else:
                     form = {name: values[0] for name, values in parse_qs(body).items()}
+                if self.path.startswith("/accounts.google.com/o/oauth2/v2/auth?"):
+                    self.send_response(302)  # somebody agrees at once
+                    self.send_header("location", issuer.consent(self.path))
+                    self.end_headers()
+                    return
                 status, said = issuer.answer(self.command, self.path, form)
                 answer = json.dumps(said).encode()
                 self.send_response(status)

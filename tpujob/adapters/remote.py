@@ -65,18 +65,18 @@ class RemoteJobs:
     def __init__(
         self,
         url: str,
-        token: str = "",
         *,
+        sign: Callable[[], Mapping[str, str]] | None = None,
         uid: int | None = None,
         log: str = "",
         timeout: float = TIMEOUT,
         look_again: Callable[[], str | None] | None = None,
     ) -> None:
-        """`token`: for `https`. `uid`: whose process must answer at a unix socket; left out: this user's. `log`: of a
-        backend that this user can start again. `look_again`: asked once when the very first connection is refused, for
-        another URL; None: there is no other."""
+        """`sign`: the headers that say who asks, for `https`; called for each request. `uid`: whose process must answer
+        at a unix socket; left out: this user's. `log`: of a backend that this user can start again. `look_again`: asked
+        once when the very first connection is refused, for another URL; None: there is no other."""
         self._timeout, self._log, self._look_again = timeout, log, look_again
-        self._token, self._uid = token, os.geteuid() if uid is None else uid
+        self._sign, self._uid = sign, os.geteuid() if uid is None else uid
         self._mine = threading.local()
         self._open: set[http.client.HTTPConnection] = set()
         weakref.finalize(self, _close_all, self._open)
@@ -266,8 +266,8 @@ class RemoteJobs:
         connection turns out to be closed."""
         target = f"/v1{path}{_query(query or {})}"
         headers = {"Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if self._sign:
+            headers |= self._sign()
         if key:
             headers["Idempotency-Key"] = key
         if body is not None and not isinstance(body, bytes):
@@ -340,19 +340,38 @@ class RemoteJobs:
     def _read(self, status: int, answer: bytes) -> Any:
         try:
             document = json.loads(answer)
-            if status < 400:
+            if status < 300:
                 return document
             raise _error(document["error"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            if status == 413:  # from a proxy in front of the backend
-                raise BadRequest(
-                    f"the proxy in front of the backend at {self.url} accepts no request of that size",
-                    hint="ship less code: .tpujobignore; Cloud Run takes 32 MiB",
-                ) from None
-            raise BackendGone(
-                f"what answers at {self.url} is not a tpujob backend (HTTP {status})",
-                hint=self._what_to_do("restart it: tpujob down, then tpujob up"),
-            ) from None
+            raise self._in_front(status) from None
+
+    def _in_front(self, status: int) -> TpujobError:
+        """What an answer means that no backend gives: it is that of Google Cloud in front of it, or of a stranger."""
+        if status in (401, 403) and self._sign:
+            kind, hint = (
+                (errors.Unauthorized, "sign in again: tpujob login")
+                if status == 401
+                else (errors.Forbidden, "an admin lets you in: deploy/join.sh YOUR_ADDRESS ROLE")
+            )
+            return kind(f"Google Cloud lets nobody through to {self.url} as you are", hint=hint)
+        if (
+            300 <= status < 400 and self._sign
+        ):  # never followed: whoever it leads to would get the token
+            return errors.Unauthorized(
+                f"Google Cloud asks for a sign-in in front of {self.url} (Identity-Aware Proxy)",
+                hint="choose the backend again with `tpujob use URL --door iap`; its admin must have let"
+                " the OAuth client of the context in",
+            )
+        if status == 413:
+            return BadRequest(
+                f"the proxy in front of the backend at {self.url} accepts no request of that size",
+                hint="ship less code: .tpujobignore; Cloud Run takes 32 MiB",
+            )
+        return BackendGone(
+            f"what answers at {self.url} is not a tpujob backend (HTTP {status})",
+            hint=self._what_to_do("restart it: tpujob down, then tpujob up"),
+        )
 
     def _what_to_do(self, here: str) -> str:
         """`here`: what to do with the local stack, which has a log; a deployed service cannot be started here."""

@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "serve"),
     "init": ("contexts", "init"),
     "use": ("contexts", "use"),
+    "login": ("signing_in", "login"),
+    "logout": ("signing_in", "logout"),
     "bucket": ("bucket", "app"),
     "data": ("data.group", "app"),
     "doctor": ("doctor", "doctor"),

@@ -11,6 +11,7 @@ import json
 import os
 import pwd
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,6 +203,14 @@ def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
 
     env = os.environ if env is None else env
     return {k: v for k, v in env.items() if k.startswith(_OF_THE_CLOUD) or not telling({k: v})}
+
+
+def has_screen(env: Mapping[str, str] | None = None) -> bool:
+    """Whether a browser could be shown to whoever types: not on a login node, say."""
+    env = os.environ if env is None else env
+    if sys.platform == "darwin":
+        return not env.get("SSH_CONNECTION")
+    return bool(env.get("DISPLAY") or env.get("WAYLAND_DISPLAY"))
 
 
 def prepare(settings: Settings) -> None:

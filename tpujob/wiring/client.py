@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Generator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings
-from tpujob.errors import BadRequest, Unauthorized
+from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,15 +19,8 @@ if TYPE_CHECKING:
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.remote import RemoteJobs
     from tpujob.api import CallerView, JobsApi
+    from tpujob.config.context import Context
     from tpujob.config.stack import Access
-
-
-class Deployed(NamedTuple):
-    """How a client reaches a backend that somebody else runs."""
-
-    url: str
-    token: str = ""
-    uid: int | None = None  #: of the process at a socket
 
 
 def client(settings: Settings) -> RemoteJobs:
@@ -47,8 +40,11 @@ def running_client(settings: Settings) -> RemoteJobs | None:
 
     if there := deployed(settings):
         from tpujob.adapters.remote import RemoteJobs
+        from tpujob.wiring import sign_in
 
-        return RemoteJobs(there.url, there.token, uid=there.uid)
+        if there.backend.startswith("unix:"):
+            return RemoteJobs(there.backend, uid=there.backend_uid)
+        return RemoteJobs(there.backend, sign=sign_in.headers(settings, there))
     here = stack.running_backend(settings)
     return _remote_here(settings, here) if here else None
 
@@ -87,12 +83,11 @@ def make_way(settings: Settings) -> None:
 def deployed_at(settings: Settings) -> str:
     """The URL of the context's backend; empty: this machine runs it."""
     found = deployed(settings)
-    return found.url if found else ""
+    return found.backend if found else ""
 
 
-def deployed(settings: Settings) -> Deployed | None:
-    """The backend that somebody deployed, if the context is for one. Raises NotFound for a context that is not there;
-    Unauthorized without a token."""
+def deployed(settings: Settings) -> Context | None:
+    """The context, if it is for a backend that somebody deployed. Raises NotFound when it is not there."""
     if settings.local:
         return None
     path = settings.context_file
@@ -101,15 +96,7 @@ def deployed(settings: Settings) -> Deployed | None:
     from tpujob.config import context
 
     found = context.current(settings)
-    if not found.backend:
-        return None
-    if found.backend.startswith("unix:"):
-        return Deployed(found.backend, uid=found.backend_uid)
-    if not settings.token_file.exists():
-        raise Unauthorized(
-            f"there is no token for {found.backend}", hint=f"tpujob use {found.backend}"
-        )
-    return Deployed(found.backend, settings.token_file.read_text(encoding="utf-8").strip())
+    return found if found.backend else None
 
 
 def greet_socket(path: Path) -> tuple[int, CallerView]:
@@ -120,13 +107,6 @@ def greet_socket(path: Path) -> tuple[int, CallerView]:
 
     uid = shared_socket.owner_of(path)
     return uid, RemoteJobs(f"unix:{path}", uid=uid).whoami()
-
-
-def greet(url: str, token: str) -> None:
-    """Raises Unauthorized or BackendGone unless a backend answers there that takes this token."""
-    from tpujob.adapters.remote import RemoteJobs
-
-    RemoteJobs(url, token).list()
 
 
 def open_session(
@@ -170,7 +150,7 @@ def usual_project() -> str:
 def _not_elsewhere(settings: Settings) -> None:
     if found := deployed(settings):
         raise BadRequest(
-            f"the backend of {settings.context} is deployed at {found.url}: it is not started here",
+            f"the backend of {settings.context} is deployed at {found.backend}: it is not started here",
             hint="any command talks to it; `tpujob use local` goes back to this machine",
         )
 
@@ -183,7 +163,7 @@ def _remote_here(settings: Settings, access: Access) -> RemoteJobs:
         from tpujob.config import stack
 
         found = stack.backend_after(settings, access)
-        return found.url if found else None
+        return found.backend if found else None
 
     return RemoteJobs(access.url, log=str(settings.log_file("backend")), look_again=look_again)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tpujob.adapters.clock import SystemClock
 from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest, TpujobError
-from tpujob.wiring.client import deployed, greet
+from tpujob.wiring.client import running_client
 
 if TYPE_CHECKING:
     from tpujob.doctor.findings import Finding
@@ -84,8 +84,8 @@ def _trust(settings: Settings) -> dict[str, str]:
 def _trouble_with(settings: Settings) -> TpujobError | None:
     """What asking the context's deployed backend comes to; None: it answers."""
     try:
-        if found := deployed(settings):
-            greet(found.url, found.token)
+        if there := running_client(settings):
+            there.whoami()
     except TpujobError as error:
         return error
     return None

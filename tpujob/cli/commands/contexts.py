@@ -11,6 +11,7 @@ import typer
 
 from tpujob.cli.options import Json
 from tpujob.cli.output import note, say, say_json, screen
+from tpujob.domain.text import clean
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -26,6 +27,22 @@ def use(
         str,
         typer.Option(metavar="NAME", help="Name for a deployed backend; default: after its host."),
     ] = "",
+    client_id: Annotated[
+        str, typer.Option(metavar="ID", help="The lab's OAuth client, to sign in with.")
+    ] = "",
+    client_secret: Annotated[
+        str, typer.Option(metavar="TEXT", help="Of that client; no secret for a desktop client.")
+    ] = "",
+    account: Annotated[
+        str,
+        typer.Option(
+            metavar="[machine|EMAIL]",
+            help="For programs: this machine's service account, or one that it may act as.",
+        ),
+    ] = "",
+    door: Annotated[
+        str, typer.Option(metavar="[iam|iap|public]", help="What stands in front of the backend.")
+    ] = "",
     as_json: Json = False,
 ) -> int:
     """Choose where jobs run: here, a context, a backend of others.
@@ -36,10 +53,12 @@ def use(
     now = settings.load()
     if not where:
         return _list(now, as_json=as_json)
+    deployed = "://" in where
     if where.startswith(("/", "unix:")):
         where = _served(now, where.removeprefix("unix:"), name)
-    elif "://" in where:
-        where = _deployed(now, where, name)
+    elif deployed:
+        given = {"client_id": client_id, "client_secret": client_secret, "account": account}
+        where = _deployed(now, where, name, given, door)
     elif where != settings.LOCAL:
         context.read(now, where)
     settings.choose(now, where)
@@ -47,6 +66,8 @@ def use(
     if chosen.context != where:
         note(f"tpujob: TPUJOB_CONTEXT is set, so this terminal goes on using {chosen.context}")
     say(f"Jobs now run in {_line(now, where)}.")
+    if deployed:
+        _meet(settings.load(now.state, context=where))
     return 0
 
 
@@ -83,7 +104,6 @@ def _line(now: Settings, name: str) -> str:
 def _served(now: Settings, given: str, name: str) -> str:
     """Write a context for the backend at that socket, once it has recognised this user; returns its name."""
     from tpujob.config import context, shared_socket
-    from tpujob.domain.text import clean
     from tpujob.wiring import client
 
     path = shared_socket.checked(Path(given))
@@ -96,33 +116,43 @@ def _served(now: Settings, given: str, name: str) -> str:
     return made.name
 
 
-def _deployed(now: Settings, url: str, name: str) -> str:
-    """Write a context for that backend, once it has accepted the token; returns its name."""
-    from tpujob.config import context, settings
-    from tpujob.wiring import client
+def _deployed(now: Settings, url: str, name: str, given: dict[str, str], door: str) -> str:
+    """Write a context for that backend, with what is given of how one signs in there; returns its name."""
+    from tpujob.config import context
 
     url = url.rstrip("/")
-    made = context.for_backend(now, url, name)
-    token = _token(url)
-    client.greet(url, token)
+    if not url.startswith("https://"):
+        raise BadRequest(
+            f"{url} is not safe: who you are would travel unencrypted, to whoever holds that port",
+            hint="a deployed backend has an https:// URL",
+        )
+    known = context.for_backend(now, url, name).model_dump(mode="json")
+    said = known["sign_in"] | {option: text for option, text in given.items() if text}
+    made = context.make(known | {"sign_in": said, "door": door or known["door"]})
     context.write(now, made)
-    settings.keep_token(settings.load(now.state, context=made.name), token)
     return made.name
 
 
-def _token(url: str) -> str:
-    asked = screen().asks
-    token = (
-        typer.prompt(f"Token of {url}", hide_input=True, err=True)
-        if asked
-        else sys.stdin.readline()
-    )
-    if not token.strip():
-        raise BadRequest(
-            f"no token for {url} was given",
-            hint="Write it to standard input: `tpujob use URL < token.txt`",
-        )
-    return token.strip()
+def _meet(chosen: Settings) -> None:
+    """Sign in, where a person can, unless that was done; else say what is next."""
+    from tpujob.cli.commands.signing_in import sign_in
+    from tpujob.config import context
+    from tpujob.errors import Unauthorized
+    from tpujob.wiring import client
+
+    said = context.current(chosen).sign_in
+    try:
+        there = client.running_client(chosen)
+        assert there is not None
+        who = there.whoami()
+        say(f"You are {clean(who['name'])} there, {clean(who['role'])}.")
+    except Unauthorized:
+        if said.account:
+            raise
+        if not screen().asks or not (said.client_id or said.device_client_id):
+            say("Next:\n  tpujob login")
+            return
+        sign_in(chosen)
 
 
 # Init ----------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,148 @@
+"""What is in front of a deployed backend, on loopback and over TLS: Cloud Run, which checks a header and strips it, or
+Identity-Aware Proxy, which asks for a sign-in and adds its assertion."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.support.issuer import CLIENT, REMOVED, Issuer
+from tpujob.web.sign_in import tokens
+
+IAP_AUDIENCE = "/projects/1/locations/europe-west4/services/tpujob"
+
+
+class Edge:
+    """Listens at `url`; whoever trusts `certificate` can speak to it. `port`: of the backend, once there is one."""
+
+    def __init__(self, issuer: Issuer, folder: Path, port: int = 0) -> None:
+        self.issuer, self.port = issuer, port
+        self.invokers = {"ada@example.org"}  #: who has roles/run.invoker
+        self.iap = False
+        self.asked: list[dict[str, str]] = []  #: the headers of every request, as they came
+        self.certificate = folder / "edge.pem"
+        edge = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _any(self) -> None:
+                edge._answer(self)
+
+            do_GET = do_POST = do_PUT = do_DELETE = _any  # noqa: N815
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(_certificate(self.certificate))
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"https://localhost:{self._server.server_address[1]}"
+        self.audiences = {CLIENT, self.url}  #: the URL, and the custom audiences
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        body = request.rfile.read(int(headers.get("content-length") or 0))
+        self.asked.append(dict(headers))
+        refused = self._refused(headers)
+        if refused:
+            status, more = refused
+            _send(request, status, {"content-type": "text/html", **more}, b"<html>Error</html>")
+            return
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(request.command, request.path, body=body, headers=headers)
+            answer = connection.getresponse()
+            found, said = dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+        _send(request, answer.status, found, said)
+
+    def _refused(self, headers: dict[str, str]) -> tuple[int, Mapping[str, str]] | None:
+        """The edge's own answer, if it lets nobody through; `headers` become those that the backend sees."""
+        checked = "x-serverless-authorization"
+        checked = checked if checked in headers and not self.iap else "authorization"
+        login = {"location": "https://accounts.google.com/o/oauth2/v2/auth?client_id=iap"}
+        token = headers.get(checked, "").removeprefix("Bearer ")
+        if not token:
+            return (302, login) if self.iap else (403, {})
+        try:
+            claims = tokens.verified(
+                token, "RS256", lambda _: self.issuer.rsa.public_key(), self.issuer.now()
+            )
+            assert claims["aud"] in self.audiences
+        except (tokens.Untrusted, AssertionError):
+            return (302, login) if self.iap else (401, {})
+        if claims["email"] not in self.invokers:
+            return 403, {}
+        headers[checked] = f"Bearer {token.rpartition('.')[0]}.{REMOVED}"
+        if self.iap:
+            said = self.issuer.assertion(claims["email"], aud=IAP_AUDIENCE)
+            headers["x-goog-iap-jwt-assertion"] = said
+        return None
+
+
+def _send(
+    request: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str], body: bytes
+) -> None:
+    request.send_response(status)
+    for name, value in headers.items():
+        if name.lower() not in ("content-length", "connection", "date", "server"):
+            request.send_header(name, value)
+    request.send_header("content-length", str(len(body)))
+    request.end_headers()
+    request.wfile.write(body)
+
+
+def _certificate(path: Path) -> Path:
+    """Of a server called localhost, with its key in the same file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(1)
+    made = made.public_key(key.public_key()).not_valid_before(now - timedelta(days=1))
+    made = made.not_valid_after(now + timedelta(days=9))
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    made = made.add_extension(names, critical=False)
+    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    text = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    form = serialization.PrivateFormat.PKCS8
+    secret = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    path.write_bytes(text + secret)
+    return path
+
+
+def service_account_key(issuer: Issuer, token_uri: str, email: str) -> str:
+    """A key file of a service account, whose token endpoint is the issuer's."""
+    form = serialization.PrivateFormat.PKCS8
+    pem = issuer.rsa.private_bytes(
+        serialization.Encoding.PEM, form, serialization.NoEncryption()
+    ).decode()
+    return json.dumps(
+        {
+            "type": "service_account",
+            "client_email": email,
+            "private_key": pem,
+            "private_key_id": "1",
+            "token_uri": token_uri,
+        }
+    )

@@ -1,0 +1,75 @@
+"""Tokens of service accounts, for programs: of the account that this machine has, or of one that it may act as."""
+# google-auth has no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpujob.adapters.calling import first_line
+from tpujob.config.sign_in import MACHINE
+from tpujob.errors import Refused, TpujobError, Unauthorized
+
+IAM = "iamcredentials.googleapis.com"
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_SOURCES = "a key file or its like in GOOGLE_APPLICATION_CREDENTIALS, or a machine of Google Cloud"
+
+
+def id_token(account: str, audience: str, endpoint: str = "") -> str:
+    """A token of that service account for that audience; `machine`: of the one that this machine has. Raises
+    Unauthorized, Transient. `endpoint`: as in `GoogleRest`."""
+    return _own(audience) if account == MACHINE else _acting_as(account, audience, endpoint)
+
+
+def _own(audience: str) -> str:
+    from google.auth.exceptions import GoogleAuthError
+    from google.auth.transport.requests import Request
+    from google.oauth2 import id_token
+
+    try:
+        return str(id_token.fetch_id_token(Request(), audience))
+    except (GoogleAuthError, OSError, ValueError) as error:
+        raise Unauthorized(
+            f"this machine has no service account that can show who it is: {first_line(error)}",
+            hint=f"It takes {_SOURCES}.",
+        ) from error
+
+
+def _acting_as(account: str, audience: str, endpoint: str) -> str:
+    from tpujob.adapters.google.rest import GoogleRest
+
+    google = GoogleRest("", None if endpoint else _credentials(), endpoint=endpoint)
+    try:
+        found = google.post(
+            IAM,
+            f"v1/projects/-/serviceAccounts/{account}:generateIdToken",
+            {"audience": audience, "includeEmail": True},
+        )
+        return str(found["token"])
+    except (Refused, KeyError) as error:
+        said = error.message if isinstance(error, TpujobError) else "Google's answer has no token"
+        raise Unauthorized(
+            f"this machine may not act as {account}: {said}",
+            hint=f"Whose credentials these are needs roles/iam.serviceAccountOpenIdTokenCreator on {account}.",
+        ) from error
+    finally:
+        google.close()
+
+
+def _credentials() -> Any:
+    """Those of this machine. A federated identity that itself acts as an account is taken without that: the account
+    would need a right on itself."""
+    import google.auth
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        found, _ = google.auth.default(scopes=[_SCOPE])
+        info = getattr(found, "info", None)
+        if isinstance(info, dict) and info.pop("service_account_impersonation_url", ""):
+            found, _ = google.auth.load_credentials_from_dict(info, scopes=[_SCOPE])
+        return found
+    except (GoogleAuthError, OSError, ValueError) as error:
+        raise Unauthorized(
+            f"this machine has no credentials for Google Cloud: {first_line(error)}",
+            hint="gcloud auth application-default login; in CI, Workload Identity Federation",
+        ) from error

@@ -1,0 +1,114 @@
+"""Signing in at Google for a deployed backend: who it is done for, where it is kept, and the adapters that do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tpujob.adapters.sign_in import session
+from tpujob.adapters.sign_in.session import Place
+from tpujob.config.settings import Settings
+from tpujob.errors import BadRequest, Unauthorized
+
+if TYPE_CHECKING:
+    from tpujob.adapters.sign_in.google import Tokens
+    from tpujob.config.context import Context
+
+
+def headers(settings: Settings, there: Context) -> Callable[[], Mapping[str, str]]:
+    """What goes with each request of a command; see `session.headers`."""
+    place = _place(settings, there)
+    return lambda: session.headers(place)
+
+
+def login(
+    settings: Settings,
+    *,
+    open_browser: Callable[[str], bool] | None,
+    show: Callable[[str], None],
+    ask: Callable[[str], str],
+) -> str:
+    """Afterwards commands of the context show whoever signs in now; their address. `open_browser` says whether one was
+    opened; None, or none: the address is shown, and the one that a browser elsewhere ends at is asked for. Raises
+    Unauthorized, BadRequest, Transient."""
+    place = _place(settings, _deployed(settings))
+    said = place.context.sign_in
+    if said.account:
+        raise BadRequest(
+            f"the context {settings.context} is a program's: it comes as {said.account}, and signs in by itself",
+            hint="`tpujob whoami` says as whom",
+        )
+    if said.device_client_id and (open_browser is None or not said.client_id):
+        return session.keep(place, place.device, _by_device(place, show))
+    if not said.client_id:
+        raise BadRequest(
+            f"the context {settings.context} names no OAuth client to sign in with",
+            hint=f"tpujob use {place.url} --client-id ID --client-secret SECRET; who deployed the backend knows both",
+        )
+    return session.keep(place, place.client, _by_browser(place, open_browser, show, ask))
+
+
+def logout(settings: Settings) -> bool:
+    """Afterwards nothing on this machine can show the backend who you are. Whether somebody was signed in."""
+    return session.end(_place(settings, _deployed(settings)))
+
+
+def _by_browser(
+    place: Place,
+    open_browser: Callable[[str], bool] | None,
+    show: Callable[[str], None],
+    ask: Callable[[str], str],
+) -> Tokens:
+    from tpujob.adapters.sign_in import google, loopback
+
+    listener = loopback.Listener()  # first, so that the port in the address is ours
+    try:
+        attempt = google.Attempt.new(listener.redirect)
+        address = google.address(place.client, attempt)
+        if open_browser and open_browser(address):
+            show(f"Sign in with the browser. If none has opened:\n{address}")
+            code = listener.wait(attempt)
+        else:
+            show(f"Open this in a browser, on any machine:\n{address}")
+            show(
+                "At the end the browser cannot open a page of 127.0.0.1. That is right: copy its address."
+            )
+            code = loopback.code_in(ask("Address"), attempt)
+        return google.exchange(place.client, attempt, code)
+    finally:
+        listener.close()
+
+
+def _by_device(place: Place, show: Callable[[str], None]) -> Tokens:
+    import time
+
+    from tpujob.adapters.sign_in import google, loopback
+
+    given = google.device(place.device)
+    show(f"On any machine, open {given.url} and type {given.user_code}")
+    until, pause = time.monotonic() + loopback.PATIENCE, given.pause
+    while time.monotonic() < until:
+        time.sleep(pause)
+        if tokens := google.poll(place.device, given):
+            return tokens
+    raise Unauthorized("nobody has typed the code in time", hint="tpujob login")
+
+
+def _deployed(settings: Settings) -> Context:
+    from tpujob.wiring import client
+
+    if found := client.deployed(settings):
+        return found
+    raise BadRequest(
+        f"nobody signs in for {settings.context}: its backend is on this machine, and knows you",
+        hint="`tpujob use URL` chooses a deployed one",
+    )
+
+
+def _place(settings: Settings, there: Context) -> Place:
+    if not there.backend.startswith("https://"):
+        raise BadRequest(
+            f"{there.backend} is not safe: who you are would travel unencrypted, to whoever holds that port",
+            hint="a deployed backend has an https:// URL: tpujob use URL",
+        )
+    return Place(there, settings.home / "sign-in.json", settings.google_endpoint)
