@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.callers import ADA
+from tests.support.callers import ADA, TokenDoor
 from tests.support.commands import Tpujob
 from tests.support.scripted import (
     TOKEN,
@@ -24,7 +24,6 @@ from tests.support.scripted import (
 )
 from tests.support.tls import https
 from tpujob.config import settings, stack
-from tpujob.web.door import TokenDoor
 
 __all__ = ["api", "front", "url"]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Tpujob
-from tests.support.scripted import TOKEN, ScriptedJobs
+from tests.support.scripted import ScriptedJobs
+from tests.support.signed_in import signed_in
 from tpujob.config import context, settings
 from tpujob.emulator.storage import StorageServer
 
@@ -193,37 +194,50 @@ def test_one_terminal_can_use_another_context(
     assert "TPUJOB_CONTEXT is set, so this terminal goes on using local" in said.err
 
 
-def test_a_deployed_backend_is_used_with_its_token(
-    tpujob: Tpujob, tpujob_state: Path, edge: str, monkeypatch: pytest.MonkeyPatch
+def test_a_deployed_backend_is_used_by_whoever_has_signed_in(
+    tpujob: Tpujob, tpujob_state: Path, edge: str
 ) -> None:
     url = edge
-    typed(monkeypatch, "wrong\n")
-    tpujob("use", url, "--name", "prod", code=77)
-    assert context.names(settings.load(tpujob_state)) == [], "what refused the token is not kept"
-    typed(monkeypatch, "")
-    assert "no token for" in tpujob("use", url, code=2).err
-    typed(monkeypatch, f"{TOKEN}\n")
-    assert f"prod: the backend at {url}" in tpujob("use", url, "--name", "prod").out
-    token = tpujob_state / "contexts" / "prod" / "token"
-    assert (token.read_text(), token.stat().st_mode & 0o777) == (TOKEN, 0o600)
+    said = tpujob("use", url, "--name", "prod").out
+    assert said == f"Jobs now run in prod: the backend at {url}.\nNext:\n  tpujob login\n"
+    assert "nobody has signed in" in tpujob("list", code=77).err
+    signed_in(tpujob_state, "prod", url, "wrong")
+    assert "the token is missing or wrong" in tpujob("list", code=77).err
+    signed_in(tpujob_state, "prod", url)
 
     (tpujob_state / "run" / "backend.json").unlink()  # no backend of this machine can answer
     assert tpujob("list", "--json").json != []
     assert f"prod: the backend is deployed at {url}" in tpujob("status").out
     assert "it is not started here" in tpujob("up", code=2).err
+    assert "You are ada there, admin." in tpujob("use", url).out
+    elsewhere = "https://127.0.0.1:9"
     file = tpujob_state / "contexts" / "prod.yaml"
-    kept = file.read_text()
-    file.write_text(kept.replace(url, "https://127.0.0.1:9"))
+    file.write_text(file.read_text().replace(url, elsewhere))
+    signed_in(tpujob_state, "prod", elsewhere)
     gone = tpujob("list", code=69).err
     assert "check the address" in gone
     assert "tpujob up" not in gone
-    file.write_text(kept)
-    token.unlink()
-    assert f"tpujob use {url}" in tpujob("list", code=77).err
 
 
-def test_a_token_is_not_sent_in_the_clear(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
-    typed(monkeypatch, "secret\n")
+def test_how_one_signs_in_is_kept_when_a_backend_is_chosen_again(
+    tpujob: Tpujob, tpujob_state: Path
+) -> None:
+    url, client = "https://tpujob.example.org", "1-x.apps.googleusercontent.com"
+    tpujob("use", url, "--client-id", client, "--client-secret", "s")
+    tpujob("use", f"{url}/", "--door", "iap")
+    made = written(tpujob_state, "tpujob")
+    assert (made.door, made.sign_in.client_id, made.sign_in.client_secret) == ("iap", client, "s")
+    assert "an OAuth client's id" in tpujob("use", url, "--client-id", "me", code=65).err
+    assert "allowed: iam, iap, public" in tpujob("use", url, "--door", "open", code=65).err
+    assert "machine, or the e-mail" in tpujob("use", url, "--account", "?", code=65).err
+    assert written(tpujob_state, "tpujob") == made
+    assert (
+        "names no OAuth client"
+        in tpujob("use", "https://b.example.org", "--name", "b").out + tpujob("login", code=2).err
+    )
+
+
+def test_nobody_is_shown_who_one_is_in_the_clear(tpujob: Tpujob) -> None:
     for url in ("http://tpujob.example", "http://127.0.0.1:8080"):
         assert "backend: must be an https address" in tpujob("use", url, code=65).err
 

@@ -14,7 +14,7 @@ import pytest
 from tests.support import google_server as g
 from tests.support.commands import Tpujob, same
 from tests.support.google_server import GoogleServer
-from tests.support.scripted import TOKEN
+from tests.support.signed_in import signed_in
 from tests.support.tpu_rig import Cloud, node
 from tpujob.adapters import this_machine
 from tpujob.cli.render.doctor import doctor_page, quota_page
@@ -216,10 +216,9 @@ def test_a_deployed_backend(tpujob: Tpujob, google: GoogleServer, edge: str) -> 
     state = tpujob.state / "contexts"
     (state / "lab.yaml").write_text(f"name: lab\nbackend: {edge}\n")
     said = tpujob("doctor", code=6).out
-    assert "FAIL backend   there is no token for" in said
-    (state / "lab").mkdir(mode=0o700, exist_ok=True)
-    (state / "lab" / "token").write_text(TOKEN)
-    assert f"{edge} answers, and takes the" in tpujob("doctor").out
+    assert "FAIL backend   nobody has signed in at" in said
+    signed_in(tpujob.state, "lab", edge)
+    assert f"{edge} answers, and lets you in" in tpujob("doctor").out
     assert "does not say which project" in tpujob("quota", code=2).err
 
 
@@ -227,8 +226,7 @@ def test_a_deployed_backend_has_rights_of_its_own(
     tpujob: Tpujob, google: GoogleServer, edge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = tpujob.state / "contexts" / "lab"
-    lab.mkdir(mode=0o700, exist_ok=True)
-    (lab / "token").write_text(TOKEN)
+    signed_in(tpujob.state, "lab", edge)
     lab.with_suffix(".yaml").write_text(f"{LAB}\nbackend: {edge}\n")
     named = {one["name"]: one for one in tpujob("doctor", "--json").json}
     assert {"backend", "project", "SSH"} <= named.keys()

@@ -8,17 +8,14 @@ import json
 import ssl
 import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import serialization
 
 from tests.support.issuer import CLIENT, REMOVED, Issuer
+from tests.support.tls import make_certificate
 from tpujob.web.sign_in import tokens
 
 IAP_AUDIENCE = "/projects/1/locations/europe-west4/services/tpujob"
@@ -32,7 +29,7 @@ class Edge:
         self.invokers = {"ada@example.org"}  #: who has roles/run.invoker
         self.iap = False
         self.asked: list[dict[str, str]] = []  #: the headers of every request, as they came
-        self.certificate = folder / "edge.pem"
+        self.certificate, key = make_certificate(folder)
         edge = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -49,9 +46,9 @@ class Edge:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(_certificate(self.certificate))
+        context.load_cert_chain(self.certificate, key)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"https://localhost:{self._server.server_address[1]}"
+        self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
         self.audiences = {CLIENT, self.url}  #: the URL, and the custom audiences
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -111,24 +108,6 @@ def _send(
     request.send_header("content-length", str(len(body)))
     request.end_headers()
     request.wfile.write(body)
-
-
-def _certificate(path: Path) -> Path:
-    """Of a server called localhost, with its key in the same file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(1)
-    made = made.public_key(key.public_key()).not_valid_before(now - timedelta(days=1))
-    made = made.not_valid_after(now + timedelta(days=9))
-    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
-    made = made.add_extension(names, critical=False)
-    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    text = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    form = serialization.PrivateFormat.PKCS8
-    secret = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    path.write_bytes(text + secret)
-    return path
 
 
 def service_account_key(issuer: Issuer, token_uri: str, email: str) -> str:

@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 def https(url: str, folder: Path) -> Generator[tuple[str, Path]]:
     """The URL of an edge that passes every connection on to the server at `url`, and a file for `SSL_CERT_FILE`, by
     which clients trust it."""
-    certificate, key = _certificate(folder)
+    certificate, key = make_certificate(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     port = urlsplit(url).port
@@ -64,7 +64,7 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         sink.close()
 
 
-def _certificate(folder: Path) -> tuple[Path, Path]:
+def make_certificate(folder: Path) -> tuple[Path, Path]:
     """Of an authority of its own, for 127.0.0.1."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])

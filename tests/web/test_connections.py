@@ -13,13 +13,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.callers import ADA
+from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
 from tpujob import sockets
 from tpujob.web import connections
 from tpujob.web.connections import Connections
-from tpujob.web.door import TokenDoor
 
 HALF = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n"
 WHOLE = HALF + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()

@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.scripted import (
     LIMITLESS,
-    TOKEN,
     Front,
     ScriptedJobs,
     event_view,
@@ -235,7 +234,7 @@ def test_nothing_is_sent_unencrypted_to_a_port_of_this_machine_either(url: str) 
     """Whoever binds a port first gets what is sent to it; a proxy at that port is no exception."""
     with pytest.raises(BadRequest, match="unencrypted"):
         RemoteJobs(url)
-    RemoteJobs("https://tpujob.example", TOKEN)
+    RemoteJobs("https://tpujob.example")
 
 
 def test_nothing_is_said_to_a_socket_that_another_user_has_put_there() -> None:

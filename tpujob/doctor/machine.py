@@ -85,7 +85,7 @@ def check_backend(url: str, trouble: TpujobError | None) -> Finding:
     """A deployed backend. `trouble`: the error of the request to it."""
     name = "backend"
     if trouble is None:
-        return ok(name, f"{url} answers, and takes the token")
+        return ok(name, f"{url} answers, and lets you in")
     cure = trouble.hint or f"tpujob use {url}"
     if isinstance(trouble, Transient | BackendGone):
         return unknown(name, NotSeen(trouble.message, cure))
