@@ -14,7 +14,7 @@ gone() { # KIND NAME [FLAG]: delete it if it is there
 }
 
 for name in tpujob-tick tpujob-sweep; do gone "scheduler jobs" "$name" --location="$REGION"; done
-gone "run services" tpujob --region="$REGION"
+for name in tpujob tpujob-ticks; do gone "run services" "$name" --region="$REGION"; done
 gone "artifacts repositories" tpujob --location="$REGION"
 for name in tpujob-token tpujob-context; do gone secrets "$name"; done
 # what users have set for their jobs

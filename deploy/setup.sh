@@ -3,16 +3,16 @@
 #
 #   PROJECT=my-lab-4711 REGION=europe-west4 CONTEXT_FILE=lab.yaml BUCKETS="gs://my-lab-europe" deploy/setup.sh
 #
-# CONTEXT_FILE is the context as `tpujob init` wrote it, with `store: firestore`. BUCKETS are its buckets, which hold
-# nothing but jobs: every program that a job runs can read and write all of them. USERS may use the backend:
-# "group:lab@example.org user:ada@example.org".
+# CONTEXT_FILE is the context as `tpujob init` wrote it, with `store: firestore`, and with how people sign in
+# (deploy/README.md). BUCKETS are its buckets, which hold nothing but jobs: every program that a job runs can read and
+# write all of them, unless its owner has an account of their own (deploy/join.sh). Nobody is let in here.
 source "$(dirname "$0")/common.sh"
 need CONTEXT_FILE "the context's file; tpujob init writes one"
 need BUCKETS "the context's buckets, such as gs://my-lab-europe"
 database=${DATABASE:-(default)}
 
-# As `tpujob init` writes it: what is left out is external.
-ssh=$(sed -n 's/^ssh: *\([a-z]*\).*/\1/p' "$CONTEXT_FILE")
+door >/dev/null
+ssh=$(said ssh) # what is left out is external
 case $ssh in
   internal | iap) ;;
   *)
@@ -92,27 +92,14 @@ if ! exists firestore databases describe --database="$database"; then
 fi
 "$here/indexes.sh" "$database"
 
-# Secrets: who has the token can do everything that the backend can.
-if ! exists secrets describe tpujob-token; then
-  openssl rand -hex 32 | gc secrets create tpujob-token --data-file=- --replication-policy=automatic
-fi
+# How jobs run. People's tokens are verified with Google's public keys, so that there is no secret to keep.
 if exists secrets describe tpujob-context; then
   gc secrets versions add tpujob-context --data-file="$CONTEXT_FILE" --format=none
 else
   gc secrets create tpujob-context --data-file="$CONTEXT_FILE" --replication-policy=automatic
 fi
-for secret in tpujob-token tpujob-context; do
-  gc secrets add-iam-policy-binding "$secret" --member="serviceAccount:$backend" \
-    --role=roles/secretmanager.secretAccessor --format=none
-done
-for user in ${USERS:-}; do
-  gc secrets add-iam-policy-binding tpujob-token --member="$user" \
-    --role=roles/secretmanager.secretAccessor --format=none
-  # SSH keys of slices stay with the backend, which signs a certificate for minutes (`tpujob ssh`); earlier versions of
-  # this script gave people all of them.
-  gc projects remove-iam-policy-binding "$PROJECT" --member="$user" --role=roles/secretmanager.secretAccessor \
-    --condition="$keys" --format=none 2> /dev/null || true
-done
+gc secrets add-iam-policy-binding tpujob-context --member="serviceAccount:$backend" \
+  --role=roles/secretmanager.secretAccessor --format=none
 
 if ! exists artifacts repositories describe tpujob --location="$REGION"; then
   gc artifacts repositories create tpujob --location="$REGION" --repository-format=docker
@@ -126,4 +113,5 @@ gc artifacts repositories add-iam-policy-binding tpujob --location="$REGION" --m
   --role=roles/artifactregistry.writer --format=none
 way=""
 if [ "$ssh" = internal ]; then way="NETWORK=default SUBNET=default "; fi
-echo "The project is ready. Next: PROJECT=$PROJECT REGION=$REGION ${way}deploy/up.sh"
+echo "The project is ready. Next:"
+echo "  PROJECT=$PROJECT REGION=$REGION CONTEXT_FILE=$CONTEXT_FILE ADMIN=YOUR_ADDRESS ${way}deploy/up.sh"

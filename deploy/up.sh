@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
 # Builds the image and runs it on Cloud Run; again for each new version. Needs deploy/setup.sh once before.
 #
-#   PROJECT=my-lab-4711 REGION=europe-west4 deploy/up.sh
+#   PROJECT=my-lab-4711 REGION=europe-west4 CONTEXT_FILE=lab.yaml ADMIN=ada@example.org deploy/up.sh
 #
+# ADMIN is the first admin, who is let in and lets in the others (deploy/join.sh); it is used for as long as the backend
+# has none. CONTEXT_FILE as for setup.sh: up.sh reads there what stands in front of the backend.
 # WAKE=always (when unset): one instance that looks after its jobs all the time. WAKE=called: none while nobody asks;
-# Cloud Scheduler asks every minute. deploy/README.md has what each costs and does. USERS as for setup.sh.
+# Cloud Scheduler asks every minute. deploy/README.md has what each costs and does.
 # NETWORK and SUBNET (in REGION): the backend reaches hosts inside that network, for a context with `ssh: internal`.
 # VPC_EGRESS=all-traffic: it reaches everything else that way, too; when unset, private-ranges-only.
 # BASE: the image to build on, by its digest, such as python:3.11-slim@sha256:...; deploy/README.md says how to find it.
 source "$(dirname "$0")/common.sh"
+need CONTEXT_FILE "the context's file, as for setup.sh"
+need ADMIN "the address of the first admin, such as ada@example.org"
+admin=$(member_of "$ADMIN")
+door=$(door)
 wake=${WAKE:-always}
 egress=${VPC_EGRESS:-private-ranges-only}
 
 case $wake in
-  always) min=1 throttled=false only_called="" ;;
-  called) min=0 throttled=true only_called=", --only-called" ;;
+  always) min=1 throttled=false called="" ;;
+  called) min=0 throttled=true called=", --only-called" ;;
   *) echo "$0: WAKE is $wake: it can be always or called" >&2; exit 2 ;;
 esac
 case $egress in
@@ -45,13 +51,27 @@ image="$REGION-docker.pkg.dev/$PROJECT/tpujob/backend:$version-$(date -u +%Y%m%d
 number=$(gc projects describe "$PROJECT" --format='value(projectNumber)')
 url="https://tpujob-$number.$REGION.run.app"
 
-# Every name that Cloud Run gives the service that is there. Besides $url that is one with a hash, which cannot be known
-# before; it is `status.url`, which `gcloud run services proxy` asks for. The backend answers under no other name.
+clients=""
+for client in "$(said client_id)" "$(said device_client_id)"; do
+  if [ -n "$client" ]; then clients+="${clients:+, }\"$client\""; fi
+done
+if [ -z "$clients" ] && [ "$door" != iap ]; then
+  echo "$0: $CONTEXT_FILE names no OAuth client, so only service accounts can sign in (deploy/README.md)" >&2
+fi
+audience="/projects/$number/locations/$REGION/services/tpujob"
+if [ "$door" = iap ] && [ "$(said iap_audience)" != "$audience" ]; then
+  echo "$0: write \`iap_audience: $audience\` below \`sign_in:\` in $CONTEXT_FILE, then run setup.sh again" >&2
+  exit 2
+fi
+
+# Every name that Cloud Run gives the service that is there: `names tpujob`. Besides the one with the number that is one
+# with a hash, which cannot be known before. The backend answers under no other name.
 names() {
   local said
-  said=$(gc run services describe tpujob --region="$REGION" --format='value(status.url,metadata.annotations)') || return
-  echo "$url"
-  grep -oE 'https://tpujob-[a-z0-9.-]+\.run\.app' <<<"$said" | grep -vxF "$url" | sort -u || true
+  said=$(gc run services describe "$1" --region="$REGION" --format='value(status.url,metadata.annotations)') || return
+  echo "https://$1-$number.$REGION.run.app"
+  grep -oE "https://$1-[a-z0-9.-]+\.run\.app" <<<"$said" | grep -vxF "https://$1-$number.$REGION.run.app" | sort -u ||
+    true
 }
 
 gc builds submit "$here/.." --config="$here/cloudbuild.yaml" --substitutions="_IMAGE=$image${BASE:+,_BASE=$BASE}" \
@@ -59,36 +79,45 @@ gc builds submit "$here/.." --config="$here/cloudbuild.yaml" --substitutions="_I
 
 filled=$(mktemp)
 trap 'rm -f "$filled"' EXIT
-replace() { # NAMES
-  local arguments name
-  arguments=""
-  for name in $1; do arguments+="--url, \"$name\", "; done
-  sed -e "s|ARGUMENTS|$arguments--tick-account, \"$tick\"$only_called|" -e "s|IMAGE|$image|" \
+replace() { # SERVICE DOOR URLS MORE_ARGUMENTS
+  local arguments="" name kept
+  for name in $3; do arguments+="--url, \"$name\", "; done
+  kept="/ # (iap|public)$/{/ # $2$/!d;s/ # $2$//}"
+  sed -E -e "s|ARGUMENTS|$arguments--admin, \"$ADMIN\"$4|" -e "s|IMAGE|$image|" \
     -e "s|MIN_INSTANCES|$min|" -e "s|THROTTLED|$throttled|" -e "s|REGION|$REGION|" -e "s|PROJECT|$PROJECT|" \
-    -e "$network" "$here/service.yaml" >"$filled"
+    -e "s|NAME|$1|" -e "s|AUDIENCES|$clients|" -e "$kept" -e "$network" "$here/service.yaml" >"$filled"
   gc run services replace "$filled" --region="$REGION"
 }
-known=$url
-if exists run services describe tpujob --region="$REGION"; then known=$(names); fi
-replace "$known"
-now=$(names)
-if [ "$now" != "$known" ]; then replace "$now"; fi # after the first deployment of all
-
-invoke() {
-  gc run services add-iam-policy-binding tpujob --region="$REGION" --member="$1" --role=roles/run.invoker --format=none
+deploy() { # SERVICE DOOR MORE_ARGUMENTS
+  local known now
+  known="https://$1-$number.$REGION.run.app"
+  if exists run services describe "$1" --region="$REGION"; then known=$(names "$1"); fi
+  replace "$1" "$2" "$known" "$3"
+  now=$(names "$1")
+  if [ "$now" != "$known" ]; then replace "$1" "$2" "$now" "$3"; fi # after the first deployment of all
 }
-for user in ${USERS:-}; do
-  invoke "$user"
-done
+if [ "$wake" = called ] && [ "$door" != iap ]; then
+  called+=", --tick-account, \"$tick\""
+fi
+deploy tpujob "$door" "$called"
+admit "$door" "$admin"
+
+# Where IAP asks everybody to sign in, Cloud Scheduler calls a second service, which it alone may invoke.
+ticks=tpujob
+if [ "$door" = iap ]; then
+  admit iam "serviceAccount:service-$number@gcp-sa-iap.iam.gserviceaccount.com" # IAP, which passes requests on
+  ticks=tpujob-ticks
+  if [ "$wake" = called ]; then deploy "$ticks" iam ", --door, iam, --only-called, --tick-account, \"$tick\""; fi
+fi
 
 schedule() { # NAME CRON PATH
-  local verb=create
+  local verb=create at="https://$ticks-$number.$REGION.run.app"
   if exists scheduler jobs describe "$1" --location="$REGION"; then verb=update; fi
-  gc scheduler jobs "$verb" http "$1" --location="$REGION" --schedule="$2" --uri="$url$3" --http-method=post \
-    --oidc-service-account-email="$tick" --oidc-token-audience="$url" --attempt-deadline=120s --format=none
+  gc scheduler jobs "$verb" http "$1" --location="$REGION" --schedule="$2" --uri="$at$3" --http-method=post \
+    --oidc-service-account-email="$tick" --oidc-token-audience="$at" --attempt-deadline=120s --format=none
 }
 if [ "$wake" = called ]; then
-  invoke "serviceAccount:$tick"
+  if [ "$door" != public ]; then admit iam "serviceAccount:$tick" "$ticks"; fi
   schedule tpujob-tick "* * * * *" /v1/tick
   schedule tpujob-sweep "*/30 * * * *" "/v1/tick?sweep=true"
 else
@@ -98,5 +127,11 @@ else
     fi
   done
 fi
-echo "The backend is at $url. Whoever may use it types, in a terminal that stays open:"
-echo "  gcloud run services proxy tpujob --project=$PROJECT --region=$REGION --port=8087"
+# Earlier versions had one token for everybody.
+if exists secrets describe tpujob-token; then gc secrets delete tpujob-token; fi
+
+with=""
+if [ -n "$(said client_id)" ]; then with=" --client-id $(said client_id) --client-secret $(said client_secret)"; fi
+if [ "$door" != iam ]; then with+=" --door $door"; fi
+echo "The backend is at $url. $ADMIN lets people in: deploy/join.sh ADDRESS ROLE. Each of them types once:"
+echo "  tpujob use $url$with"

@@ -22,7 +22,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tpujob.config import context as contexts
+from tpujob.config import settings
 from tpujob.doctor.access import TPU_PERMISSIONS
+from tpujob.domain import access
 from tpujob.web import deployed
 
 ROOT = Path(__file__).parents[1]
@@ -34,15 +37,23 @@ case " $* " in
   *" iam roles describe "*)
     [ -n "$THERE$DELETED" ] || exit 1
     printf 'projects/my-lab-4711/roles/%s\t%s\n' "$6" "$DELETED" ;;
+  *" run services describe tpujob-ticks "*)
+    [ -n "$THERE" ] || [ -e "$RECORD.ticks" ] || exit 1
+    echo https://tpujob-ticks-yuquaflafa-ez.a.run.app ;;
   *" run services describe "*)
     [ -n "$THERE" ] || [ -e "$RECORD.yaml" ] || exit 1
     printf '%s\trun.googleapis.com/ingress=all;run.googleapis.com/urls=["%s", "%s"]\n' "$HASHED" \
       https://tpujob-123456789.europe-west4.run.app "$HASHED" ;;
   *" describe "*) [ -n "$THERE" ] || exit 1 ;;
   *" secrets list "*) [ -z "$THERE" ] || echo tpujob-s-uid_3a1000-HF_TOKEN ;;
-  *"--data-file=-"*) cat > "$RECORD.secret" ;;
-  *" services replace "*) cp "$6" "$RECORD.yaml" ;;
+  *" services replace "*)
+    if grep -q "^  name: tpujob-ticks" "$6"; then cp "$6" "$RECORD.ticks"; else cp "$6" "$RECORD.yaml"; fi ;;
 esac
+"""
+#: stands for the command of whoever runs the scripts
+TPUJOB = r"""#!/bin/sh
+echo "tpujob $*" >> "$RECORD.members"
+exit "${MEMBERS:-0}"
 """
 #: who may be given which role, and no other one
 ALLOWED = {
@@ -69,7 +80,7 @@ ALLOWED = {
         "roles/logging.logWriter",
         "roles/storage.objectViewer",
     },
-    "ada": {"roles/run.invoker", "roles/secretmanager.secretAccessor"},
+    "ada": {"roles/run.invoker"},
 }
 #: roles of a whole project; the others are given on one resource
 OF_THE_PROJECT = {
@@ -88,9 +99,23 @@ CONDITIONAL = {
     "roles/iap.tunnelResourceAccessor",
     "roles/storage.objectViewer",
 }
+CLIENT = "1234-lab.apps.googleusercontent.com"
+LAB = f"""name: lab
+ssh: iap  # by tunnels
+buckets:
+  europe-west4: gs://my-lab-europe
+  us-central2: "gs://my-lab-us"
+sign_in:
+  client_id: {CLIENT}
+  client_secret: GOCSPX-x
+"""
+IAP = (
+    f"{LAB}  iap_audience: /projects/123456789/locations/europe-west4/services/tpujob\ndoor: iap\n"
+)
 #: the two names that Cloud Run gives one service; the second cannot be known before it is there
 NAMED = "https://tpujob-123456789.europe-west4.run.app"
 HASHED = "https://tpujob-yuquaflafa-ez.a.run.app"
+TICKS = "https://tpujob-ticks-123456789.europe-west4.run.app"
 
 
 @dataclass
@@ -100,10 +125,15 @@ class Desk:
     folder: Path
     env: dict[str, str]
 
-    def run(self, script: str, *, there: bool = False, code: int = 0, **more: str) -> str:
+    def run(self, script: str, *words: str, there: bool = False, code: int = 0, **more: str) -> str:
         env = {**self.env, "THERE": "1" if there else "", **more}
         done = subprocess.run(
-            [DEPLOY / script], env=env, cwd=self.folder, capture_output=True, text=True, timeout=60
+            [DEPLOY / script, *words],
+            env=env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -140,7 +170,9 @@ def _desk(tmp_path: Path) -> Desk:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "gcloud").write_text(GCLOUD)
     (tmp_path / "bin" / "gcloud").chmod(0o755)
-    (tmp_path / "lab.yaml").write_text("name: lab\nssh: iap  # by tunnels\n")
+    (tmp_path / "bin" / "tpujob").write_text(TPUJOB)
+    (tmp_path / "bin" / "tpujob").chmod(0o755)
+    (tmp_path / "lab.yaml").write_text(LAB)
     (tmp_path / "record").write_text("")
     env = {
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -149,7 +181,7 @@ def _desk(tmp_path: Path) -> Desk:
         "REGION": "europe-west4",
         "CONTEXT_FILE": "lab.yaml",
         "BUCKETS": "gs://my-lab-europe gs://my-lab-us",
-        "USERS": "user:ada@example.org",
+        "ADMIN": "ada@example.org",
         "HASHED": HASHED,
     }
     return Desk(tmp_path, env)
@@ -197,7 +229,6 @@ def test_a_second_deployment_creates_nothing_again(desk: Desk) -> None:
     made = [line for line in desk.changes() if re.search(r"\bcreate\b", line)]
     assert all(line.startswith("firestore indexes composite create") for line in made), made
     assert not any("undelete" in line for line in desk.changes())
-    assert not (desk.folder / "record.secret").exists(), "the token stays as it is"
     assert "secrets versions add tpujob-context --data-file=lab.yaml" in desk.changes()
     desk.run("up.sh", there=True, WAKE="called")
     assert any("scheduler jobs update http tpujob-tick" in line for line in desk.changes())
@@ -331,7 +362,9 @@ def test_a_wrong_way_is_refused_before_anything_is_done(
     assert desk.asked() == []
 
 
-def test_the_first_deployment_tells_the_backend_the_name_that_the_proxy_uses(done: Desk) -> None:
+def test_the_first_deployment_tells_the_backend_the_name_that_nobody_knew_before(
+    done: Desk,
+) -> None:
     replaced = [line for line in done.changes() if line.startswith("run services replace")]
     assert len(replaced) == 2
     assert _deployed(done).url == [NAMED, HASHED]
@@ -342,15 +375,11 @@ def _service(desk: Desk) -> dict[str, Any]:
     return yaml.safe_load((desk.folder / "record.yaml").read_text())
 
 
-def _deployed(desk: Desk) -> argparse.Namespace:
+def _deployed(desk: Desk, service: Any = None) -> argparse.Namespace:
     """What the deployed backend is told."""
-    (container,) = _service(desk)["spec"]["template"]["spec"]["containers"]
+    (container,) = (service or _service(desk))["spec"]["template"]["spec"]["containers"]
     words = [*_entrypoint()[3:], *container["args"]]
     return deployed._options(words)  # pyright: ignore[reportPrivateUsage]
-
-
-def test_the_token_is_drawn_long_enough(done: Desk) -> None:
-    assert len((done.folder / "record.secret").read_text().strip()) >= deployed.SHORTEST_TOKEN
 
 
 @pytest.mark.parametrize(("wake", "least", "jobs"), [("always", "1", 0), ("called", "0", 2)])
@@ -367,11 +396,12 @@ def test_the_service_file_is_filled_in(desk: Desk, wake: str, least: str, jobs: 
     options = _deployed(desk)
     assert options.only_called == (wake == "called")
     assert options.url[0] == NAMED, "which Cloud Scheduler's tokens are for"
-    assert options.tick_account == "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"
-    for option, at in ((options.context_file, "context"), (options.token_file, "token")):
-        mount = next(m for m in container["volumeMounts"] if m["name"] == at)
-        volume = next(v for v in template["spec"]["volumes"] if v["name"] == at)
-        assert str(option) == f"{mount['mountPath']}/{volume['secret']['items'][0]['path']}"
+    tick = "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"
+    assert options.tick_account == (tick if wake == "called" else "")
+    assert options.admin == "ada@example.org"
+    (mount,), (volume,) = container["volumeMounts"], template["spec"]["volumes"]
+    path = f"{mount['mountPath']}/{volume['secret']['items'][0]['path']}"
+    assert str(options.context_file) == path
     assert not re.search(r"[A-Z]{5,}", json.dumps(service)), "something was not filled in"
     scheduled = [line for line in desk.changes() if line.startswith("scheduler jobs create http")]
     assert len(scheduled) == jobs
@@ -381,6 +411,9 @@ def test_the_service_file_is_filled_in(desk: Desk, wake: str, least: str, jobs: 
 def test_missing_settings_are_reported_before_anything_is_done(desk: Desk) -> None:
     assert "BUCKETS is not set" in desk.run("setup.sh", code=2, BUCKETS="")
     assert "PROJECT is not set" in desk.run("up.sh", code=2, PROJECT="")
+    assert "ADMIN is not set" in desk.run("up.sh", code=2, ADMIN="")
+    assert "CONTEXT_FILE is not set" in desk.run("up.sh", code=2, CONTEXT_FILE="")
+    assert "no e-mail address" in desk.run("up.sh", code=2, ADMIN='ada"|x')
     assert "always or called" in desk.run("up.sh", code=2, WAKE="sometimes")
     assert "no job runs" in desk.run("remove.sh", code=2)
     assert desk.asked() == []
@@ -391,6 +424,232 @@ def test_nothing_that_holds_jobs_is_ever_removed(desk: Desk) -> None:
     assert len(desk.changes()) == 13
     assert "secrets delete tpujob-s-uid_3a1000-HF_TOKEN" in desk.changes()
     assert not [line for line in desk.changes() if "firestore" in line or "buckets" in line]
+
+
+# Who comes in, and who leaves ----------------------------------------------------------------------------------------
+
+
+def bindings(desk: Desk) -> set[tuple[str, ...]]:
+    """What is left of all roles that were given and taken: on what, to whom, which, under which condition."""
+    left: set[tuple[str, ...]] = set()
+    for words in desk.asked():
+        verb = next((w for w in words if w.endswith("-iam-policy-binding")), "")
+        if not verb:
+            continue
+        rest = tuple(sorted(w for w in words if w != verb))
+        left = left | {rest} if verb.startswith("add") else left - {rest}
+    gone = {
+        words[3] for words in desk.asked() if words[:3] == ["iam", "service-accounts", "delete"]
+    }
+    return {one for one in left if not gone & set(one)}
+
+
+def members(desk: Desk) -> list[str]:
+    file = desk.folder / "record.members"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.parametrize("context", [LAB, IAP], ids=["iam", "iap"])
+@pytest.mark.parametrize("programs", ["shared", "own"])
+@pytest.mark.parametrize("who", ["ben@example.org", "ci@my-lab-4711.iam.gserviceaccount.com"])
+def test_somebody_who_leaves_has_nothing_afterwards(
+    desk: Desk, context: str, programs: str, who: str
+) -> None:
+    (desk.folder / "lab.yaml").write_text(context)
+    desk.run("up.sh")
+    before = bindings(desk)
+    desk.run("join.sh", who, "submitter", PROGRAMS=programs)
+    given = bindings(desk) - before
+    assert [one for one in given if any(who in word for word in one)]
+    desk.run("leave.sh", who, there=programs == "own")
+    assert bindings(desk) == before
+    assert members(desk) == [f"tpujob members add {who} submitter", f"tpujob members remove {who}"]
+    made = [
+        words[3] for words in desk.asked() if words[:3] == ["iam", "service-accounts", "create"]
+    ]
+    gone = [
+        words[3] for words in desk.asked() if words[:3] == ["iam", "service-accounts", "delete"]
+    ]
+    assert gone == [f"{name}@my-lab-4711.iam.gserviceaccount.com" for name in made]
+    assert bool(made) == (programs == "own")
+
+
+def test_people_get_one_role_on_the_service_and_nothing_else(desk: Desk) -> None:
+    desk.run("join.sh", "ben@example.org", "viewer")
+    assert desk.changes() == [
+        "run services add-iam-policy-binding tpujob --region=europe-west4 "
+        "--member=user:ben@example.org --role=roles/run.invoker"
+    ]
+    (desk.folder / "record").write_text("")
+    (desk.folder / "lab.yaml").write_text(IAP)
+    desk.run("join.sh", "ben@example.org", "viewer")
+    (line,) = desk.changes()
+    assert line.startswith("beta iap web add-iam-policy-binding --resource-type=cloud-run")
+    assert "--role=roles/iap.httpsResourceAccessor" in line
+    (desk.folder / "record").write_text("")
+    (desk.folder / "lab.yaml").write_text(f"{LAB}door: public\n")
+    desk.run("join.sh", "ben@example.org", "viewer")
+    assert desk.changes() == [], "the list of members alone decides"
+
+
+def test_an_account_of_ones_own_reaches_ones_own_folder(desk: Desk) -> None:
+    said = desk.run("join.sh", "ben@example.org", "submitter", PROGRAMS="own")
+    (made,) = (words[3] for words in desk.asked() if "create" in words)
+    assert re.fullmatch(r"tpujob-vm-ben-[0-9a-f]{6}", made)
+    account = f"{made}@my-lab-4711.iam.gserviceaccount.com"
+    assert f"    ben@example.org: {account}" in said
+    given = [words for words in desk.asked() if f"--member=serviceAccount:{account}" in words]
+    roles = sorted(
+        word.removeprefix("--role=") for words in given for word in words if "--role=" in word
+    )
+    logs = ["roles/logging.logWriter", "roles/monitoring.metricWriter"]
+    assert roles == [*logs, "roles/storage.objectUser", "roles/storage.objectUser"]
+    for bucket in ("my-lab-europe", "my-lab-us"):
+        (words,) = (words for words in given if f"gs://{bucket}" in words)
+        (condition,) = (word for word in words if word.startswith("--condition="))
+        folder = "my-lab-4711-fs/u/ben-at-example.org/"
+        assert f"startsWith('projects/_/buckets/{bucket}/objects/{folder}')" in condition
+        assert f"'').startswith('{folder}')".lower() in condition.lower(), "and lists no other"
+    (be,) = (words for words in desk.asked() if "--role=roles/iam.serviceAccountUser" in words)
+    assert be[:4] == ["iam", "service-accounts", "add-iam-policy-binding", account]
+    assert "--member=serviceAccount:tpujob-backend@my-lab-4711.iam.gserviceaccount.com" in be
+
+
+def shell(desk: Desk, command: str, **more: str) -> str:
+    script = f"source {DEPLOY}/common.sh; {command}"
+    env = {**desk.env, **more}
+    return subprocess.run(
+        ["bash", "-c", script, str(DEPLOY / "test.sh")],
+        env=env, cwd=desk.folder, capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["ada@example.org", "a.b+c_d@x-y.example.co.uk", "__ada--@example.org",
+     "ci@my-lab-4711.iam.gserviceaccount.com", f"{'long' * 15}@example.org"],
+)  # fmt: skip
+def test_the_scripts_know_a_persons_folder_as_the_backend_does(desk: Desk, address: str) -> None:
+    assert shell(desk, f"folder_of {address}") == access.slug(address)
+    account = shell(desk, f"programs_of {address}")
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{4,28}[a-z0-9])", account), "as Google wants ids"
+
+
+@pytest.mark.parametrize(
+    ("project", "database"),
+    [("my-lab-4711", "(default)"), ("my-lab-4711", "jobs"), ("x" * 30, "jobs-of-everybody-here"),
+     ("example.com:my-lab-1", "(default)")],
+)  # fmt: skip
+def test_the_scripts_know_the_backends_folder_as_the_backend_does(
+    desk: Desk, project: str, database: str
+) -> None:
+    fields = {"name": "lab", "project": project, "zones": ["europe-west4-a"], "store": "firestore"}
+    made = contexts.make(fields | {"database": database})
+    (desk.folder / "lab.yaml").write_text(contexts.text(made))
+    wanted = contexts.owner(settings.load(desk.folder / "state"), made)
+    assert shell(desk, "owner", PROJECT=project) == wanted
+
+
+@pytest.mark.parametrize("code", ["1", "69", "77"])
+def test_whoever_cannot_be_taken_off_the_list_keeps_the_rest(desk: Desk, code: str) -> None:
+    """Else the scripts would say that somebody has left who has not."""
+    desk.run("leave.sh", "ben@example.org", code=1, MEMBERS=code)
+    assert desk.changes() == []
+    desk.run("leave.sh", "ben@example.org", MEMBERS="3")
+    assert len(desk.changes()) == 3, "whoever is on no list may still have the rest"
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "said"),
+    [("join.sh", ("ben@example.org", "owner"), "viewer, submitter or admin"),
+     ("join.sh", ("ben@example.org",), "viewer, submitter or admin"),
+     ("join.sh", ("group:lab@example.org", "viewer"), "no e-mail address"),
+     ("join.sh", ("Ben@example.org", "viewer"), "in small letters"),
+     ("leave.sh", ("ben",), "no e-mail address"),
+     ("leave.sh", (), "no e-mail address")],
+)  # fmt: skip
+def test_whoever_cannot_be_a_member_is_refused_before_anything_is_done(
+    desk: Desk, script: str, words: tuple[str, ...], said: str
+) -> None:
+    assert said in desk.run(script, *words, code=2)
+    assert desk.asked() == []
+    assert members(desk) == []
+
+
+# The door ------------------------------------------------------------------------------------------------------------
+
+
+def test_people_are_told_one_line(desk: Desk) -> None:
+    (said,) = (line for line in desk.run("up.sh").splitlines() if line.startswith("  tpujob use"))
+    assert said == f"  tpujob use {NAMED} --client-id {CLIENT} --client-secret GOCSPX-x"
+    (desk.folder / "lab.yaml").write_text(IAP)
+    assert f"{said} --door iap" in desk.run("up.sh").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("context", "switched"),
+    [(LAB, set()), (f"{LAB}door: public\n", {"invoker-iam-disabled"}),
+     (IAP, {"iap-enabled", "launch-stage"})],
+    ids=["iam", "public", "iap"],
+)  # fmt: skip
+def test_what_stands_in_front_is_a_switch_of_the_context(
+    desk: Desk, context: str, switched: set[str]
+) -> None:
+    (desk.folder / "lab.yaml").write_text(context)
+    desk.run("up.sh", WAKE="called")
+    found = _service(desk)["metadata"]["annotations"]
+    given = {name.removeprefix("run.googleapis.com/") for name in found}
+    assert given == {"ingress", "custom-audiences"} | switched
+    assert json.loads(found["run.googleapis.com/custom-audiences"]) == [CLIENT]
+    assert not re.search(r"[A-Z]{5,}", json.dumps(_service(desk)).replace("GOCSPX", ""))
+    of_people = [line for line in desk.changes() if "--member=user:ada@example.org" in line]
+    assert len(of_people) == (0 if "public" in context else 1)
+
+
+def test_behind_iap_the_scheduler_calls_a_service_of_its_own(desk: Desk) -> None:
+    (desk.folder / "lab.yaml").write_text(IAP)
+    desk.run("up.sh", WAKE="called")
+    ticks = yaml.safe_load((desk.folder / "record.ticks").read_text())
+    assert ticks["metadata"]["name"] == "tpujob-ticks"
+    assert not [name for name in ticks["metadata"]["annotations"] if "iap" in name]
+    options = _deployed(desk, ticks)
+    assert (options.door, options.only_called) == ("iam", True)
+    assert options.tick_account == "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"
+    assert options.url == [TICKS, "https://tpujob-ticks-yuquaflafa-ez.a.run.app"]
+    assert _deployed(desk).tick_account == ""
+    invokers = {
+        (words[3], word.partition(":")[2])
+        for words in desk.asked()
+        if words[:3] == ["run", "services", "add-iam-policy-binding"]
+        for word in words
+        if word.startswith("--member=")
+    }
+    assert invokers == {
+        ("tpujob", "service-123456789@gcp-sa-iap.iam.gserviceaccount.com"),
+        ("tpujob-ticks", "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"),
+    }
+    scheduled = [line for line in desk.changes() if line.startswith("scheduler jobs create http")]
+    assert len(scheduled) == 2
+    assert all(f"--uri={TICKS}/v1/tick" in line for line in scheduled)
+    assert all(f"--oidc-token-audience={TICKS}" in line for line in scheduled)
+
+
+def test_the_audience_of_iap_must_be_that_of_the_service(desk: Desk) -> None:
+    (desk.folder / "lab.yaml").write_text(IAP.replace("123456789", "1"))
+    said = desk.run("up.sh", code=2)
+    assert "iap_audience: /projects/123456789/locations/europe-west4/services/tpujob" in said
+    assert desk.changes() == []
+    (desk.folder / "lab.yaml").write_text(f"{LAB}door: open\n")
+    for script in ("setup.sh", "up.sh"):
+        assert "it can be iam, iap or public" in desk.run(script, code=2)
+
+
+def test_the_token_of_earlier_versions_goes_once_the_new_one_runs(desk: Desk) -> None:
+    desk.run("up.sh", there=True)
+    changes = desk.changes()
+    assert changes.index("secrets delete tpujob-token") > changes.index(
+        next(line for line in changes if line.startswith("run services replace"))
+    )
 
 
 # The image -----------------------------------------------------------------------------------------------------------

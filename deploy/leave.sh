@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Shows somebody out: afterwards they are no member, may not call the backend, and have no account for programs. Their
+# jobs go on, and their objects stay; `tpujob list --user ADDRESS` shows the jobs. Safe to repeat.
+#
+#   PROJECT=my-lab-4711 REGION=europe-west4 CONTEXT_FILE=lab.yaml deploy/leave.sh ada@example.org
+#
+# The list of members comes first, as it counts at the next request; IAM needs minutes.
+source "$(dirname "$0")/common.sh"
+address=${1:-}
+need CONTEXT_FILE "the context's file, as for setup.sh"
+member=$(member_of "$address")
+
+tpujob members remove "$address" || {
+  # whoever is no member any more may still have the rest
+  [ $? = 3 ] || exit 1
+}
+unbind run services add-iam-policy-binding tpujob --region="$REGION" --member="$member" --role=roles/run.invoker
+unbind beta iap web add-iam-policy-binding --resource-type=cloud-run --service=tpujob --region="$REGION" \
+  --member="$member" --role=roles/iap.httpsResourceAccessor
+
+# Earlier versions gave the people in USERS the keys of all slices.
+number=$(gc projects describe "$PROJECT" --format='value(projectNumber)')
+keys="title=keys,expression=resource.name.startsWith('projects/$number/secrets/tpujob-tj-')"
+unbind projects add-iam-policy-binding "$PROJECT" --member="$member" --role=roles/secretmanager.secretAccessor \
+  --condition="$keys"
+
+account="$(programs_of "$address")@$PROJECT.iam.gserviceaccount.com"
+if exists iam service-accounts describe "$account"; then
+  programs "$address" "serviceAccount:$account" unbind
+  gc iam service-accounts delete "$account"
+fi
+echo "$address has nothing here any more. A token that they hold is refused from now on."
