@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -71,7 +70,6 @@ def test_everything_lies_in_the_state_folder(tmp_path: Path) -> None:
     for path in (
         settings.db,
         settings.keys,
-        settings.token_file,
         settings.emulator_state,
         settings.farm_state,
         settings.backend_ready,
@@ -99,9 +97,8 @@ def test_the_context_is_local_until_a_file_says_otherwise(tmp_path: Path) -> Non
 
 def test_two_contexts_share_no_file(tmp_path: Path) -> None:
     one, other, local = (at(tmp_path, TPUJOB_CONTEXT=name) for name in ("lab", "home", "local"))
-    of_each = [{s.run, s.db, s.keys, s.token_file, s.backend_ready} for s in (one, other, local)]
+    of_each = [{s.home, s.run, s.db, s.keys, s.backend_ready} for s in (one, other, local)]
     assert len(set.union(*of_each)) == 15
-    assert one.token() != other.token()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"context": 7}', '{"context": "../x"}', "{}"])
@@ -181,16 +178,6 @@ def test_a_folder_that_cannot_be_closed_is_refused(
     monkeypatch.setattr(Path, "chmod", chmod)
     with pytest.raises(StoreError, match=r"cannot close the folder .*: Read-only file system"):
         prepare(at(state))
-
-
-def test_the_token_is_made_once_and_is_the_owners_alone(tmp_path: Path) -> None:
-    settings = at(tmp_path / "state")
-    with ThreadPoolExecutor(8) as pool:
-        tokens = set(pool.map(lambda _: settings.token(), range(8)))
-    assert len(tokens) == 1
-    assert len(tokens.pop()) >= 40
-    assert stat.S_IMODE(settings.token_file.stat().st_mode) == 0o600
-    assert [path.name for path in settings.state.iterdir() if path.is_file()] == ["token"]
 
 
 def test_processes_of_the_stack_do_not_get_the_secrets_of_the_shell_that_starts_them() -> None:

@@ -3,19 +3,21 @@ and the Cloud TPU API against ours, SSH to its hosts. Only addresses differ from
 
 from __future__ import annotations
 
+import http.client
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.http import ACCOUNT, URL, ask, claims, token
-from tests.support.local_stack import PATIENCE, Lab
-from tests.support.tls import https
+from tests.support.edge import Edge
+from tests.support.issuer import CLIENT, SECRET, IssuerServer, subject
+from tests.support.local_stack import PATIENCE, Lab, LocalStack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -27,7 +29,8 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
 while os.environ["TPUJOB_ATTEMPT"] == "1":
     time.sleep(0.1)
 """
-TOKEN = "0123456789abcdef" * 4
+ROOT = Path(__file__).parents[2]
+TICK = "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"
 
 
 @pytest.fixture(scope="module")
@@ -90,55 +93,130 @@ def logs(lab: Lab, job_id: str) -> str:
     return lab.tpujob.run("logs", job_id, code=None)
 
 
-def test_a_deployed_backend_that_only_runs_while_it_is_called_ends_a_job(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+SIGN_IN = f"""
+sign_in:
+  client_id: {CLIENT}
+  client_secret: {SECRET}
+"""
+
+
+@pytest.fixture
+def cloud_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edge]:
+    """Google's accounts, and the edge of Cloud Run; there is no backend behind it yet."""
+    server, edge_folder = IssuerServer(), lab.folder / "edge"
+    edge_folder.mkdir()
+    edge = Edge(server.issuer, edge_folder)
+    edge.invokers = {"ada@example.org", "ben@example.org", TICK}
+    monkeypatch.setenv("SSL_CERT_FILE", str(edge.certificate))  # for what this process asks itself
+    lab.tpujob.env |= {
+        "SSL_CERT_FILE": str(edge.certificate),
+        "TPUJOB_GOOGLE_ENDPOINT": server.url,
+        "DISPLAY": ":0",
+        "BROWSER": f"{sys.executable} -P {ROOT}/tests/support/browser.py %s &",
+    }
+    yield edge
+    edge.stop()
+    server.stop()
+
+
+def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_called(
+    lab: Lab, cloud_run: Edge
 ) -> None:
-    """As on Cloud Run with no instance kept: Cloud Scheduler calls, and nothing happens in between."""
+    """As on Cloud Run with no instance kept: Cloud Scheduler calls, and nothing happens in between. Two people sign in
+    at Google's accounts, one of whom may only look; the keys of the issuer change meanwhile."""
     lab.context("cloud")
+    issuer, log = cloud_run.issuer, lab.folder / "deployed.log"
+    with deployed(lab, cloud_run, log):
+        ada, ben = lab.tpujob, another(lab, "ben")
+        use = ("use", cloud_run.url, "--name", "run", "--client-id", CLIENT)
+        for who in (ada, ben):
+            assert "tpujob login" in who.run(*use, "--client-secret", SECRET)
+        ada.run("login")
+        issuer.at_the_browser = "ben@example.org"
+        ben.run("login")
+        assert ada.run("whoami").startswith("ada@example.org (google:")
+        assert "ben@example.org is not a member" in ben.run("list", code=77)
+        ada.run("members", "add", "ben@example.org", "viewer")
+
+        job_id = ada.create("hello", "echo hello from $TPUJOB_HOST", preflight=False)
+        assert ada.job(job_id)["state"] == "queued", "nobody has called yet"
+        assert ben.json("show", job_id)["state"] == "queued"
+        assert "needs the role" in ben.run("delete", job_id, "--yes", code=77)
+        issuer.rotate()
+        ends = time.monotonic() + PATIENCE
+        while ada.job(job_id)["state"] != "succeeded":
+            assert time.monotonic() < ends, ada.run("show", job_id)
+            # signed with a key that the backend does not know yet: Cloud Run has checked it
+            tick(cloud_run, issuer.token(TICK, aud=cloud_run.url, azp=subject(TICK)))
+        assert "hello from 1" in logs(lab, job_id)
+        assert ada.json("show", job_id)["user"] == "ada@example.org"
+        assert lab.in_the_cloud() == []
+
+        renewed = issuer.token("ben@example.org")
+        while ask(cloud_run, "GET", "/v1/jobs", renewed)[0] != 200:  # within 30 s of the last look
+            assert time.monotonic() < ends, "the new keys are not fetched"
+            time.sleep(0.5)
+        ada.run("members", "remove", "ben@example.org")
+        assert ask(cloud_run, "GET", "/v1/jobs", renewed)[0] == 403, "it takes effect at once"
+        assert "Nobody is signed in" in ada.run("logout")
+        assert "tpujob login" in ada.run("list", code=77)
+    said = log.read_text()
+    assert "refused: 'GET /v1/jobs'" in said
+    for token in (renewed, *issuer.revoked):
+        assert all(len(part) < 20 or part not in said for part in token.split("."))
+
+
+def tick(edge: Edge, token: str) -> None:
+    status, said = ask(edge, "POST", "/v1/tick", token)
+    assert status == 200, said
+
+
+def ask(edge: Edge, method: str, path: str, token: str) -> tuple[int, bytes]:
+    """As something does that is no command."""
+    url = urlsplit(edge.url)
+    connection = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=90)
+    try:
+        connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def another(lab: Lab, name: str) -> LocalStack:
+    """Somebody else, on a machine of their own."""
+    (lab.folder / name).mkdir()
+    made = LocalStack(lab.folder / name)
+    state = made.env["TPUJOB_STATE"]
+    made.env = {**lab.tpujob.env, "TPUJOB_USER": name, "TPUJOB_STATE": state}
+    return made
+
+
+@contextmanager
+def deployed(lab: Lab, edge: Edge, log: Path) -> Generator[None]:
+    """The process of the image, behind the edge; what the image says of addresses and files is changed."""
+    file = lab.folder / "lab.yaml"
+    file.write_text((lab.folder / "state" / "contexts" / "cloud.yaml").read_text() + SIGN_IN)
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    (lab.folder / "token").write_text(TOKEN)
-    words = ["--context-file", str(lab.folder / "state" / "contexts" / "cloud.yaml")]
-    words += ["--token-file", "token", "--state", "deployed", "--only-called"]
-    words += ["--url", URL, "--tick-account", ACCOUNT]
+        port = edge.port = free.getsockname()[1]
+    words = ["--context-file", str(file), "--state", "deployed", "--only-called"]
+    words += ["--url", edge.url, "--tick-account", TICK, "--admin", "ada@example.org"]
     # in the cloud its keys are in Secret Manager, which has no emulator
     env = {**lab.tpujob.env, "K_SERVICE": "tpujob", "PORT": str(port), "TPUJOB_KEYS": "files"}
-    with (lab.folder / "deployed.log").open("w") as log:
+    with log.open("w") as output:
         service = subprocess.Popen(
             [sys.executable, "-m", "tpujob.web.deployed", *words],
             env=env,
             cwd=lab.folder,
-            stdout=log,
-            stderr=log,
+            stdout=output,
+            stderr=output,
         )
-    edge = ExitStack()
     try:
-        backend = f"http://127.0.0.1:{port}"
-        until_it_listens(service, port, lab.folder / "deployed.log")
-        use(lab, edge.enter_context(in_front_of(backend, lab, monkeypatch)))
-        job_id = lab.tpujob.create("hello", "echo hello from $TPUJOB_HOST", preflight=False)
-        assert lab.tpujob.job(job_id)["state"] == "queued", "nobody has called yet"
-        ends = time.monotonic() + PATIENCE
-        while lab.tpujob.job(job_id)["state"] != "succeeded":
-            assert time.monotonic() < ends, lab.tpujob.run("show", job_id)
-            headers = {"Authorization": f"Bearer {token(claims())}"}
-            status, _, said = ask(backend, "POST", "/v1/tick", headers, timeout=90)
-            assert status == 200, said
-        assert "hello from 1" in logs(lab, job_id)
-        assert lab.in_the_cloud() == []
+        until_it_listens(service, port, log)
+        yield
     finally:
-        edge.close()
         service.terminate()
         service.wait(timeout=60)
-
-
-@contextmanager
-def in_front_of(backend: str, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
-    """HTTPS, as Cloud Run has it in front of a container; this process and the commands trust it."""
-    with https(backend, lab.folder) as (url, certificate):
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        lab.tpujob.env["SSL_CERT_FILE"] = str(certificate)
-        yield url
 
 
 def until_it_listens(service: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -151,17 +229,3 @@ def until_it_listens(service: subprocess.Popen[bytes], port: int, log: Path) -> 
             return
         except OSError:
             time.sleep(0.1)
-
-
-def use(lab: Lab, backend: str) -> None:
-    """`tpujob use URL < token`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tpujob", "use", backend, "--name", "run"],
-        input=TOKEN,
-        env=lab.tpujob.env,
-        cwd=lab.folder,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -83,9 +83,7 @@ class Edge:
         if not token:
             return (302, login) if self.iap else (403, {})
         try:
-            claims = tokens.verified(
-                token, "RS256", lambda _: self.issuer.rsa.public_key(), self.issuer.now()
-            )
+            claims = tokens.verified(token, "RS256", self.issuer.ever.get, self.issuer.now())
             assert claims["aud"] in self.audiences
         except (tokens.Untrusted, AssertionError):
             return (302, login) if self.iap else (401, {})

@@ -61,9 +61,13 @@ class Issuer:
         self.fetches: list[str] = []
         self.people: dict[str, dict[str, Any]] = {}  #: claims by code, and by refresh token
         self.revoked: list[str] = []
+        self.at_the_browser = "ada@example.org"
         self.refuses = ""  #: an error of the token endpoint
         self.approved = True  #: whether somebody has typed the code of a device
         self._asked: dict[str, dict[str, str]] = {}  #: what was asked for when a code was given out
+        self.ever: dict[
+            str, Any
+        ] = {}  #: public keys by their id; Google itself forgets none so soon
         self.kid = 0
         self.rotate()
 
@@ -72,6 +76,7 @@ class Issuer:
         self.kid += 1
         self.rsa = rsa.generate_private_key(65537, 2048)
         self.ec = ec.generate_private_key(ec.SECP256R1())
+        self.ever[self.google_kid] = self.rsa.public_key()
 
     @property
     def google_kid(self) -> str:
@@ -233,7 +238,7 @@ class IssuerServer:
                     form = {name: values[0] for name, values in parse_qs(body).items()}
                 if self.path.startswith("/accounts.google.com/o/oauth2/v2/auth?"):
                     self.send_response(302)  # somebody agrees at once
-                    self.send_header("location", issuer.consent(self.path))
+                    self.send_header("location", issuer.consent(self.path, issuer.at_the_browser))
                     self.end_headers()
                     return
                 status, said = issuer.answer(self.command, self.path, form)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob.config.files import drawn, private_folder, put
+from tpujob.config.files import private_folder, put
 from tpujob.errors import BadRequest
 
 #: beginnings of names of variables that a backend needs, whatever they hold
@@ -105,10 +105,6 @@ class Settings:
         return self.state / "farm"
 
     @property
-    def token_file(self) -> Path:
-        return self.home / "token"
-
-    @property
     def backend_ready(self) -> Path:
         return self.ready_file("backend")
 
@@ -130,12 +126,6 @@ class Settings:
 
     def log_file(self, process: str) -> Path:
         return self.run / f"{process}.log"
-
-    def token(self) -> str:
-        """What a client shows to the backend. Made on the first call; the same for all callers, also at once."""
-        if not self.token_file.exists():
-            prepare(self)
-        return drawn(self.token_file, lambda: os.urandom(32).hex())
 
 
 def load(
@@ -177,12 +167,6 @@ def choose(settings: Settings, context: str) -> None:
     """Afterwards this is the current context, for every terminal that names no other one."""
     prepare(settings)
     put(settings.state / "context.json", json.dumps({"context": context}))
-
-
-def keep_token(settings: Settings, token: str) -> None:
-    """Afterwards this is what the context's clients show to its backend."""
-    prepare(settings)
-    put(settings.token_file, token)
 
 
 def no_color(env: Mapping[str, str] | None = None) -> bool:
