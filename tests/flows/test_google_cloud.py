@@ -153,11 +153,15 @@ def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_calle
         assert lab.in_the_cloud() == []
 
         renewed = issuer.token("ben@example.org")
-        while ask(cloud_run, "GET", "/v1/jobs", renewed)[0] != 200:  # within 30 s of the last look
-            assert time.monotonic() < ends, "the new keys are not fetched"
+        as_ben = dict.fromkeys(("Authorization", "X-Serverless-Authorization"), f"Bearer {renewed}")
+        while (answer := ask(cloud_run, "GET", "/v1/jobs", as_ben))[0] != 200:
+            # its backend looks for new keys 30 s after the last time
+            assert time.monotonic() < ends, (
+                f"the new keys are not fetched: {answer}\n{log.read_text()}"
+            )
             time.sleep(0.5)
         ada.run("members", "remove", "ben@example.org")
-        assert ask(cloud_run, "GET", "/v1/jobs", renewed)[0] == 403, "it takes effect at once"
+        assert ask(cloud_run, "GET", "/v1/jobs", as_ben)[0] == 403, "it takes effect at once"
         assert "Nobody is signed in" in ada.run("logout")
         assert "tpujob login" in ada.run("list", code=77)
     said = log.read_text()
@@ -167,16 +171,16 @@ def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_calle
 
 
 def tick(edge: Edge, token: str) -> None:
-    status, said = ask(edge, "POST", "/v1/tick", token)
+    status, said = ask(edge, "POST", "/v1/tick", {"Authorization": f"Bearer {token}"})
     assert status == 200, said
 
 
-def ask(edge: Edge, method: str, path: str, token: str) -> tuple[int, bytes]:
+def ask(edge: Edge, method: str, path: str, headers: dict[str, str]) -> tuple[int, bytes]:
     """As something does that is no command."""
     url = urlsplit(edge.url)
     connection = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=90)
     try:
-        connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
+        connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
