@@ -230,9 +230,12 @@ class Slices(Protocol):
         """What the cloud says about it now. Never raises: an error is Unknown."""
         ...
 
-    def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
-        """Request it; returns when the request is accepted, not when the slice is ready. A slice that exists and
-        carries our labels is adopted. Raises Transient, or Refused with its cause."""
+    def create(
+        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, folder: str = ""
+    ) -> None:
+        """Request it; returns when the request is accepted, not when the slice is ready. `folder`: of the user whose
+        programs it is for, as some have an account of their own. A slice that exists and carries our labels is adopted.
+        Raises Transient, or Refused with its cause."""
         ...
 
     def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:

@@ -202,7 +202,7 @@ def test_a_deployed_backend_is_used_by_whoever_has_signed_in(
     assert said == f"Jobs now run in prod: the backend at {url}.\nNext:\n  tpujob login\n"
     assert "nobody has signed in" in tpujob("list", code=77).err
     signed_in(tpujob_state, "prod", url, "wrong")
-    assert "the token is missing or wrong" in tpujob("list", code=77).err
+    assert "tpujob login" in tpujob("list", code=77).err
     signed_in(tpujob_state, "prod", url)
 
     (tpujob_state / "run" / "backend.json").unlink()  # no backend of this machine can answer

@@ -356,6 +356,20 @@ def test_who_uses_this_machine_signs_in_nowhere(tpujob: Tpujob) -> None:
         assert "its backend is on this machine" in tpujob(*words, code=2).err
 
 
+def test_a_token_that_is_refused_is_renewed_once(cloud: Cloud, tpujob: Tpujob) -> None:
+    """As when Google's keys have changed, or a token was revoked."""
+    cloud.write()
+    cloud.paste()
+    kept = json.loads(cloud.file.read_text())
+    cloud.file.write_text(json.dumps(kept | {"id_token": cloud.issuer.token(aud="https://other")}))
+    assert tpujob("list", "--json").json != []
+    assert len(cloud.edge.asked) == 2
+    cloud.edge.audiences = {"https://another"}
+    tpujob("list", code=77)
+    assert len(cloud.edge.asked) == 4, "and not again"
+    cloud.edge.audiences = {CLIENT, cloud.edge.url}
+
+
 # What is in front ----------------------------------------------------------------------------------------------------
 
 

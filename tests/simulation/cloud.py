@@ -56,7 +56,9 @@ class Cloud:
             suspending=suspending,
         )
 
-    def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
+    def create(
+        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, folder: str = ""
+    ) -> None:
         self.effect(
             "create", slice.name, lambda: self._create(slice, job_id), timeout=timeout,
             before="cloud_before", after="cloud_after",

@@ -86,6 +86,7 @@ class Cloud:
     ) -> None:
         self.clock, self.faults, self.hosts, self.ready_after = clock, faults, hosts, ready_after
         self.machines: dict[str, Machine] = {}
+        self.folders: dict[str, str] = {}  #: of the users whom slices were asked for, by slice
         self.full: set[str] = set()  #: zones without capacity
         self.queues: set[str] = set()  #: zones in which a request only waits
         self.created: list[str] = []  #: every create that made something, in order
@@ -105,12 +106,15 @@ class Cloud:
         endpoints = tuple(Endpoint(i, f"10.0.{slice.k}.{i}") for i in range(machine.hosts))
         return Present(machine.state, endpoints if machine.state is SliceState.READY else ())
 
-    def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
+    def create(
+        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, folder: str = ""
+    ) -> None:
         if slice.zone in self.full:
             raise Refused(f"There is no more capacity in the zone {slice.zone}", cause="STOCKOUT")
         if self.faults.refuse_create:
             cause, message = self.faults.refuse_create.pop(0)
             raise Refused(message, cause=cause)
+        self.folders[slice.name] = folder
         self.faults.effect("create", lambda: self.add(slice, job_id))
 
     def add(self, slice: Slice, job_id: str) -> None:

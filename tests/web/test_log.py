@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.callers import TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, listening, scripted_app
 from tests.support.world import ADA
 from tpujob.web import log
-from tpujob.web.door import TokenDoor
 from tpujob.web.log import OneLine, Strangers
 
 

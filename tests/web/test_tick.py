@@ -110,6 +110,14 @@ def test_a_pass_with_nothing_to_do_is_short_and_one_that_sweeps_finds_leaks(stag
     loop.stop()
 
 
+def test_a_slice_is_asked_for_on_behalf_of_the_jobs_owner(stage: Stage) -> None:
+    """Whose programs may run as an account of their own."""
+    job_id = stage.create()
+    stage.running(job_id)
+    assert stage.job(job_id).folder == "u/ada"
+    assert stage.cloud.folders == {f"tj-{job_id}-1": "u/ada"}
+
+
 def test_two_callers_at_once_make_one_slice(stage: Stage) -> None:
     stage.cloud.queues.add("us-central2-b")  # requests wait, so that every pass ends soon
     jobs = [stage.create(name=f"job-{n}") for n in range(4)]

@@ -66,15 +66,16 @@ class RemoteJobs:
         self,
         url: str,
         *,
-        sign: Callable[[], Mapping[str, str]] | None = None,
+        sign: Callable[[bool], Mapping[str, str]] | None = None,
         uid: int | None = None,
         log: str = "",
         timeout: float = TIMEOUT,
         look_again: Callable[[], str | None] | None = None,
     ) -> None:
-        """`sign`: the headers that say who asks, for `https`; called for each request. `uid`: whose process must answer
-        at a unix socket; left out: this user's. `log`: of a backend that this user can start again. `look_again`: asked
-        once when the very first connection is refused, for another URL; None: there is no other."""
+        """`sign`: the headers that say who asks, for `https`; called for each request, and with True once more when
+        those were refused. `uid`: whose process must answer at a unix socket; left out: this user's. `log`: of a
+        backend that this user can start again. `look_again`: asked once when the very first connection is refused, for
+        another URL; None: there is no other."""
         self._timeout, self._log, self._look_again = timeout, log, look_again
         self._sign, self._uid = sign, os.geteuid() if uid is None else uid
         self._mine = threading.local()
@@ -267,13 +268,14 @@ class RemoteJobs:
         target = f"/v1{path}{_query(query or {})}"
         headers = {"Accept": "application/json"}
         if self._sign:
-            headers |= self._sign()
+            headers |= self._sign(False)
         if key:
             headers["Idempotency-Key"] = key
         if body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = "application/json"
             body = json.dumps(body).encode()
         waited = 0.0
+        renewed = False
         while True:
             kept = getattr(self._mine, "connection", None) is not None
             look_again, self._look_again = self._look_again, None
@@ -296,6 +298,10 @@ class RemoteJobs:
                 raise
             if status == BUSY and wait and (waited := waited + wait) <= PATIENCE:
                 time.sleep(wait)  # nothing was done, so that it may be sent again in any case
+                continue
+            if status == 401 and self._sign and not renewed:
+                # nothing was done; a key of Google's may have changed, or this machine's clock be wrong
+                renewed, headers = True, headers | dict(self._sign(True))
                 continue
             try:
                 return self._read(status, answer)

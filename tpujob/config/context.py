@@ -122,6 +122,14 @@ class Context(kinds.Part):
     service_account: Annotated[
         str, _given(kinds.matching(_ACCOUNT, "the e-mail address of a service account"))
     ] = ""
+    #: who the programs of some users are instead, by the user's address
+    service_accounts: Annotated[
+        dict[
+            Annotated[str, BeforeValidator(kinds.text(320))],
+            Annotated[str, _matching(_ACCOUNT, "the e-mail address of a service account")],
+        ],
+        BeforeValidator(kinds.mapping("users to service accounts")),
+    ] = Field(default_factory=dict)
     #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP; `init` writes the
     #: one that `way_in` chooses, and files of before that leave it out
     ssh: Annotated[

@@ -35,7 +35,7 @@ class Principal:
     @property
     def folder(self) -> str:
         """Where this user's objects lie in each bucket, so that a condition of IAM on a prefix can hold."""
-        return f"u/{slug(self.name)}"
+        return folder_of(self.name)
 
     def at_least(self, role: Role) -> bool:
         return self.role is not None and _RANK[self.role] >= _RANK[role]
@@ -122,6 +122,11 @@ def is_own(who: Principal, owner: str) -> bool:
 def sees_all(who: Principal, owner: str) -> bool:
     """Whether a job is shown with what its owner keeps to himself: its program, its code, its files."""
     return is_own(who, owner) or who.at_least(Role.ADMIN)
+
+
+def folder_of(name: str) -> str:
+    """`Principal.folder` of that name."""
+    return f"u/{slug(name)}"
 
 
 def slug(name: str) -> str:

@@ -269,7 +269,10 @@ class Reconciler:
             case CreateSlice():
                 slice = _serving(job)
                 key = self.hosts.public_key(slice)
-                self.slices.create(slice, job_id=job.id, public_key=key, timeout=self._left(lease))
+                left = self._left(lease)
+                self.slices.create(
+                    slice, job_id=job.id, public_key=key, timeout=left, folder=job.folder
+                )
             case DeleteSlice(name, even_suspending):
                 slice = next(s for s in job.slices if s.name == name)
                 left = self._left(lease)

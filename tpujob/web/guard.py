@@ -64,7 +64,9 @@ class Guard:
             except TpujobError as error:
                 said = ascii(f"{scope['method']} {path}"[:200])
                 told = ascii(error.message[:200])
-                log.warning("%s: refused: %s: %s", exchange.id, said, told, extra=of(_address(scope)))
+                log.warning(
+                    "%s: refused: %s: %s", exchange.id, said, told, extra=of(_address(scope))
+                )
                 await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
                 return
             scope["state"] = {**scope.get("state", {}), "principal": who}

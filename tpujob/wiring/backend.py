@@ -178,6 +178,7 @@ def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> Wo
     from tpujob.adapters.google.secrets import GoogleSecrets
     from tpujob.adapters.ssh import SshHosts
     from tpujob.config import context, prices
+    from tpujob.domain.access import folder_of
 
     here = context.current(settings)
     owner = context.owner(settings, here)
@@ -191,6 +192,7 @@ def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> Wo
             external_ips=here.with_external_ips,
             tags=here.tags,
             service_account=here.service_account,
+            accounts={folder_of(name): own for name, own in here.service_accounts.items()},
             labels=here.labels,
             reservation=here.reservation,
             wait=wait,

@@ -163,7 +163,7 @@ def _remote_here(settings: Settings, access: Access) -> RemoteJobs:
         from tpujob.config import stack
 
         found = stack.backend_after(settings, access)
-        return found.backend if found else None
+        return found.url if found else None
 
     return RemoteJobs(access.url, log=str(settings.log_file("backend")), look_again=look_again)
 

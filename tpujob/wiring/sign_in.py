@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from tpujob.config.context import Context
 
 
-def headers(settings: Settings, there: Context) -> Callable[[], Mapping[str, str]]:
+def headers(settings: Settings, there: Context) -> Callable[[bool], Mapping[str, str]]:
     """What goes with each request of a command; see `session.headers`."""
     place = _place(settings, there)
-    return lambda: session.headers(place)
+    return lambda renew: session.headers(place, renew=renew)
 
 
 def login(
@@ -97,7 +97,8 @@ def _by_device(place: Place, show: Callable[[str], None]) -> Tokens:
 def _deployed(settings: Settings) -> Context:
     from tpujob.wiring import client
 
-    if found := client.deployed(settings):
+    found = client.deployed(settings)
+    if found and found.backend.startswith("https:"):
         return found
     raise BadRequest(
         f"nobody signs in for {settings.context}: its backend is on this machine, and knows you",

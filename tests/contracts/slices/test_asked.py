@@ -91,6 +91,25 @@ def test_options_cannot_override_what_marks_a_slice_as_ours(cloud: Cloud) -> Non
     }, "in the metadata, too: answers may drop labels"
 
 
+@pytest.mark.parametrize(
+    ("folder", "account"),
+    [("u/ada-at-example.org", "ada@p.iam.gserviceaccount.com"), ("u/ben", "train@p.iam.gserviceaccount.com"),
+     ("", "train@p.iam.gserviceaccount.com")],
+)  # fmt: skip
+def test_programs_of_some_users_have_an_account_of_their_own(
+    cloud: Cloud, folder: str, account: str
+) -> None:
+    options = replace(FULL, accounts={"u/ada-at-example.org": "ada@p.iam.gserviceaccount.com"})
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+    try:
+        slices.create(SLICE, job_id="000007", public_key=KEY, timeout=10, folder=folder)
+        wait_for(slices, SliceState.READY)
+    finally:
+        slices.close()
+    node = cloud.client().get_node(name=node_name(SLICE.name))
+    assert node.service_account.email == account
+
+
 def test_without_options_the_project_decides(cloud: Cloud) -> None:
     queued = asked_with(cloud, Options())
     node = cloud.client().get_node(name=node_name(SLICE.name))

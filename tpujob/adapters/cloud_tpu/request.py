@@ -41,6 +41,9 @@ class Options:
     external_ips: bool = True  #: each is billed, and counts against a quota
     tags: tuple[str, ...] = ()  #: for firewall rules
     service_account: str = ""  #: the e-mail address of the account that programs run as
+    accounts: Mapping[str, str] = field(
+        default_factory=dict[str, str]
+    )  #: those of some users, by their folder
     labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours take precedence
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours takes precedence
     startup_script: str = ""  #: run by root on every boot of every host

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tpujob.adapters.calling import Deadline, Missing
@@ -67,10 +68,14 @@ class CloudTpuSlices:
         except TpujobError as error:
             return Unknown(error.message)
 
-    def create(self, slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
-        deadline = Deadline(timeout)
+    def create(
+        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, folder: str = ""
+    ) -> None:
+        deadline, options = Deadline(timeout), self._options
+        if own := options.accounts.get(folder):
+            options = replace(options, service_account=own)
         of = {"project": self._project, "owner": self.owner, "job_id": job_id}
-        request = queued_request(slice, self._options, **of, public_key=public_key)
+        request = queued_request(slice, options, **of, public_key=public_key)
         try:
             self._ask(slice, request, deadline)
         except Exists:

@@ -40,11 +40,14 @@ class Place(NamedTuple):
         return Client(said.device_client_id, said.device_client_secret, self.endpoint)
 
 
-def headers(place: Place, now: Callable[[], float] = time.time) -> Mapping[str, str]:
-    """What goes with each request. Raises Unauthorized when nobody has signed in; Transient; StoreError.
+def headers(
+    place: Place, now: Callable[[], float] = time.time, *, renew: bool = False
+) -> Mapping[str, str]:
+    """What goes with each request; with `renew`, not what is kept, as that was refused. Raises Unauthorized when nobody
+    has signed in; Transient; StoreError.
 
     The one header is for Cloud Run, which takes the signature out of what it checks, the other for the backend."""
-    bearer = f"Bearer {_token(place, now())}"
+    bearer = f"Bearer {_token(place, now(), renew)}"
     if place.context.door == "iap":
         return {
             "Authorization": bearer,
@@ -73,12 +76,12 @@ def end(place: Place) -> bool:
     return True
 
 
-def _token(place: Place, now: float) -> str:
+def _token(place: Place, now: float, renew: bool) -> str:
     account = place.context.sign_in.account
     found = kept.load(place.file)
     if found is not None and not found.is_for(place.url, account):
         found = None
-    if found is not None and now < found.until <= now + 86_400:
+    if found is not None and not renew and now < found.until <= now + 86_400:
         return found.id_token
     renewed = _program(place, account, now) if account else _person(place, found, now)
     kept.save(place.file, renewed)

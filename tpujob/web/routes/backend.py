@@ -11,8 +11,8 @@ from tpujob.api import CallerView
 from tpujob.domain import access
 from tpujob.errors import BadRequest
 from tpujob.web import docs, schemas
-from tpujob.web.routes.caller import Caller
 from tpujob.web.door import TICK_PATH
+from tpujob.web.routes.caller import Caller
 
 
 def add(app: FastAPI, version: str) -> None:
