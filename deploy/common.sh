@@ -92,6 +92,14 @@ unbind() {
   }
 }
 
+# Earlier versions gave people the SSH keys of all slices; now the backend signs a certificate for minutes.
+forget_keys() {
+  local number
+  number=$(gc projects describe "$PROJECT" --format='value(projectNumber)')
+  unbind projects add-iam-policy-binding "$PROJECT" --member="$1" --role=roles/secretmanager.secretAccessor \
+    --condition="title=keys,expression=resource.name.startsWith('projects/$number/secrets/tpujob-tj-')"
+}
+
 # The id of the account that somebody's programs run as: at most 30 letters, another one for each address.
 programs_of() {
   local hash

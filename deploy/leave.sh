@@ -18,11 +18,7 @@ unbind run services add-iam-policy-binding tpujob --region="$REGION" --member="$
 unbind beta iap web add-iam-policy-binding --resource-type=cloud-run --service=tpujob --region="$REGION" \
   --member="$member" --role=roles/iap.httpsResourceAccessor
 
-# Earlier versions gave the people in USERS the keys of all slices.
-number=$(gc projects describe "$PROJECT" --format='value(projectNumber)')
-keys="title=keys,expression=resource.name.startsWith('projects/$number/secrets/tpujob-tj-')"
-unbind projects add-iam-policy-binding "$PROJECT" --member="$member" --role=roles/secretmanager.secretAccessor \
-  --condition="$keys"
+forget_keys "$member"
 
 account="$(programs_of "$address")@$PROJECT.iam.gserviceaccount.com"
 if exists iam service-accounts describe "$account"; then

@@ -101,6 +101,7 @@ if [ "$wake" = called ] && [ "$door" != iap ]; then
 fi
 deploy tpujob "$door" "$called"
 admit "$door" "$admin"
+forget_keys "$admin"
 
 # Where IAP asks everybody to sign in, Cloud Scheduler calls a second service, which it alone may invoke.
 ticks=tpujob

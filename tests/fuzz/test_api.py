@@ -20,12 +20,12 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import Case, GenerationMode
 
 from tests.fuzz import cases
+from tests.support.callers import TokenDoor
 from tests.support.scripted import LIMITLESS, TOKEN
 from tests.support.stage import SPEC, Stage
 from tests.support.world import ADA
 from tpujob.domain.model import State
 from tpujob.web.api import create_app
-from tpujob.web.door import TokenDoor
 
 
 class Backend:

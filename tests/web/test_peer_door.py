@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from tests.support import stranger
-from tests.support.callers import ADA, caller
+from tests.support.callers import ADA, TokenDoor, caller
 from tests.support.http import ask
 from tests.support.scripted import (
     LIMITLESS,
@@ -25,7 +25,6 @@ from tpujob import sockets
 from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden
 from tpujob.web.connections import Connections
-from tpujob.web.door import TokenDoor
 from tpujob.web.peer_door import PeerDoor
 from tpujob.web.serving import Doors, Listener, config_of
 

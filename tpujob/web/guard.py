@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tpujob.errors import BadRequest, TpujobError
+from tpujob.errors import BadRequest, Forbidden, TpujobError
 from tpujob.web.door import Door
 from tpujob.web.errors import error_body
 from tpujob.web.limits import body_limit
