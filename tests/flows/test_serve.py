@@ -39,7 +39,7 @@ class Node:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tpujob", *words],
-                env=self.admin.env,
+                env=self.admin.env | {"HF_TOKEN": "of the admin's shell"},
                 stdout=log,
                 stderr=log,
             )
@@ -112,6 +112,10 @@ def test_two_users_run_jobs_and_neither_touches_what_is_the_others(node: Node) -
     assert node.admin.json("show", hers)["state"] != "cancelled", "root reads and stops all of them"
     node.admin.run("delete", hers)
     assert "root" in {event.get("by") for event in node.admin.json("events", hers)}
+
+
+def test_the_backend_has_no_secret_of_the_shell_that_started_it(node: Node) -> None:
+    assert b"HF_TOKEN" not in Path(f"/proc/{node.process.pid}/environ").read_bytes()
 
 
 def test_a_stranger_is_refused_and_told_whom_to_ask(node: Node) -> None:
