@@ -33,6 +33,7 @@ project: {g.PROJECT}
 zones: [{g.ZONE}]
 buckets: {{{g.REGION}: gs://{g.BUCKET}}}
 service_account: {g.ACCOUNT}
+ssh: external
 grants: [{{type: v4, zone: {g.ZONE}, pricing: spot, chips: 32}}]
 """
 

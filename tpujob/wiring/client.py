@@ -40,10 +40,11 @@ def running_client(settings: Settings) -> RemoteJobs | None:
 
     if there := deployed(settings):
         from tpujob.adapters.remote import RemoteJobs
-        from tpujob.wiring import sign_in
 
         if there.backend.startswith("unix:"):
             return RemoteJobs(there.backend, uid=there.backend_uid)
+        from tpujob.wiring import sign_in
+
         return RemoteJobs(there.backend, sign=sign_in.headers(settings, there))
     here = stack.running_backend(settings)
     return _remote_here(settings, here) if here else None
