@@ -35,10 +35,10 @@ def test_every_call_ends_before_its_lease_does(
         stage.clock.sleep(LEASE - MARGIN)
         return stored
 
-    def timed(slice: Slice, *, job_id: str, public_key: str, timeout: float) -> None:
+    def timed(slice: Slice, *, timeout: float, **more: Any) -> None:
         left.append(granted[-1].until - stage.clock.now() - timeout)
         assert timeout > 0
-        create(slice, job_id=job_id, public_key=public_key, timeout=timeout)
+        create(slice, timeout=timeout, **more)
 
     monkeypatch.setattr(stage.store, "lease", noted)
     monkeypatch.setattr(stage.store, "commit", slow)

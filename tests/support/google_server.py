@@ -394,6 +394,7 @@ WANTS = Context.model_construct(
     zones=(ZONE,),
     buckets={REGION: f"gs://{BUCKET}"},
     service_account=ACCOUNT,
+    ssh="external",
     store="firestore",
     grants=(Grant(type="v4", zone=ZONE, pricing="spot", chips=32),),
 )

@@ -187,7 +187,7 @@ def _side(job: JobView) -> DiffSide:
 
 
 def event_view(seq: int, state: str, text: str, kind: str = "created") -> EventView:
-    return EventView(seq=seq, kind=kind, at=AT, state=state, text=text)
+    return EventView(seq=seq, kind=kind, at=AT, state=state, text=text, by="")
 
 
 def log_line(host: int, text: str) -> LogLine:
@@ -342,11 +342,15 @@ class ScriptedJobs:
         if self.kept.pop(name, None) is None:
             raise NotFound(f"no secret {name} is set")
 
-    def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
+    def list(
+        self, *, user: str = "", all: bool = False, before: str = "", limit: int = 0
+    ) -> list[JobView]:
         self._call("list", user=user, all=all)
         final = ("succeeded", "failed", "cancelled")
         found = [j for j in self.jobs.values() if all or j["state"] not in final]
-        return [j for j in found if not user or j["user"] == user]
+        ids = [j["id"] for j in found]
+        older = found[ids.index(before) + 1 :] if before in ids else found
+        return [j for j in older if not user or j["user"] == user][: limit or None]
 
     def get(self, job: str) -> JobView:
         self._call("get", job=job)
@@ -355,9 +359,10 @@ class ScriptedJobs:
             self.jobs[view["id"]] = view
         return self._find(job)
 
-    def events(self, job: str, *, after: int = 0) -> list[EventView]:
+    def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
         self._call("events", job=job, after=after)
-        return [e for e in self.happened.get(self._find(job)["id"], []) if e["seq"] > after]
+        found = self.happened.get(self._find(job)["id"], [])
+        return [e for e in found if e["seq"] > after][: limit or None]
 
     def diff(self, a: str, b: str) -> DiffView:
         self._call("diff", a=a, b=b)

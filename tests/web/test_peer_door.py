@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,18 +56,21 @@ def test_its_user_needs_nothing_but_to_be_there() -> None:
         assert ask(url, "GET", "/v1/jobs")[0] == 200
 
 
-def open_to_all(folder: Path) -> socket.socket:
-    """A socket to which the modes of its folders and its own let everybody connect."""
-    for above in (folder, *folder.parents[:2]):
-        above.chmod(0o755)
-    return sockets.listen(folder / "s", 0o666)
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """Where a socket can be made to which the modes of its folders let everybody connect."""
+    with tempfile.TemporaryDirectory(prefix="tpujob-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder) / "s"
 
 
 @stranger.needed
-def test_another_user_is_refused_although_the_mode_lets_them_connect(tmp_path: Path) -> None:
+def test_another_user_is_refused_although_the_mode_lets_them_connect(
+    open_to_all: Path,
+) -> None:
     api = ScriptedJobs()
-    with listening(scripted_app(api), place=open_to_all(tmp_path)):
-        said = stranger.run(ASK, str(tmp_path / "s"))
+    with listening(scripted_app(api), place=sockets.listen(open_to_all, 0o666)):
+        said = stranger.run(ASK, str(open_to_all))
     assert said.startswith("HTTP/1.1 403 ")
     assert "works for ada alone" in said
     assert api.calls == []
@@ -74,7 +79,7 @@ def test_another_user_is_refused_although_the_mode_lets_them_connect(tmp_path: P
 @stranger.needed
 @pytest.mark.parametrize("known", [True, False])
 def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
-    tmp_path: Path, known: bool
+    open_to_all: Path, known: bool
 ) -> None:
     asked: list[tuple[str, str]] = []
 
@@ -85,9 +90,10 @@ def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
         return caller("bob")
 
     with listening(
-        scripted_app(ScriptedJobs(), PeerDoor(ADA, recognise)), place=open_to_all(tmp_path)
+        scripted_app(ScriptedJobs(), PeerDoor(ADA, recognise)),
+        place=sockets.listen(open_to_all, 0o666),
     ):
-        said = stranger.run(ASK, str(tmp_path / "s"))
+        said = stranger.run(ASK, str(open_to_all))
     assert asked == [(f"uid:{stranger.UID}", "nobody")]
     assert said.startswith("HTTP/1.1 200 " if known else "HTTP/1.1 403 ")
     assert known or "An admin adds members. ada runs this backend." in said

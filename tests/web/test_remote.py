@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.support.http import ask
 from tests.support.scripted import (
     LIMITLESS,
     Front,
@@ -26,6 +27,7 @@ from tests.support.scripted import (
 from tpujob import __version__, errors
 from tpujob.adapters.remote import RemoteJobs
 from tpujob.api import BrokenView, HostAccess, JobsApi, LogPage
+from tpujob.domain import pages
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
 from tpujob.web.routes import following
 
@@ -416,3 +418,29 @@ def test_a_poll_does_not_keep_the_backend_from_stopping(api: ScriptedJobs) -> No
         front.stopping = True
         waiting.join(10)
         assert not waiting.is_alive(), "the poll goes on although the backend is to end"
+
+
+# Pages ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_list_comes_in_pages_and_is_whole(
+    api: ScriptedJobs, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Newest first; each page asks for what is older than the last one."""
+    monkeypatch.setattr(pages, "PAGE", 3)
+    api.jobs = {f"{n:06d}": job_view(f"{n:06d}") for n in range(8, 0, -1)}
+    api.happened["000001"] = [event_view(n, "queued", "created") for n in range(1, 8)]
+    remote = RemoteJobs(url)
+    assert [job["id"] for job in remote.list()] == [f"{n:06d}" for n in range(8, 0, -1)]
+    assert len(api.named("list")) == 3
+    assert [job["id"] for job in remote.list(before="000006", limit=4)] == [
+        f"{n:06d}" for n in (5, 4, 3, 2)
+    ]
+    assert [event["seq"] for event in remote.events("1")] == [*range(1, 8)]
+    assert [event["seq"] for event in remote.events("1", after=2, limit=2)] == [3, 4]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "limit=-1"])
+def test_a_page_has_a_size_that_makes_sense(url: str, query: str) -> None:
+    status, _, body = ask(url, "GET", f"/v1/jobs?{query}")
+    assert (status, body["error"]["type"]) == (400, "BadRequest")

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from tpujob import __version__, errors, sockets
+from tpujob.domain.pages import all_of
 from tpujob.domain.secrets import checked_name
 from tpujob.errors import BackendGone, BadRequest, BadSpec, NotFound, TpujobError, Transient
 
@@ -133,14 +134,24 @@ class RemoteJobs:
         # never sent twice: the second would fail with NotFound
         self._call("DELETE", _secret_path(name), repeat=False)
 
-    def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
-        return self._get("/jobs", user=user, all=all)
+    def list(
+        self, *, user: str = "", all: bool = False, before: str = "", limit: int = 0
+    ) -> list[JobView]:
+        def page(most: int, after: JobView | None) -> list[JobView]:
+            older = after["id"] if after else before
+            return self._get("/jobs", user=user, all=all, before=older, limit=most)
+
+        return all_of(page, limit)
 
     def get(self, job: str) -> JobView:
         return self._get(_path(job))
 
-    def events(self, job: str, *, after: int = 0) -> list[EventView]:
-        return self._get(_path(job, "events"), after=after)
+    def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
+        def page(most: int, last: EventView | None) -> list[EventView]:
+            newer = last["seq"] if last else after
+            return self._get(_path(job, "events"), after=newer, limit=most)
+
+        return all_of(page, limit)
 
     def diff(self, a: str, b: str) -> DiffView:
         return self._get("/diff", within=LONG, a=a, b=b)

@@ -65,14 +65,19 @@ class JobsApi(Protocol):
         """Raises NotFound; IllegalInState while a job that goes on names it."""
         ...
 
-    def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
-        """Jobs, newest first, final ones only with `all`. `attempts`, `slices`, `budgets`, `capacity`, `waiting` and
+    def list(
+        self, *, user: str = "", all: bool = False, before: str = "", limit: int = 0
+    ) -> list[JobView]:
+        """Jobs, newest first, final ones only with `all`: those that were submitted before the job of the id `before`,
+        and at most `limit` of them; 0: every one. `attempts`, `slices`, `budgets`, `capacity`, `waiting` and
         `spec` are empty."""
         ...
 
     def get(self, job: str) -> JobView: ...
 
-    def events(self, job: str, *, after: int = 0) -> list[EventView]: ...
+    def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
+        """What happened to it, oldest first, with `seq > after`; at most `limit`, 0: all."""
+        ...
 
     def logs(
         self,

@@ -178,17 +178,19 @@ class Jobs:
 
     # Look ------------------------------------------------------------------------------------------------------------
 
-    def list(self, *, user: str = "", all: bool = False) -> list[JobView]:
+    def list(
+        self, *, user: str = "", all: bool = False, before: str = "", limit: int = 0
+    ) -> list[JobView]:
         jobs = self._store.list(user=user, live=None if all else True)
-        return [self._view(job, full=False) for job in jobs]
+        older = [job for job in jobs if not before or int(job.id) < _number(before)]
+        return [self._view(job, full=False) for job in older[: limit or None]]
 
     def get(self, job: str) -> JobView:
         return self._view(self._find("get", job))
 
-    def events(self, job: str, *, after: int = 0) -> list[EventView]:
-        return [
-            event_view(e) for e in self._store.events(self._find("events", job).id, after=after)
-        ]
+    def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
+        found = self._store.events(self._find("events", job).id, after=after)
+        return [event_view(e) for e in found[: limit or None]]
 
     def diff(self, a: str, b: str) -> DiffView:
         both = self._find("diff", a), self._find("diff", b)
@@ -397,6 +399,13 @@ class Jobs:
 _LOSES = ("delete", "clean")
 #: states in which a job waits for a slice
 _ASKING = (State.QUEUED, State.PROVISIONING, State.RELEASING)
+
+
+def _number(job: str) -> int:
+    """Of a job's id. Raises BadRequest."""
+    if not re.fullmatch(r"[0-9]{1,9}", job):
+        raise BadRequest(f"{job[:80]!r} is no id of a job", hint="such as 000042")
+    return int(job)
 
 
 def _own_key(who: Principal, key: str) -> str:

@@ -22,17 +22,21 @@ from tpujob.api import (
     SecretView,
     SpendingView,
 )
+from tpujob.domain.pages import PAGE
 from tpujob.web import schemas
-from tpujob.web.routes.caller import Caller
+from tpujob.web.routes.caller import Caller, Limit
 
 IN_MEMORY = 1 << 20  #: bytes of a bundle; a larger one is in a file while it is received
 
 
 def add(app: FastAPI) -> None:
     @app.get("/v1/jobs", tags=["jobs"], response_model=list[JobView])
-    def list_jobs(api: Caller, user: str = "", all: bool = False) -> JSONResponse:
-        """Jobs, newest first, final ones only with `all`; without `attempts`, `slices`, `budgets` and `spec`."""
-        return JSONResponse(api.list(user=user, all=all))
+    def list_jobs(
+        api: Caller, user: str = "", all: bool = False, before: str = "", limit: Limit = PAGE
+    ) -> JSONResponse:
+        """A page of jobs, newest first, final ones only with `all`; without `attempts`, `slices`, `budgets` and `spec`.
+        The next page is that `before` the last id of this one."""
+        return JSONResponse(api.list(user=user, all=all, before=before, limit=limit))
 
     @app.post("/v1/jobs", tags=["jobs"], status_code=201, response_model=JobView)
     def create_job(

@@ -8,8 +8,9 @@ from fastapi import FastAPI, Query
 from fastapi.responses import JSONResponse
 
 from tpujob.api import DiffView, EventView, HostAccess, JobView, LogPage
+from tpujob.domain.pages import PAGE
 from tpujob.web import schemas
-from tpujob.web.routes.caller import Caller, JobRef, Number
+from tpujob.web.routes.caller import Caller, JobRef, Limit, Number
 
 
 def add(app: FastAPI) -> None:
@@ -20,10 +21,13 @@ def add(app: FastAPI) -> None:
 
     @app.get("/v1/jobs/{job}/events", tags=["one job"], response_model=list[EventView])
     def get_events(
-        api: Caller, job: JobRef, after: Annotated[int, Query(ge=0, le=2**53)] = 0
+        api: Caller,
+        job: JobRef,
+        after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Limit = PAGE,
     ) -> JSONResponse:
-        """What happened to it, oldest first, with `seq > after`."""
-        return JSONResponse(api.events(job, after=after))
+        """A page of what happened to it, oldest first, with `seq > after`."""
+        return JSONResponse(api.events(job, after=after, limit=limit))
 
     @app.get("/v1/jobs/{job}/logs", tags=["one job"], response_model=LogPage)
     def get_logs(

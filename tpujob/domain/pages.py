@@ -1,0 +1,22 @@
+"""Long lists in pages: how long one is, and how all of them are read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+#: records that one answer of the backend has at most; whoever wants more asks for the next page
+PAGE = 1000
+
+T = TypeVar("T")
+
+
+def all_of(page: Callable[[int, T | None], list[T]], limit: int = 0) -> list[T]:
+    """Everything, or the first `limit` of it. `page` is asked for so many at most, after the last one that is known."""
+    found: list[T] = []
+    while True:
+        most = min(limit - len(found), PAGE) if limit else PAGE
+        more = page(most, found[-1] if found else None)
+        found += more
+        if len(more) < most or len(found) == limit:
+            return found
