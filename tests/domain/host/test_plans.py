@@ -12,6 +12,17 @@ from tpujob.domain.model import Endpoint
 from workloads.contract import ProgramContext
 
 
+def test_the_cache_that_hosts_share_is_their_owners_alone() -> None:
+    """What one user's programs write there, no host of another user runs."""
+    shared = {
+        user: launch.plans(replace(a_job(), folder=f"u/{user}"), report_every=3)[0].document[
+            "shared"
+        ]
+        for user in ("ada", "bob")
+    }
+    assert shared == {"ada": "gs://shed/u/ada/cache", "bob": "gs://shed/u/bob/cache"}
+
+
 def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
     first, second = launch.plans(a_job(), report_every=3, avoid={"rack-7"})
     assert (first.host, second.host) == (0, 1)

@@ -66,8 +66,15 @@ def _plan(
         "folders": data.folders(job),
         "outputs": list(spec.outputs),
         "type": job.slice.type if job.slice else "",
-        "shared": f"{(job.slice and job.slice.bucket) or job.bucket}/cache",
+        "shared": _cache(job),
     }
+
+
+def _cache(job: Job) -> str:
+    """Where its hosts share environments and compiled programs: with those of its owner's other jobs alone, as whoever
+    may write there can have their code run by the hosts that read it."""
+    bucket = (job.slice and job.slice.bucket) or job.bucket
+    return f"{paths.owner_folder(bucket, job.folder)}/cache"
 
 
 def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramContext:
