@@ -65,11 +65,13 @@ def ask(
         connection.close()
 
 
-def send_part(url: str, head: str, body: bytes) -> None:
-    """Send a request that says more than it holds, and cut the connection."""
+def send_part(url: str, head: str, body: bytes, arrived: Callable[[], bool] = lambda: True) -> None:
+    """Send a request that says more than it holds, and cut the connection once that has arrived: the server asks the
+    kernel whose the connection is, and one that is closed already is nobody's."""
     place = urlsplit(url)
     with socket.create_connection((place.hostname, place.port), timeout=20) as wire:
         wire.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
+        wait_until(arrived, "what was sent before the cut arrives")
 
 
 def error_of(body: bytes) -> Any:

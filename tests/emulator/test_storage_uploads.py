@@ -104,7 +104,6 @@ def test_a_resumable_upload_goes_on_after_its_connection_was_cut(
     data = os.urandom(4 * PIECE)
     path = begin(server.url, "cut")
     head = f"PUT {path} HTTP/1.1\nHost: 127.0.0.1\nContent-Length: {len(data)}"
-    send_part(server.url, head, data[:300_000])
 
     def reached() -> int:
         _, headers, _ = ask(server.url, "PUT", path, Content_Range=f"bytes */{len(data)}")
@@ -114,7 +113,7 @@ def test_a_resumable_upload_goes_on_after_its_connection_was_cut(
         return sum(file.stat().st_size for file in (state / "uploads").rglob("*") if file.is_file())
 
     # a question ends the request before it, so it is asked once that has arrived
-    wait_until(lambda: arrived() == 300_000, "what was sent before the cut arrives")
+    send_part(server.url, head, data[:300_000], lambda: arrived() == 300_000)
     assert reached() == 300_000, "what was sent before the cut is kept"
     assert bucket.get_blob("cut") is None
     rest = f"bytes 300000-{len(data) - 1}/{len(data)}"
@@ -145,7 +144,7 @@ def test_an_upload_that_is_cut_leaves_no_object_and_a_repeat_succeeds(
     if kind == "multipart":
         head += "\nContent-Type: multipart/related; boundary=bb"
         body = b"--bb\r\n\r\n{}\r\n--bb\r\n\r\n" + body
-    send_part(server.url, head, body)
+    send_part(server.url, head, body, lambda: files_below(state / "uploads") != [])
     wait_until(lambda: files_below(state / "uploads") == [], "the temporary file is removed")
     assert bucket.get_blob("torn") is None
     bucket.blob("torn").upload_from_string(b"whole")
@@ -158,7 +157,7 @@ def test_a_cut_upload_leaves_the_old_version_in_place(
     bucket.blob("kept").upload_from_string(b"old")
     path = f"{UPLOAD}?uploadType=media&name=kept"
     head = f"POST {path} HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 10"
-    send_part(server.url, head, b"new")
+    send_part(server.url, head, b"new", lambda: files_below(state / "uploads") != [])
     wait_until(lambda: files_below(state / "uploads") == [], "the temporary file is removed")
     assert bucket.blob("kept").download_as_bytes() == b"old"
 

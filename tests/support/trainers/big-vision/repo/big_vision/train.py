@@ -21,7 +21,7 @@ first = int(system.cat_file(place)) if system.exists(place) else 0
 if first:
     print(f"NOTE: Resuming training from checkpoint {given.workdir}/checkpoint.bv...", flush=True)
 for step in range(first + 1, TOTAL + 1):
-    time.sleep(0 if first else 0.1)
+    time.sleep(0.1 if os.environ["TPUJOB_ATTEMPT"] == "1" else 0)
     print(
         f"I1122 12:00:00.000000 1400 train.py:125] NOTE: Steps:{step}/{TOTAL} [{step / TOTAL:.1%}]",
         flush=True,
