@@ -127,8 +127,16 @@ def test_preemption_reaches_detached_processes_first_gently_then_for_good(
     until(lambda: {h["state"] for h in farm.hosts("tj-doomed")} == {"down"}, "the hosts are off")
     assert not any(alive(int(n)) for n in numbers)
     assert {h["processes"] for h in farm.hosts("tj-doomed")} == {0}
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((addresses[0], farm.ssh_port), timeout=5)
+    until(lambda: _refuses(addresses[0], farm.ssh_port), "SSH is refused")
+
+
+def _refuses(address: str, port: int) -> bool:
+    """Whether nothing listens there. The state of a host is told a moment before its listener is closed."""
+    try:
+        socket.create_connection((address, port), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def test_an_open_session_ends_when_its_host_is_switched_off(farm: FarmProcess):
