@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.contracts.hosts.secret_manager import SecretServer
 from tests.support.firestore_emulator import firestore_endpoint, firestore_place
 from tests.support.google_server import GoogleServer, healthy
 from tests.support.tpu_rig import PROJECT, Cloud
@@ -17,6 +18,13 @@ __all__ = ["firestore_endpoint", "firestore_place"]
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
     made = Cloud()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def secret_server() -> Iterator[SecretServer]:
+    made = SecretServer()
     yield made
     made.stop()
 

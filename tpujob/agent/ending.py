@@ -44,9 +44,8 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
         attempt.state.update(cause=None, error="", verdict=_verdict(attempt))
     keep_outputs(attempt, code)
     _release_host(attempt)
-    if (
-        code != 0 or attempt.warned
-    ):  # some programs end with 0 when they are told to stop, sooner than the next look
+    # some programs end with 0 when they are told to stop, and sooner than the next look for a notice
+    if code != 0 or attempt.warned:
         attempt.notices.ask()
     attempt.listen()
     attempt.save_if_possible()

@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -47,18 +47,13 @@ _RESOURCE = r"[-a-z0-9_.:/]{1,256}"
 _LABEL = r"[a-z0-9_-]{0,63}"
 
 
-def _given(check: Callable[[Any], str]) -> BeforeValidator:
-    """That check, for texts that are not empty; empty means not given."""
-    return BeforeValidator(lambda value: "" if value in ("", None) else check(value))
-
-
 def _matching(pattern: str, allowed: str) -> BeforeValidator:
     return BeforeValidator(kinds.matching(pattern, allowed))
 
 
 _Zone = Annotated[str, BeforeValidator(kinds.zone)]
 _Region = Annotated[str, BeforeValidator(kinds.region)]
-_Resource = Annotated[str, _given(kinds.matching(_RESOURCE, "the name of a resource"))]
+_Resource = Annotated[str, kinds.or_empty(kinds.matching(_RESOURCE, "the name of a resource"))]
 _LabelText = Annotated[str, _matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
 
 
@@ -99,7 +94,7 @@ class Context(kinds.Part):
     #: of a backend that somebody else runs: a URL, or the socket of `tpujob serve` on this machine; empty: this machine
     #: runs the backend, which asks Google Cloud
     backend: Annotated[
-        str, _given(kinds.matching(f"{_URL}|{_SOCKET}", "an https address, or unix:/PATH"))
+        str, kinds.or_empty(kinds.matching(f"{_URL}|{_SOCKET}", "an https address, or unix:/PATH"))
     ] = ""
     #: whose process answers at the socket; nobody else's is believed
     backend_uid: Annotated[int | None, BeforeValidator(kinds.optional(kinds.count(2**32 - 2)))] = (
@@ -108,7 +103,7 @@ class Context(kinds.Part):
     door: Door = "iam"  #: of a deployed backend
     sign_in: SignIn = SignIn()
     project: Annotated[
-        str, _given(kinds.matching(_PROJECT, "a project's id, such as my-lab-4711"))
+        str, kinds.or_empty(kinds.matching(_PROJECT, "a project's id, such as my-lab-4711"))
     ] = ""
     zones: kinds.Zones = ()  #: in order of preference
     #: by region
@@ -120,7 +115,7 @@ class Context(kinds.Part):
     subnetwork: _Resource = ""
     #: who the programs are in the cloud, by e-mail address
     service_account: Annotated[
-        str, _given(kinds.matching(_ACCOUNT, "the e-mail address of a service account"))
+        str, kinds.or_empty(kinds.matching(_ACCOUNT, "the e-mail address of a service account"))
     ] = ""
     #: who the programs of some users are instead, by the user's address
     service_accounts: Annotated[
@@ -155,10 +150,10 @@ class Context(kinds.Part):
     ] = "(default)"
     grants: Annotated[tuple[Grant, ...], Field(strict=False)] = ()
     #: a file of the user's own prices, by its path or by its name beside this file
-    prices: Annotated[str, _given(kinds.text(1024))] = ""
+    prices: Annotated[str, kinds.or_empty(kinds.text(1024))] = ""
     budgets: Budgets = Budgets()
     calls_per_minute: Annotated[int, BeforeValidator(kinds.count(60_000))] = CALLS_PER_MINUTE
-    notes: Annotated[str, _given(kinds.text(kinds.MAX_TEXT))] = ""
+    notes: Annotated[str, kinds.or_empty(kinds.text(kinds.MAX_TEXT))] = ""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -3,17 +3,16 @@ file and those of its clients have the same words."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator
 
 from tpujob.domain.spec import fields as kinds
 
 #: what stands in front of a deployed backend: the check of Cloud Run (IAM), Identity-Aware Proxy, or nothing
-Door = Annotated[
-    Literal["iam", "iap", "public"],
-    BeforeValidator(kinds.one_of(("iam", "iap", "public"), "door of a backend")),
-]
+DoorKind = Literal["iam", "iap", "public"]
+DOORS: tuple[DoorKind, ...] = get_args(DoorKind)
+Door = Annotated[DoorKind, BeforeValidator(kinds.one_of(DOORS, "door of a backend"))]
 
 MACHINE = "machine"  #: the service account that this machine has
 
@@ -23,13 +22,10 @@ _AUDIENCE = r"/projects/[0-9]{1,20}/locations/[a-z0-9-]{1,40}/services/[a-z0-9-]
 _ACCOUNT = rf"{MACHINE}|[-a-z0-9.]+@[-a-z0-9.]+"
 
 
-def _matching(pattern: str, allowed: str) -> BeforeValidator:
-    check = kinds.matching(pattern, allowed)
-    return BeforeValidator(lambda value: "" if value in ("", None) else check(value))
-
-
-_Client = Annotated[str, _matching(_CLIENT, "an OAuth client's id, which Google Cloud shows")]
-_Secret = Annotated[str, _matching(_SECRET, "an OAuth client's secret")]
+_Client = Annotated[
+    str, kinds.or_empty(kinds.matching(_CLIENT, "an OAuth client's id, which Google Cloud shows"))
+]
+_Secret = Annotated[str, kinds.or_empty(kinds.matching(_SECRET, "an OAuth client's secret"))]
 
 
 class SignIn(kinds.Part):
@@ -45,11 +41,17 @@ class SignIn(kinds.Part):
     gcloud: bool = False
     #: of the assertions of IAP
     iap_audience: Annotated[
-        str, _matching(_AUDIENCE, "/projects/NUMBER/locations/REGION/services/NAME")
+        str,
+        kinds.or_empty(
+            kinds.matching(_AUDIENCE, "/projects/NUMBER/locations/REGION/services/NAME")
+        ),
     ] = ""
     #: a program's: `machine`, or a service account that this machine may act as; empty: a person signs in
     account: Annotated[
-        str, _matching(_ACCOUNT, f"{MACHINE}, or the e-mail address of a service account")
+        str,
+        kinds.or_empty(
+            kinds.matching(_ACCOUNT, f"{MACHINE}, or the e-mail address of a service account")
+        ),
     ] = ""
 
     @property

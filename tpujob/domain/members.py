@@ -6,6 +6,7 @@ What each role may do is in `access.py`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tpujob.domain.access import Principal, Role
@@ -58,3 +59,11 @@ def pinned(member: Member | None, id: str, name: str) -> Member:
             hint=f"An admin removes and adds the name again: `tpujob members remove {name}`.",
         )
     return replace(member, id=id)
+
+
+def differences(
+    now: Mapping[str, str], wanted: Mapping[str, Role]
+) -> tuple[dict[str, Role], list[str]]:
+    """What makes the one list the other: the roles to give, and the names to remove."""
+    give = {name: role for name, role in wanted.items() if now.get(name) != role}
+    return give, sorted(now.keys() - wanted.keys())

@@ -45,7 +45,7 @@ class Membership:
         name, given = rules.name_of(name), rules.role_of(role)
         if self._is(by, name) and given is not Role.ADMIN:
             raise BadRequest("this is your own role", hint="Another admin can change it.")
-        return self._change(by, name, given)
+        return self._give(by, name, given)
 
     def remove(self, by: Principal, name: str) -> None:
         """Afterwards that name is a stranger's. Their jobs go on; an admin may stop them. Raises NotFound, BadRequest
@@ -55,27 +55,29 @@ class Membership:
             raise NotFound(f"{name} is not a member", hint="`tpujob members` lists them.")
         if self._is(by, name):
             raise BadRequest("this is you", hint="Another admin can remove you.")
-        self._members.change(name, lambda _: None)
-        log.info("%s removed member %s", ascii(by.name), ascii(name))
+        self._remove(by, name)
 
     def apply(self, by: Principal, wanted: Mapping[str, Role]) -> None:
         """Afterwards these are the members, and nobody else; who stays keeps what they had."""
-        for member in self._members.all():
-            if member.name not in wanted:
-                self._members.change(member.name, lambda _: None)
-                log.info("%s removed member %s", ascii(by.name), ascii(member.name))
-        for name, role in wanted.items():
-            self._change(by, name, role)
+        now = {member.name: member.role for member in self._members.all()}
+        give, remove = rules.differences(now, wanted)
+        for name in remove:
+            self._remove(by, name)
+        for name, role in give.items():
+            self._give(by, name, role)
 
-    def _change(self, by: Principal, name: str, role: Role) -> MemberView:
+    def _give(self, by: Principal, name: str, role: Role) -> MemberView:
         def given(now: Member | None) -> Member:
             return replace(now, role=role) if now else Member(name, role)
 
-        before, stored = self._members.find(name), self._members.change(name, given)
+        stored = self._members.change(name, given)
         assert stored is not None
-        if before is None or before.role is not role:
-            log.info("%s gave %s the role %s", ascii(by.name), ascii(name), role)
+        log.info("%s gave %s the role %s", ascii(by.name), ascii(name), role)
         return _view(stored)
+
+    def _remove(self, by: Principal, name: str) -> None:
+        self._members.change(name, lambda _: None)
+        log.info("%s removed member %s", ascii(by.name), ascii(name))
 
     def _is(self, who: Principal, name: str) -> bool:
         found = self._members.find(name)

@@ -14,13 +14,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 from tpujob.config import context
 from tpujob.config import settings as settings_module
 from tpujob.config.context import Context
 from tpujob.config.settings import Settings
+from tpujob.config.sign_in import DOORS, DoorKind
 from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.api import create_app
@@ -60,9 +60,7 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="look after jobs only in POST /v1/tick: between two requests this process may stand still",
     )
-    parser.add_argument(
-        "--door", choices=("iam", "iap", "public"), help="left out: what the context says"
-    )
+    parser.add_argument("--door", choices=DOORS, help="left out: what the context says")
     parser.add_argument(
         "--tick-account", default="", help="e-mail address of Cloud Scheduler's service account"
     )
@@ -129,7 +127,7 @@ def policy_of(
     here: Context,
     urls: Sequence[str],
     *,
-    door: Literal["iam", "iap", "public"] | None = None,
+    door: DoorKind | None = None,
     tick_account: str = "",
 ) -> Policy:
     """Whom the backend of that context believes; `door` is stronger than what the context says. Raises BadRequest for

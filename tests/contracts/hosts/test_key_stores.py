@@ -29,18 +29,11 @@ Opened = Callable[[], SecretKeys]
 
 
 @pytest.fixture
-def server() -> Iterator[SecretServer]:
-    server = SecretServer()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def secret_keys(server: SecretServer) -> Iterator[Opened]:
+def secret_keys(secret_server: SecretServer) -> Iterator[Opened]:
     made: list[SecretKeys] = []
 
     def open_one() -> SecretKeys:
-        made.append(SecretKeys("my-lab-4711", owner="ana", endpoint=server.url))
+        made.append(SecretKeys("my-lab-4711", owner="ana", endpoint=secret_server.url))
         return made[-1]
 
     yield open_one
@@ -145,36 +138,38 @@ def test_a_pin_truncated_by_a_full_disk_does_not_count(tmp_path: Path):
 
 
 def test_secrets_expire_are_ours_and_keep_one_version_of_the_pins(
-    server: SecretServer, secret_keys: Opened
+    secret_server: SecretServer, secret_keys: Opened
 ):
     store = secret_keys()
     key = store.private_key(SLICE)
     for host in range(5):
         store.pin(SLICE, {f"h{host}": A})
-    assert set(server.secrets) == {f"tpujob-{SLICE}", f"tpujob-{SLICE}-hosts"}
-    for secret in server.secrets.values():
+    assert set(secret_server.secrets) == {f"tpujob-{SLICE}", f"tpujob-{SLICE}-hosts"}
+    for secret in secret_server.secrets.values():
         assert secret.body["ttl"] == f"{LIFETIME}s"
         assert secret.body["labels"] == {"tpujob": "1", "tpujob-owner": "ana"}
-    kept = [v for v in server.secrets[f"tpujob-{SLICE}-hosts"].versions if v is not None]
+    kept = [v for v in secret_server.secrets[f"tpujob-{SLICE}-hosts"].versions if v is not None]
     assert len(kept) == 1, "old versions cost money"
-    (made,) = server.secrets[f"tpujob-{SLICE}"].versions
+    (made,) = secret_server.secrets[f"tpujob-{SLICE}"].versions
     assert made is not None
     assert base64.b64decode(made).decode() == key
 
 
-def test_a_key_that_is_used_every_day_does_not_expire(server: SecretServer, secret_keys: Opened):
+def test_a_key_that_is_used_every_day_does_not_expire(
+    secret_server: SecretServer, secret_keys: Opened
+):
     secret_keys().private_key(SLICE)
-    server.secrets[f"tpujob-{SLICE}"].body["ttl"] = "1s"
+    secret_server.secrets[f"tpujob-{SLICE}"].body["ttl"] = "1s"
     store = secret_keys()  # as after a restart
     store.private_key(SLICE)
-    assert server.secrets[f"tpujob-{SLICE}"].body["ttl"] == f"{LIFETIME}s"
-    asked = len(server.asked)
+    assert secret_server.secrets[f"tpujob-{SLICE}"].body["ttl"] == f"{LIFETIME}s"
+    asked = len(secret_server.asked)
     store.private_key(SLICE)
-    assert len(server.asked) == asked, "every use costs a call"
+    assert len(secret_server.asked) == asked, "every use costs a call"
 
 
 def test_a_writer_that_was_overtaken_keeps_the_pins_of_the_other(
-    server: SecretServer, secret_keys: Opened
+    secret_server: SecretServer, secret_keys: Opened
 ):
     one, two = secret_keys(), secret_keys()
     one.pin(SLICE, {"h0": A})
@@ -185,14 +180,14 @@ def test_a_writer_that_was_overtaken_keeps_the_pins_of_the_other(
             overtaken.set()
             two.pin(SLICE, {"h2": B})
 
-    server.before = overtake
+    secret_server.before = overtake
     one.pin(SLICE, {"h1": A})
     assert overtaken.is_set()
     assert secret_keys().pinned(SLICE) == {"h0": A, "h1": A, "h2": B}
 
 
 def test_two_first_contacts_that_meet_two_servers_are_noticed(
-    server: SecretServer, secret_keys: Opened
+    secret_server: SecretServer, secret_keys: Opened
 ):
     one, two = secret_keys(), secret_keys()
     overtaken = threading.Event()
@@ -202,12 +197,12 @@ def test_two_first_contacts_that_meet_two_servers_are_noticed(
             overtaken.set()
             two.pin(SLICE, {"h1": B})
 
-    server.before = overtake
+    secret_server.before = overtake
     with pytest.raises(HostKeyChanged, match="h1"):
         one.pin(SLICE, {"h1": A})
 
 
-def test_256_hosts_are_pinned_with_one_write(server: SecretServer, secret_keys: Opened):
+def test_256_hosts_are_pinned_with_one_write(secret_server: SecretServer, secret_keys: Opened):
     store = secret_keys()
     keys = {
         f"10.0.{i // 250}.{i % 250}": HostKey("ssh-ed25519", os.urandom(34).hex())
@@ -215,19 +210,19 @@ def test_256_hosts_are_pinned_with_one_write(server: SecretServer, secret_keys: 
     }
     store.pin(SLICE, keys)
     assert secret_keys().pinned(SLICE) == keys
-    assert len([line for line in server.asked if "addVersion" in line]) == 1
-    (payload,) = server.secrets[f"tpujob-{SLICE}-hosts"].versions
+    assert len([line for line in secret_server.asked if "addVersion" in line]) == 1
+    (payload,) = secret_server.secrets[f"tpujob-{SLICE}-hosts"].versions
     assert payload is not None
     assert len(payload) < 65536, "more than the service takes"
 
 
-def test_errors_of_the_service_are_passed_on(server: SecretServer, secret_keys: Opened):
+def test_errors_of_the_service_are_passed_on(secret_server: SecretServer, secret_keys: Opened):
     store = secret_keys()
 
     def deny(method: str, path: str) -> None:
         raise Refusal(403, "PERMISSION_DENIED", "Permission 'secretmanager.secrets.create' denied")
 
-    server.before = deny
+    secret_server.before = deny
     with pytest.raises(Refused, match=r"secretmanager\.secrets\.create") as caught:
         store.private_key(SLICE)
     assert caught.value.cause == "PERMISSION"
@@ -235,10 +230,10 @@ def test_errors_of_the_service_are_passed_on(server: SecretServer, secret_keys: 
     def fail(method: str, path: str) -> None:
         raise Refusal(503, "UNAVAILABLE", "try again")
 
-    server.before = fail
+    secret_server.before = fail
     with pytest.raises(Transient, match="try again"):
         store.private_key(SLICE)
     with pytest.raises(Transient):
         store.forget(SLICE)
-    server.before = lambda *_: None
+    secret_server.before = lambda *_: None
     assert "OPENSSH" in store.private_key(SLICE), "it did not recover"

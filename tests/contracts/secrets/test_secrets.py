@@ -24,18 +24,11 @@ Open = Callable[[], Secrets]
 
 
 @pytest.fixture
-def server() -> Iterator[SecretServer]:
-    server = SecretServer()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def in_google(server: SecretServer) -> Iterator[Open]:
+def in_google(secret_server: SecretServer) -> Iterator[Open]:
     made: list[SecretManager] = []
 
     def manager() -> SecretManager:
-        made.append(SecretManager("my-lab-4711", endpoint=server.url))
+        made.append(SecretManager("my-lab-4711", endpoint=secret_server.url))
         return made[-1]
 
     yield lambda: GoogleSecrets(manager, now=lambda: 1764000000.4)
@@ -139,17 +132,17 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_prefix_names_one_owner_and_one_version_is_kept(
-    server: SecretServer, in_google: Open
+    secret_server: SecretServer, in_google: Open
 ) -> None:
     secrets = in_google()
     for value in ("one", "two"):
         secrets.put(ADA, KEY, value)
     secrets.put(BOB, KEY, "bob's")
-    assert list(server.secrets) == [
+    assert list(secret_server.secrets) == [
         f"tpujob-s-uid_3a1000-{KEY}",
         f"tpujob-s-uid_3a1000_2db-{KEY}",
     ]
-    kept = server.secrets[f"tpujob-s-uid_3a1000-{KEY}"]
+    kept = secret_server.secrets[f"tpujob-s-uid_3a1000-{KEY}"]
     assert [version is None for version in kept.versions] == [True, False], "old ones cost money"
     labels = {"tpujob": "1", "tpujob-user": "uid_3a1000", "tpujob-set": "1764000000"}
     assert kept.body["labels"] == labels
@@ -175,19 +168,21 @@ def test_owners_are_told_apart_in_a_secrets_name() -> None:
 
 
 def test_a_reader_whose_list_of_versions_is_old_waits(
-    server: SecretServer, in_google: Open
+    secret_server: SecretServer, in_google: Open
 ) -> None:
     secrets = in_google()
     secrets.put(ADA, KEY, "one")
-    server.secrets[f"tpujob-s-uid_3a1000-{KEY}"].versions[0] = None  # `latest` is this one still
+    secret_server.secrets[f"tpujob-s-uid_3a1000-{KEY}"].versions[0] = (
+        None  # `latest` is this one still
+    )
     with pytest.raises(Transient, match=f"{KEY} is just being set"):
         secrets.get(ADA, KEY)
 
 
-def test_who_may_not_read_is_told_so(server: SecretServer, in_google: Open) -> None:
+def test_who_may_not_read_is_told_so(secret_server: SecretServer, in_google: Open) -> None:
     def deny(method: str, path: str) -> None:
         raise Refusal(403, "PERMISSION_DENIED", "Permission 'secretmanager.versions.access' denied")
 
-    server.before = deny
+    secret_server.before = deny
     with pytest.raises(Refused, match=r"secretmanager\.versions\.access"):
         in_google().get(ADA, KEY)

@@ -65,14 +65,15 @@ def apply(
 ) -> None:
     """Make the list what a file says, and nothing else."""
     from tpujob.config.members import read
+    from tpujob.domain.members import differences
 
     wanted, api = read(file), connect()
     now = {member["name"]: member["role"] for member in api.members()}
-    for name, role in wanted.items():
-        if now.get(name) != role:
-            api.give_role(name, role)
-            say(f"{name} is {_a(role)} now.")
-    for name in sorted(now.keys() - wanted.keys()):
+    give, gone = differences(now, wanted)
+    for name, role in give.items():
+        api.give_role(name, role)
+        say(f"{name} is {_a(role)} now.")
+    for name in gone:
         api.remove_member(name)
         say(f"{clean(name)} is refused from now on.")
 

@@ -87,6 +87,11 @@ def matching(pattern: str, allowed: str) -> Callable[[Any], str]:
     return check
 
 
+def or_empty(check: Callable[[Any], str]) -> BeforeValidator:
+    """That check, for texts that are not empty; empty means not given."""
+    return BeforeValidator(lambda value: "" if value in ("", None) else check(value))
+
+
 def one_of(names: Iterable[str], what: str) -> Callable[[Any], str]:
     """One of a closed list; anything else is answered with the nearest of them."""
     known = tuple(names)

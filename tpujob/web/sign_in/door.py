@@ -6,13 +6,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 from urllib.parse import urlsplit
 
 from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from tpujob.config.sign_in import DoorKind
 from tpujob.domain.access import SCHEDULER, Principal
 from tpujob.errors import Forbidden, Unauthorized
 from tpujob.web.door import TICK_PATH, bearer
@@ -20,8 +20,6 @@ from tpujob.web.sign_in import google, scheduler, tokens
 from tpujob.web.sign_in.google import Person
 from tpujob.web.sign_in.keys import Fetched, Keys
 from tpujob.web.sign_in.tokens import Untrusted
-
-Kind = Literal["iam", "iap", "public"]
 
 #: where the issuers' keys are
 GOOGLE_KEYS = "https://www.googleapis.com/oauth2/v1/certs"
@@ -35,7 +33,7 @@ MOST_AT_ONCE = 16  #: requests that are being recognised; the store is asked for
 class Policy:
     """Whom the door believes."""
 
-    kind: Kind
+    kind: DoorKind
     clients: frozenset[str]  #: OAuth clients through which people sign in
     urls: frozenset[str]  #: of this backend
     iap_audience: str = ""  #: of the assertions of IAP
