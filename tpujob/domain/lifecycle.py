@@ -107,11 +107,13 @@ def next_state(state: State, kind: EventKind) -> State:
         raise IllegalEvent(f"{kind} cannot happen to a job that is {state}") from None
 
 
-def event(job: Job, kind: EventKind, at: float, text: str, payload: Payload | None = None) -> Event:
-    """The event `kind` for `job`, with the state that it causes."""
+def event(
+    job: Job, kind: EventKind, at: float, text: str, payload: Payload | None = None, *, by: str = ""
+) -> Event:
+    """The event `kind` for `job`, with the state that it causes. `by`: the name of whoever asked for it."""
     state = next_state(job.state, kind)
     assert type(payload) is PAYLOADS.get(kind, type(None)), f"{kind} does not carry {payload}"
-    return Event(kind, at, state, text, payload)
+    return Event(kind, at, state, text, payload, by)
 
 
 def apply(job: Job, happened: Event) -> Job:

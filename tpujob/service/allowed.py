@@ -1,18 +1,26 @@
-"""`JobsApi` as one caller may use it: no method is reached that the caller's role does not allow.
+"""What one caller reaches: the methods that their role allows, anybody's job by its id, their own by its name.
 
-Whether a job is the caller's is asked where the job is read, in `jobs.py`.
+The table is in `domain/access.py`; every method that takes a job finds it here.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from typing import Any
 
 from tpujob.domain import access
 from tpujob.domain.access import Principal
+from tpujob.domain.model import Job
+from tpujob.errors import BadRequest, NotFound
+from tpujob.ports import Store
+
+#: methods after which something is gone
+_LOSES = ("delete", "clean")
 
 
 class Allowed:
-    """Every attribute is one of `jobs`, after a look into the table of `domain/access.py`. Raises Forbidden."""
+    """`JobsApi` for one caller. Every attribute is one of `jobs`, after a look into the table. Raises Forbidden."""
 
     def __init__(self, jobs: object, who: Principal) -> None:
         self._jobs, self._who = jobs, who
@@ -20,3 +28,44 @@ class Allowed:
     def __getattr__(self, method: str) -> Any:
         access.check(self._who, method)
         return getattr(self._jobs, method)
+
+
+def find_job(store: Store, who: Principal, method: str, job: str) -> Job:
+    """Anybody's by its id, the caller's own by its name, for that method. Raises NotFound, BadRequest; Forbidden when
+    the caller may not call it for that job."""
+    if re.fullmatch(r"[0-9]{1,6}", job):
+        found = store.get(job.zfill(6))
+    else:
+        found = _named(store, who, job, any_state=method in _LOSES)
+    access.check_owner(who, method, found.id, found.owner)
+    return found
+
+
+def number_of(job: str) -> int:
+    """Of a job's id. Raises BadRequest."""
+    if not re.fullmatch(r"[0-9]{1,9}", job):
+        raise BadRequest(f"{job[:80]!r} is no id of a job", hint="such as 000042")
+    return int(job)
+
+
+def own_key(who: Principal, key: str) -> str:
+    """A key means nothing beside its owner: nobody gets another's job by guessing one."""
+    return hashlib.sha256(f"{who.id}\0{key}".encode()).hexdigest() if key else ""
+
+
+def _named(store: Store, who: Principal, name: str, *, any_state: bool) -> Job:
+    """By a name that is unique among the caller's live jobs, or else among all of them; with `any_state`, among all of
+    them at once, so that a live job is not mistaken for one that has ended."""
+    found = store.list(name=name) if name else []  # no name would be any name
+    mine = [j for j in found if access.is_own(who, j.owner)]
+    live = [j for j in mine if not j.state.final]
+    named = mine if any_state else live or mine
+    if len(named) == 1:
+        return named[0]
+    if not named:
+        raise NotFound(
+            f"no job of yours is called {name!r}",
+            hint="`tpujob list --all` shows every job; somebody else's needs its id.",
+        )
+    ids = ", ".join(j.id for j in named[:10])
+    raise BadRequest(f"{len(named)} jobs are called {name!r}: {ids}", hint="Use the id.")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,11 +34,11 @@ from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.text import dollars
 from tpujob.engine import Bundles, Live, Loop
-from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
+from tpujob.errors import Conflict, IllegalInState, NotFound
 from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
 from tpujob.service import logs as log_reader
 from tpujob.service.admin import Admin
-from tpujob.service.allowed import Allowed
+from tpujob.service.allowed import Allowed, find_job, number_of, own_key
 from tpujob.service.changes import Changes
 from tpujob.service.diff import compare
 from tpujob.service.members import Membership
@@ -154,7 +152,7 @@ class Jobs:
         job, created = self._submission.first_record(placed, self._who, bundles, code)
         self._estimates.within_budget(placed)
         self._bundles.check(job)
-        key = _own_key(self._who, idempotency_key)
+        key = own_key(self._who, idempotency_key)
         stored = self._store.create(job, created, idempotency_key=key)
         if (stored.spec, stored.bundles) != (job.spec, job.bundles):
             raise Conflict(
@@ -182,7 +180,7 @@ class Jobs:
         self, *, user: str = "", all: bool = False, before: str = "", limit: int = 0
     ) -> list[JobView]:
         jobs = self._store.list(user=user, live=None if all else True)
-        older = [job for job in jobs if not before or int(job.id) < _number(before)]
+        older = [job for job in jobs if not before or int(job.id) < number_of(before)]
         return [self._view(job, full=False) for job in older[: limit or None]]
 
     def get(self, job: str) -> JobView:
@@ -311,8 +309,7 @@ class Jobs:
             found = self._find(method, job)
             if settled(found):
                 return found
-            asked = event(found, kind, self._clock.now(), text, payload)
-            asked = replace(asked, by=self._who.name)
+            asked = event(found, kind, self._clock.now(), text, payload, by=self._who.name)
             try:
                 stored = self._store.commit(
                     apply(found, asked),
@@ -334,34 +331,8 @@ class Jobs:
         self._changes.poke()
         self._loop.poke(job_id)
 
-    # Find ------------------------------------------------------------------------------------------------------------
-
     def _find(self, method: str, job: str) -> Job:
-        """Anybody's by its id, the caller's own by its name, for that method. Raises NotFound, BadRequest; Forbidden
-        when the caller may not call it for that job."""
-        if re.fullmatch(r"[0-9]{1,6}", job):
-            found = self._store.get(job.zfill(6))
-        else:
-            found = self._named(job, any_state=method in _LOSES)
-        access.check_owner(self._who, method, found.id, found.owner)
-        return found
-
-    def _named(self, name: str, *, any_state: bool) -> Job:
-        """By a name that is unique among the caller's live jobs, or else among all of them; with `any_state`, among all
-        of them at once, so that a live job is not mistaken for one that has ended."""
-        found = self._store.list(name=name) if name else []  # no name would be any name
-        mine = [j for j in found if access.is_own(self._who, j.owner)]
-        live = [j for j in mine if not j.state.final]
-        named = mine if any_state else live or mine
-        if len(named) == 1:
-            return named[0]
-        if not named:
-            raise NotFound(
-                f"no job of yours is called {name!r}",
-                hint="`tpujob list --all` shows every job; somebody else's needs its id.",
-            )
-        ids = ", ".join(j.id for j in named[:10])
-        raise BadRequest(f"{len(named)} jobs are called {name!r}: {ids}", hint="Use the id.")
+        return find_job(self._store, self._who, method, job)
 
     def _view(self, job: Job, *, full: bool = True) -> JobView:
         live = self._live.get(job.id)
@@ -395,22 +366,8 @@ class Jobs:
         return capacity.wait(job, self._circuits()) if asks else None
 
 
-#: methods after which something is gone
-_LOSES = ("delete", "clean")
 #: states in which a job waits for a slice
 _ASKING = (State.QUEUED, State.PROVISIONING, State.RELEASING)
-
-
-def _number(job: str) -> int:
-    """Of a job's id. Raises BadRequest."""
-    if not re.fullmatch(r"[0-9]{1,9}", job):
-        raise BadRequest(f"{job[:80]!r} is no id of a job", hint="such as 000042")
-    return int(job)
-
-
-def _own_key(who: Principal, key: str) -> str:
-    """A key means nothing beside its owner: nobody gets another's job by guessing one."""
-    return hashlib.sha256(f"{who.id}\0{key}".encode()).hexdigest() if key else ""
 
 
 def _check_resumable(job: Job) -> None:
