@@ -21,7 +21,7 @@ def read(path: Path) -> dict[str, Role]:
             found[members.name_of(given)] = members.role_of(str(role))
         except BadRequest as error:
             line = document.line((given,))
-            wrong.append(f"{path}:{line}: {error.message}; {error.hint}")
+            wrong.append(f"{path}:{line}: {error.message}. {error.hint}")
     if wrong:
         raise BadSpec("\n".join(wrong))
     return found

@@ -47,7 +47,7 @@ def owner_of(path: Path) -> int:
     if stat.S_IMODE(folder.st_mode) & 0o022:
         raise BadRequest(
             f"others than its owner can write in {path.parent}: the socket there may be anybody's",
-            hint=f"its owner can close it: chmod go-w {path.parent}",
+            hint="ask for a socket in a folder that its owner alone can write in",
         )
     return folder.st_uid
 

@@ -32,7 +32,7 @@ def name_of(given: str) -> str:
     name = given.strip().lower()
     if not _NAME.fullmatch(name):
         raise BadRequest(
-            f"{given[:80]!r} is no name of a member", hint="a login or an e-mail address"
+            f"{given[:80]!r} is no name of a member", hint="It is a login or an e-mail address."
         )
     return name
 
